@@ -1,12 +1,14 @@
 """Large tables: seconds, peak memory, and what becomes of columns of many levels.
 
     python -m benchmarks.scale --data mixed --rows 50000 200000 1000000
+    python -m benchmarks.scale --data wide-100 wide-500 wide-2000 --rows 5000 --epochs 2
     python -m benchmarks.scale --data zips-12000 --rows 200000 --methods autoregressive vflgan
 
 "mixed" is the table of 20 columns of `benchmarks.transformers`, at two parties. "zips-V" has V zip
 codes at one party and an income at the other, whose logarithm is the effect of the code, half of it
 shared by a hundred neighbouring codes, and as much noise; "zips-V-listed" is the same with all
-codes declared public in a contract. Every measurement is a process of its own, whose largest
+codes declared public in a contract. "wide-C" has C columns at two parties, numbers, labels and
+counts, every ten in a row related. Every measurement is a process of its own, whose largest
 resident set is the peak; the table itself is in it.
 
 Where three numbers of rows were measured, one of them to the end of training, seconds of one core
@@ -93,6 +95,19 @@ class Zips:
         return np.bincount(codes.astype(np.int64), minlength=len(self.labels))
 
 
+def wide_frames(n_rows: int, n_columns: int, seed: int) -> dict[str, pd.DataFrame]:
+    """Draw two parties' tables of many columns, every ten in a row of one factor."""
+    rng = np.random.default_rng([seed, n_rows, n_columns])
+    factors, columns = rng.normal(size=(n_rows, n_columns // 10 + 1)), {}
+    for i in range(n_columns):
+        x = factors[:, i // 10] + rng.normal(size=n_rows)
+        labels, counts = np.digitize(x, [-1.0, 0.0, 1.0]).astype(str), np.round(5.0 * x)
+        columns[f"c{i}"] = (x, labels, np.clip(counts, -20, 20).astype(int))[i % 3]
+    table, half = pd.DataFrame(columns), n_columns // 2
+    halves = {"agency": table.iloc[:, :half], "bank": table.iloc[:, half:]}
+    return {name: own.assign(id=np.arange(n_rows)) for name, own in halves.items()}
+
+
 class _Clock:
     """Takes the time of epochs, without what comes before the first and after the last."""
 
@@ -117,10 +132,12 @@ def _total_variation(a: Any, b: Any) -> float:
 
 def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) -> _results.Row:
     """Fit and sample, in this process."""
-    _, _, rest = name.partition("-")
-    levels, _, listed = rest.partition("-")
+    kind, _, rest = name.partition("-")
+    levels, _, listed = ("" if kind == "wide" else rest).partition("-")
     options: dict[str, Any] = {"epochs": epochs}
-    if levels:
+    if kind == "wide":
+        frames = wide_frames(n_rows, int(rest), seed)
+    elif levels:
         zips = Zips(int(levels))
         frames = zips.frames(n_rows, seed)
         column = ColumnContract(

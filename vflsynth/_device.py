@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import torch
 from threadpoolctl import ThreadpoolController
 
 from vflsynth.exceptions import ParameterError
+
+_CONTAINER, _LIMIT_AND_USE = Path("/sys/fs/cgroup"), ("max", "current")
 
 _WORTH_SHARING = 5e7
 """Multiply-adds of the largest product of a step from which several threads gain something."""
@@ -35,13 +38,27 @@ def resolve_device(device: str | torch.device) -> torch.device:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes that can be taken on the device now, or None where the system does not tell."""
+    """Bytes that can be taken on the device now, or None where the system does not tell.
+
+    On Linux without swapping, with what the system would give back of its cache of files, and
+    within the limit of a container.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(1024 * int(own.split()[1]) for own in lines if own.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        try:
+            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (ValueError, OSError, AttributeError):
+            return None
+    try:  # version 2 of control groups, where "max" is no limit
+        limit, used = (int((_CONTAINER / f"memory.{name}").read_text()) for name in _LIMIT_AND_USE)
+        stat = dict(line.split() for line in (_CONTAINER / "memory.stat").read_text().splitlines())
+        return max(0, min(free, limit - used + int(stat["inactive_file"])))
+    except (OSError, ValueError, KeyError):
+        return free
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import Ranks, TableTransformer
-from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
+from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of
 from vflsynth.methods.autoregressive.contexts import (
     FixedFeatures,
     bits_of_channel,
@@ -25,6 +25,7 @@ from vflsynth.methods.autoregressive.mixtures import (
     mixture_log_density,
     mixture_parameters,
 )
+from vflsynth.methods.autoregressive.neighbours import seen_columns
 from vflsynth.models.known import pick
 
 STREAMS = RandomStreams([b"one", b"other"])
@@ -113,6 +114,86 @@ def test_a_column_knows_nothing_of_those_after_it(encoded, network):
         assert torch.equal(before[:, j], after[:, j])
         if j + 1 < len(network.layout.columns):
             assert not torch.equal(before[:, j + 1], after[:, j + 1])
+
+
+@pytest.fixture
+def few_at_once(encoded, network, monkeypatch):
+    """The same network with weights for inputs that a column sees alone, which are all."""
+    monkeypatch.setattr("vflsynth.methods.autoregressive.conditional.COLUMNS_AT_ONCE", 2)
+    n = len(encoded[0].columns)
+    sees = torch.full((n, n), -1)
+    for i in range(n):
+        sees[i, :i] = torch.arange(i)
+    made = ConditionalNetwork(encoded[0], 3, 7, STREAMS, sees)
+    weights = {k: v for k, v in network.state_dict().items() if not k.startswith("first")}
+    padded = torch.nn.functional.pad(network.first.detach(), (0, 0, 0, 1))
+    by_column = padded.view(2, -1, n, 7).transpose(1, 2)
+    weights["first"] = torch.stack([by_column[:, i, made.places[i]] for i in range(n)], 1)
+    weights["first_bias"] = network.first_bias.detach().view(2, n, 1, 7)
+    made.load_state_dict(weights | {"sees": sees})
+    for parameter in made.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    return made
+
+
+def test_columns_that_see_some_are_those_that_see_all_where_some_are_all(
+    encoded, network, few_at_once
+):
+    _, _, codes, values = encoded
+    codes, values = codes[:30].expand(2, -1, -1), values[:30].expand(2, -1, -1)
+    context = torch.randn(2, 30, 3, generator=torch.Generator().manual_seed(2))
+    shares = torch.linspace(0.01, 0.1, 30)
+    wanted = network.log_likelihood(codes, values, context)
+    torch.testing.assert_close(few_at_once.log_likelihood(codes, values, context), wanted)
+    slow = torch.autograd.grad(-(wanted * shares).sum(), [network.second, *network.tables.values()])
+    leaf = context.clone().requires_grad_()
+    found, at_context = few_at_once.descend_some(codes, values, leaf, shares)
+    torch.testing.assert_close(found, wanted.sum(1).detach())
+    for fast, own in zip([few_at_once.second, *few_at_once.tables.values()], slow, strict=True):
+        torch.testing.assert_close(fast.grad, own)
+    loss = -(few_at_once.log_likelihood(codes, values, leaf) * shares).sum()
+    for name, own in few_at_once.named_parameters():
+        (gradient,) = torch.autograd.grad(loss, own, retain_graph=True)
+        torch.testing.assert_close(own.grad, gradient, msg=name)
+    torch.testing.assert_close(at_context, torch.autograd.grad(loss, leaf)[0])
+
+
+def test_columns_that_see_some_are_drawn_alike(encoded, network, few_at_once, monkeypatch):
+    monkeypatch.setattr("vflsynth.methods.autoregressive.conditional._DRAWN_AT_ONCE", 40)
+    n, n_columns, n_numbers = 100, len(encoded[0].columns), len(encoded[0].numeric)
+    rng = torch.Generator().manual_seed(3)
+    context, normals = torch.randn(1, n, 3, generator=rng), torch.randn(n, n_numbers, generator=rng)
+    uniforms = torch.rand(2, n, n_columns, generator=rng)
+    one = []
+    for own in (network, few_at_once):
+        weights = {name: p.detach()[:1].clone() for name, p in own.named_parameters()}
+        if own.sees is not None:
+            weights["sees"] = own.sees
+        one.append(network_of(encoded[0], weights))
+    all_at_once, by_parts = (own.draw(context, uniforms, normals) for own in one)
+    for a, b in zip(all_at_once, by_parts, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_a_column_sees_the_earlier_ones_that_tell_most_of_it(monkeypatch):
+    """Every column follows from the one before the last and the label a third of them back."""
+    monkeypatch.setattr("vflsynth.methods.autoregressive.neighbours.N_SEEN", 3)
+    rng, n, n_columns = np.random.default_rng(0), 600, 70
+    table = rng.integers(0, 4, (n, n_columns)).astype(float)
+    for i in range(2, n_columns):
+        kept, third = rng.random(n), i // 3
+        table[kept < 0.35, i] = table[kept < 0.35, i - 2]
+        table[kept > 0.65, i] = table[kept > 0.65, third]
+    labels = np.array(list("abcd"))[table.astype(int)]
+    frame = pd.DataFrame(labels, columns=[f"c{i}" for i in range(n_columns)])
+    transformer = TableTransformer().fit(frame)
+    layout = Layout(transformer.spans_)
+    sees = seen_columns(layout, *layout.split(torch.from_numpy(transformer.transform(frame))))
+    assert sees.shape == (n_columns, 3)
+    for i in range(6, n_columns):
+        assert {i - 2, i // 3} <= set(sees[i].tolist())
+        assert sees[i].max() < i
+    assert sees[0].tolist() == [-1, -1, -1]
 
 
 def test_replicas_do_not_mix(encoded, network):

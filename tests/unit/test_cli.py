@@ -648,6 +648,17 @@ def test_standard_output_is_what_a_file_would_hold(tmp_path, capfdbinary):
     assert capfdbinary.readouterr().out == (tmp_path / "sample.csv").read_bytes()
 
 
+def test_an_output_without_an_ending_is_a_folder_of_parts(folder, tmp_path, capsys):
+    out = tmp_path / "parts"
+    command = ["sample", str(folder / "model"), "-n", "40", "--seed", "7", "--keys", "-o", str(out)]
+    assert main(command) == 0
+    assert "40 rows in 1 files" in capsys.readouterr().out
+    assert pd.read_parquet(out / "part-00000.parquet")["id"].is_unique
+    assert main([*command, "--where", "count=1..50"]) == 2
+    half = str(folder / "halves" / "lab")
+    assert main(["sample", half, "-n", "3", "-o", str(tmp_path / "other")]) == 2
+
+
 def test_sample_says_that_it_replaces_a_file(folder, tmp_path, capsys):
     command = ["sample", str(folder / "model"), "-n", "3", "-o", str(tmp_path / "sample.csv")]
     assert main(command) == 0

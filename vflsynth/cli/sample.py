@@ -10,11 +10,12 @@ import pandas as pd
 
 from vflsynth._random import secret_from
 from vflsynth.cli.conditions import condition_of
+from vflsynth.cli.console import say
 from vflsynth.cli.models import domains_of, open_model
 from vflsynth.cli.numbers import count
 from vflsynth.cli.options import file, flag, number, repeated
 from vflsynth.cli.records import say_rule_cost, write, write_or_print
-from vflsynth.cli.targets import add_passed, check_file
+from vflsynth.cli.targets import add_passed, check_file, check_folder
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -32,6 +33,7 @@ examples:
   vflsynth sample model -n 5000 -o synthetic.parquet
   vflsynth sample model -n 5000 --by-party parts --keys --seed 7
   vflsynth sample model -n 5
+  vflsynth sample model -n 10000000 -o synthetic/ --jobs 4
   vflsynth sample model -n 500 --where 'age=30..40' --where 'marital=Single,Divorced'
 
 A condition is COLUMN=VALUE, COLUMN=VALUE,VALUE or COLUMN=LOW..HIGH, where one end may be left out,
@@ -42,6 +44,8 @@ together, the same as the whole model gives with that seed. Halves of an Autoreg
 draw one after the other, in the order of the parties' names: each reads what those before it passed
 on from --passed, and writes there what those after it need. Only numbers about synthetic rows do.
 
+A folder that was begun is continued, with the same records whatever the number of jobs.
+
 Without --seed, every call gives the same records, the first of the model's own sequence.
 """
 
@@ -51,13 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
     parser.add_argument("-n", required=True, type=count, metavar="N", help="how many records")
     target = parser.add_mutually_exclusive_group()
-    file(target, "-o --output", "FILE", ".csv or .parquet")
+    file(
+        target,
+        "-o --output",
+        "FILE",
+        ".csv or .parquet; a name without an ending is a folder of parquet files for large samples",
+    )
     file(
         target,
         "--by-party",
         "DIR",
         "one file per party, DIR/PARTY.parquet; row i is the same record in all of them",
     )
+    number(parser, "--jobs", "into a folder: parts drawn at a time; default 1", default=1)
     flag(parser, "--keys", "add fresh keys, which no real record has")
     repeated(
         parser,
@@ -71,11 +81,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Sample and write."""
-    if options.output is not None:
+    in_parts = options.output is not None and not options.output.suffix
+    if in_parts:
+        check_folder("--output", options.output)
+    elif options.output is not None:
         infers_types(options.output)  # an unknown kind of file is an error
         check_file("--output", options.output)
     model = open_model(options.model)
     conditions = _conditions(options, model)
+    if in_parts:
+        return _sample_parts(model, options)
     if options.by_party is not None:
         if isinstance(model, PartyModel):
             raise ParameterError(f"{options.model} is one party's half; use --output instead")
@@ -100,6 +115,23 @@ def run(options: argparse.Namespace) -> int:
         )
         say_rule_cost(model)
     write_or_print(table, options.output)
+    return 0
+
+
+def _sample_parts(model: BaseSynthesizer | PartyModel, options: argparse.Namespace) -> int:
+    if isinstance(model, PartyModel) or options.where:
+        raise ParameterError(
+            f"--output {options.output} is a folder, which is for samples of whole models without "
+            "conditions. Fix: name a file that ends in .parquet or .csv"
+        )
+    paths = model.sample_to(
+        options.output,
+        options.n,
+        n_jobs=options.jobs,
+        keys=options.keys,
+        random_state=options.seed,
+    )
+    say(f"{options.output}: {options.n:,} rows in {len(paths):,} files")
     return 0
 
 

@@ -12,10 +12,15 @@ load torch. FLARE has no settings for what is changed here:
 
 from __future__ import annotations
 
+import fcntl
 import runpy
 import ssl
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
+
+LEASE = "daemon.lock"
+"""Whose lock, in the kit, a running daemon holds."""
 
 LARGEST = 1 << 24
 """Bytes of a message that a daemon takes from its peers."""
@@ -47,12 +52,33 @@ def harden() -> None:
     socket_conn.MAX_FRAME_SIZE = LARGEST
 
 
+def lease(kit: Path) -> TextIO:
+    """Take a kit for this process; what holds it is returned, and lost with the process.
+
+    FLARE lets two processes be one party, and then refuses the one that was there first: its jobs
+    end, in hundreds of refused authentications, in the name of the party that did nothing wrong.
+    """
+    held = (kit / LEASE).open("a")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit(
+            f"{kit}: another process uses this kit. Fix: let that one run, or stop it first; two "
+            "of the same name lock each other out, and copies of the kit on other machines, too"
+        )
+    return held
+
+
 def main() -> None:
-    """Run the daemon that the first argument names."""
+    """Run the daemon that the first argument names, alone in its kit."""
+    held = lease(Path(sys.argv[sys.argv.index("-m") + 1]))
     harden()
     name = sys.argv.pop(1)
     module = f"nvflare.private.fed.app.{name.partition('_')[0]}.{name}"
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        held.close()
 
 
 if __name__ == "__main__":

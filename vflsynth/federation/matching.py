@@ -38,6 +38,7 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.dummies import Dummies, n_dummies
 from vflsynth.federation.psi import (
+    POINT,
     KeyBlinder,
     common_positions,
     key_text,
@@ -62,6 +63,9 @@ from vflsynth.protocol.messages import (
     ReturnedKeys,
 )
 from vflsynth.run import Agreed, fact
+
+_HEADER = 1 << 12
+"""Bytes of a frame around a list of keys, at most."""
 
 
 class Matching(Participant):
@@ -379,6 +383,7 @@ def match_blinded(
     hellos: Mapping[str, Hello],
     matched_by: str,
     padding: Padding | None = None,
+    max_bytes: int | None = None,
 ) -> AlignmentReport:
     """Let every party know which of its records all others have; the server sees no key.
 
@@ -391,12 +396,25 @@ def match_blinded(
         For the report.
     padding : Padding, optional
         Of what groups of parties have in common; the report's number has it, too.
+    max_bytes : int, optional
+        Of a frame, which has to hold a party's list.
 
     Raises
     ------
     NoOverlapError
+    PayloadRejectedError
+        Before anybody blinds a key, if a list would be larger than a frame may be.
     """
     n_padded, copies = n_dummies(padding, len(hellos)), n_copies(len(hellos))
+    for name, hello in hellos.items():
+        needed = _HEADER + POINT * copies * (fact(hello, "rows", int) + n_padded)
+        if max_bytes is not None and needed > max_bytes:
+            raise PayloadRejectedError(
+                f"its {fact(hello, 'rows', int):,} rows are a list of blinded keys of {needed:,} "
+                f"bytes; at most {max_bytes:,} are taken",
+                fix=f"max_frame_bytes = {needed} or more in the job and in every site file",
+                party=name,
+            )
     received = channel.gather(BlindedKeys, 0)
     lists = {name: message.points for name, message in received.items()}
     seals = {name: message.seal for name, message in received.items()}

@@ -63,7 +63,7 @@ from vflsynth.protocol.messages import (
     ReturnedKeys,
     Terms,
 )
-from vflsynth.run import Agreed, PartyRun, Seat, shown_accounts
+from vflsynth.run import Agreed, PartyRun, Seat, check_memory, shown_accounts
 
 logger = logging.getLogger("vflsynth")
 
@@ -167,6 +167,19 @@ class BlindedRun(PartyRun):
     def draw_dummies(self) -> int:
         """Return how many dummies all parties' lists of keys had."""
         return self.matching.dummies.n_common
+
+    def check_memory(self) -> None:
+        """Refuse a fit that this process has no memory for, before it takes any."""
+        check_memory(
+            self.method,
+            [self.party],
+            self.settings,
+            self.n_records,
+            1,
+            None,
+            self.seat.device,
+            own_rows=False,
+        )
 
     def scheduled(self, schedule: Schedule) -> None:
         """Let tags prove batches and latents."""

@@ -26,6 +26,8 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.site import SITE_FILE, Site
+from vflsynth.frames import party_keys
+from vflsynth.frames.alignment import check_no_repeated_key, key_kind
 
 _LEAST_DISK = 1 << 30
 _SECONDS = 5.0
@@ -98,7 +100,9 @@ def _table(job: Job, site: Site) -> str:
         server_node(job, site)
         return "not needed here" if site.table is None else "labels can be used"
     table = check_table(job, site, job.method_for_node())
-    found = f"{len(table.frame):,} rows, {len(table.labels)} columns"
+    keys = party_keys(table.frame, job.key_of(site))
+    check_no_repeated_key(site.party, keys)
+    found = f"{len(table.frame):,} rows, {len(table.labels)} columns, keys are {key_kind(keys)}"
     if table.preparation is None:
         return found
     rules = table.preparation.titles

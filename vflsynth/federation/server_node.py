@@ -135,7 +135,13 @@ class ServerNode(ServerRun):
 
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
         """Match by blinded keys; the server sees none."""
-        return match_blinded(self.everybody, hellos, str(self.job.match_on), self.padding)
+        return match_blinded(
+            self.everybody,
+            hellos,
+            str(self.job.match_on),
+            self.padding,
+            self.job.max_frame_bytes,
+        )
 
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have.

@@ -27,6 +27,9 @@ from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import Channel, Message, PoissonSchedule, Schedule, SubsetSchedule
 
+_COPIES = 6
+"""Of the encoded records, while they are masked, scored or counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Duration:
@@ -371,10 +374,13 @@ class Method(ABC):
         """Return the size of a step, which decides how many threads are worth while."""
         return 0.0
 
+    needs_less_memory: ClassVar[str] = "use fewer records or columns"
+    """What makes a fit of a table without a wide column smaller: the end of an error's advice."""
+
     def memory(
         self, party: Any, settings: Any, n_records: int, replicas: int, *, own_rows: bool
     ) -> int:
-        """Estimate the bytes that a party's half of a fit takes at its peak; 0: next to none.
+        """Estimate the bytes that a party's half of a fit takes at its peak.
 
         Parameters
         ----------
@@ -384,8 +390,13 @@ class Method(ABC):
         n_records, replicas : int
         own_rows : bool
             Whether every replica has rows of its own.
+
+        Returns
+        -------
+        int
+            What the encoded records take several times over, unless a method knows better.
         """
-        return 0
+        return 4 * _COPIES * n_records * int(party.transformer.width_)
 
     # -- when training is over --------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
 
 import pandas as pd
@@ -44,6 +45,7 @@ from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
 from vflsynth.methods.combinations import check_combination
 from vflsynth.methods.parameters import document, rules_of
+from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel, complete_rows, sample_given, sample_parties
 from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
@@ -391,7 +393,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         check_parameters("sample", {"n": n}, {"n": Number(0, whole=True)})
         secret = self._next_secret(random_state)
         if conditions is None:
-            parts = self._drawn(n, secret)
+            parts = self.draw_rows(n, secret)
         else:
             parts, self._cost = sample_given(self.parties_, n, conditions, secret)
         if by_party:
@@ -400,6 +402,69 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             return parts
         table = pd.concat(list(parts.values()), axis=1)
         return next(iter(self.parties_.values())).add_keys(table) if keys else table
+
+    def sample_to(
+        self,
+        folder: str | os.PathLike[str],
+        n: int,
+        *,
+        n_jobs: int | None = None,
+        part_rows: int = PART_ROWS,
+        keys: bool = False,
+        random_state: RandomState = None,
+    ) -> list[Path]:
+        """Sample into a folder of parquet files, in bounded memory and on several cores.
+
+        Parameters
+        ----------
+        folder : path-like
+            Gets ``part-00000.parquet`` and so on, each under its name once it is complete. A folder
+            with parts of the same sample is continued: what is there is not drawn again.
+        n : int
+            Number of records.
+        n_jobs : int, optional
+            Parts drawn at a time, as joblib understands it, also ``-1`` for all cores;
+            ``joblib.parallel_config`` decides by default, and chooses where they run.
+        part_rows : int, default=65536
+            Records of a part, which is what a worker holds at a time.
+        keys : bool, default=False
+            As in `sample`; keys count through all parts.
+        random_state : int, numpy Generator, RandomState or None, default=None
+            As in `sample`.
+
+        Returns
+        -------
+        list of Path
+            The files, in order. The same for any number of workers, byte for byte, and other
+            records than `sample` draws, as every part is drawn on its own. On a GPU they differ
+            by rounding.
+
+        Raises
+        ------
+        ParameterError
+            If a number is out of range.
+        ArtefactError
+            If the folder has something else.
+        KeyTypeError, RuleError
+            As in `sample`.
+
+        Notes
+        -----
+        Rules of the contract are kept in every part. Privacy: as for `sample`.
+        """
+        check_is_fitted(self, "parties_")
+        whole = {"n": Number(0, whole=True), "part_rows": Number(1, whole=True)}
+        check_parameters("sample_to", {"n": n, "part_rows": part_rows}, whole)
+        path, call = Path(folder), None
+        if random_state is not None:
+            secret = secret_from(random_state)
+        elif (call := call_of(path)) is not None:  # the sample that was begun
+            secret = derive(self._secret, f"call {call}")
+        else:
+            call, secret = self._n_samples, self._next_secret(None)
+        return sample_parts(
+            self, path, n, secret, call, part_rows=part_rows, n_jobs=n_jobs, keys=keys
+        )
 
     def complete(
         self, frame: pd.DataFrame, *, n_draws: int = 64, random_state: RandomState = None
@@ -459,8 +524,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         self._n_samples += 1
         return secret
 
-    def _drawn(self, n: int, secret: bytes) -> dict[str, pd.DataFrame]:
-        """Draw all parties' rows, until enough of them keep the contract's rules."""
+    def draw_rows(self, n: int, secret: bytes) -> dict[str, pd.DataFrame]:
+        """Draw all parties' rows from a secret, until enough of them keep the contract's rules."""
         rules = self.rules()
         if not rules:
             return sample_parties(self.parties_, n, secret)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy.typing as npt
 from sklearn.base import clone
 
-from vflsynth._random import RandomState
+from vflsynth._random import RandomState, secret_from
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer, PartyFrames
 from vflsynth.privacy import PrivacyAccount
@@ -154,3 +154,28 @@ class TrainedSynthesizer(BaseSynthesizer):
             memory_limit=self.memory_limit,
         )
         return models, self._fit_models(models, party_frames, on, options)
+
+    def estimate_memory(
+        self, party_frames: PartyFrames, on: Any = None, *, n_models: int = 1
+    ) -> int:
+        """Estimate the memory of a fit in bytes, without training.
+
+        Parameters
+        ----------
+        party_frames, on
+            As in `fit`.
+        n_models : int, default=1
+            Models that `fit_replicas` is to train at once, each on rows of its own.
+
+        Returns
+        -------
+        int
+            Rough, and of networks and encoded records only: a process that has loaded this package
+            takes a few hundred MiB more.
+        """
+        if self.privacy is not None:
+            raise ParameterError("estimate_memory cannot look at records with privacy set")
+        secrets = [secret_from(self.random_state)] * n_models
+        run = self._local_run(self.method(), party_frames, on, Options(), secrets)
+        run.join()
+        return run.estimate_memory()

@@ -26,11 +26,13 @@ def pick(shares: Tensor, places: Tensor) -> Tensor:
     -------
     int64 Tensor, shape (row,)
     """
-    # Not beyond the last state that has any share, whatever rounding does.
-    last = shares.shape[1] - 1 - (shares.flip(1) > 0.0).float().argmax(1)
     levels = places.unsqueeze(int(len(shares) != 1)).contiguous()
     found = torch.searchsorted(shares.cumsum(1), levels, right=True).flatten()
-    return torch.minimum(found, last)
+    beyond = found == shares.shape[1]  # by rounding: the last state that has any share
+    if bool(beyond.any()):
+        rows = shares if len(shares) == 1 else shares[beyond]
+        found[beyond] = shares.shape[1] - 1 - (rows.flip(1) > 0.0).float().argmax(1)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

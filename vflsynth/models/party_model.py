@@ -233,9 +233,9 @@ class PartyModel:
                 )
         return {name: received[name] for name in self.after}
 
-    def add_keys(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Put fresh keys into the key column, in front, or into the index."""
-        return with_keys(table, self.minter, self.on)
+    def add_keys(self, table: pd.DataFrame, start: int = 0) -> pd.DataFrame:
+        """Put fresh keys, from the one at `start` on, into the key column or the index."""
+        return with_keys(table, self.minter.starting_at(self.minter.offset + start), self.on)
 
     # -- saving ----------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ class FlatAdam:
     @cached_property
     def replica_of(self) -> Tensor:
         """Which replica each number of the flat buffer belongs to, int64."""
+        if all(len(p) == 1 for p in self.parameters):  # takes no memory
+            return torch.zeros(1, dtype=torch.long, device=self.flat.device).expand_as(self.flat)
         owners = [torch.arange(len(p)).repeat_interleave(p[0].numel()) for p in self.parameters]
         return torch.cat(owners).to(self.flat.device)
 

@@ -4,6 +4,7 @@ from vflsynth.run.callbacks import Callback, EarlyStopping, EpochState, Progress
 from vflsynth.run.joined import JOINED, JoinedRun
 from vflsynth.run.local import LocalRun, Options, match_records
 from vflsynth.run.loop import History, history_from_json, history_to_json
+from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
 from vflsynth.run.seat import (
     Account,
@@ -36,6 +37,7 @@ __all__ = [
     "Seat",
     "ServerRun",
     "accounts_of",
+    "check_memory",
     "fact",
     "history_from_json",
     "history_to_json",

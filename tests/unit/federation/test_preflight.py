@@ -1,5 +1,7 @@
 """What a look at a site finds; with its kit and a server in `tests/integration/test_flare.py`."""
 
+import subprocess
+import sys
 from collections import namedtuple
 from datetime import UTC, datetime, timedelta
 
@@ -9,8 +11,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.x509.oid import NameOID
 
+from vflsynth._locks import lock
 from vflsynth.cli import main
-from vflsynth.federation import consent, preflight
+from vflsynth.federation import consent, daemon, preflight
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import definitions
 from vflsynth.federation.site import Site
@@ -49,6 +52,26 @@ def test_all_that_is_wrong_is_said_at_once_and_mended_one_by_one(folder, capsys)
     assert failing() == set()
     (folder / "lab.toml").write_text(f'{SITE}device = "no-such"\n{SECRET}')
     assert failing() == {"device"}
+
+
+def test_keys_that_two_rows_have_are_found_before_anybody_trains(folder):
+    (folder / "lab.csv").write_text("id,age\n1,40\n2,41\n2,42\n")
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    found = {f.subject: f for f in preflight.preflight(job, site)}
+    assert not found["table"].good
+    assert "'lab'" in found["table"].detail
+    assert "2" in found["table"].detail
+
+
+def test_a_kit_is_one_process_s(tmp_path):
+    """Also of FLARE's daemons, which would lock each other out."""
+    command = [sys.executable, "-P", daemon.__file__, "client_train", "-m", str(tmp_path)]
+    with lock(tmp_path / daemon.LEASE, "is held"):
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert refused.returncode
+        assert "another process uses this kit" in refused.stderr
+    with daemon.lease(tmp_path):
+        pass  # whoever held it is gone
 
 
 def test_a_full_disk(folder, monkeypatch):

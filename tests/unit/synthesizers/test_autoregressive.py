@@ -201,6 +201,22 @@ def test_many_records_are_decoded_part_by_part_alike(fitted, monkeypatch):
     assert [len(part) for part in parts] == [31, 32, 33]
 
 
+def test_columns_of_a_wide_party_see_some_and_stop_and_resume_alike(frames, tmp_path, monkeypatch):
+    for module in ("neighbours", "party", "memory"):
+        monkeypatch.setattr(f"vflsynth.methods.autoregressive.{module}.MOST_SEEING_ALL", 1)
+    monkeypatch.setattr("vflsynth.methods.autoregressive.neighbours.N_SEEN", 2)
+    model = make().fit(frames, KEY)
+    assert all(half.sampler.network.sees.shape[1] == 2 for half in model.parties_.values())
+    stop = [StopAfter(2)]
+    make().fit(frames, KEY, callbacks=stop, checkpoint=tmp_path / "half-way", checkpoint_every=1)
+    resumed = make().fit(frames, KEY, resume=tmp_path / "half-way")
+    model.save(tmp_path / "model")
+    loaded = AutoregressiveSynthesizer.load(tmp_path / "model")
+    drawn = [own.sample(30, random_state=1) for own in (model, resumed, loaded)]
+    pd.testing.assert_frame_equal(drawn[0], drawn[1])
+    pd.testing.assert_frame_equal(drawn[0], drawn[2])
+
+
 def test_protocols_send_what_they_say(frames):
     relayed = make(protocol="one_message").fit(frames, KEY, transcript=True)
     assert crossings(relayed, "RelayedFeatures").loc["party_3", "contents"] == (

@@ -21,9 +21,9 @@ from vflsynth.methods.autoregressive.layout import VALUE_FEATURES, Layout, value
 from vflsynth.methods.autoregressive.mixtures import (
     IMPOSSIBLE,
     N_COMPONENTS,
+    draw_number,
     known_number,
     mixture_log_density,
-    mixture_parameters,
     restrict,
 )
 from vflsynth.models.known import Known, pick
@@ -32,6 +32,12 @@ from vflsynth.networks.layers import log_softmax, softmax
 
 _CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
 _STARTING_STEPS, _STARTING_RATE = 200, 0.05
+
+COLUMNS_AT_ONCE = 64
+"""Columns of a wide table that are computed together."""
+
+_DRAWN_AT_ONCE = 1024
+"""Records of a wide table that are drawn together."""
 
 _LEVEL_WIDTH, _LEVEL_SCALE = 8, 0.1
 """Of the embedding of one of many levels: numbers, and how large they are before training."""
@@ -50,22 +56,32 @@ class ConditionalNetwork(nn.Module):
         Units of the two hidden layers of every column; the second is added to the first.
     streams : RandomStreams
         Initial weights.
+    sees : Tensor of int64, shape (column, seen), optional
+        Earlier columns that each sees, see `neighbours.seen_columns`. Default: all.
     """
 
     mask: Tensor
     padding: Tensor
+    sees: Tensor | None
+    places: Tensor
 
     def __init__(
-        self, layout: Layout, context_dim: int, hidden: int, streams: RandomStreams
+        self,
+        layout: Layout,
+        context_dim: int,
+        hidden: int,
+        streams: RandomStreams,
+        sees: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.layout, self.hidden = layout, hidden
+        self.register_buffer("sees", sees)
         sizes = [column.n_codes for column in layout.columns]
         self.parts = {i: c.within for i, c in enumerate(layout.columns) if c.within is not None}
         n_embedded = list(sizes)
         for i, within in self.parts.items():
             n_embedded[i] = len(within) * sizes[i]
-        widths = _embedding_widths(layout)
+        widths = embedding_widths(layout)
         # Embeddings of one width are one table.
         self.groups = {w: [i for i, own in enumerate(widths) if own == w] for w in set(widths)}
         self.groups = dict(sorted(self.groups.items()))
@@ -88,15 +104,21 @@ class ConditionalNetwork(nn.Module):
         self._numbers_at = len(owners)
         owners += [i for i in layout.numeric for _ in range(VALUE_FEATURES)]
         owners += [-1] * context_dim
-        in_dim = len(owners)
-        before = torch.tensor(owners).unsqueeze(1) < torch.arange(n_columns)
-        mask = before.repeat_interleave(hidden, 1).float().to(device)
-        self.register_buffer("mask", mask, persistent=False)
-        self.n_outputs = max(sizes) + (3 * N_COMPONENTS if layout.numeric else 0)
-        self.first = nn.Parameter(
-            streams.normal("first", 0, (in_dim, n_columns * hidden)) / math.sqrt(in_dim)
-        )
-        self.first_bias = nn.Parameter(torch.zeros(replicas, 1, n_columns * hidden, device=device))
+        self.in_dim = in_dim = len(owners)
+        if sees is None:
+            before = torch.tensor(owners).unsqueeze(1) < torch.arange(n_columns)
+            mask = before.repeat_interleave(hidden, 1).float().to(device)
+            self.register_buffer("mask", mask, persistent=False)
+            first_shape: tuple[int, ...] = (in_dim, n_columns * hidden)
+            bias_shape: tuple[int, ...] = (1, n_columns * hidden)
+        else:
+            places = self._places_of(sees, context_dim)
+            self.register_buffer("places", places.to(device), persistent=False)
+            in_dim = places.shape[1]
+            first_shape, bias_shape = (n_columns, in_dim, hidden), (n_columns, 1, hidden)
+        self.n_outputs = n_outputs_of(layout)
+        self.first = nn.Parameter(streams.normal("first", 0, first_shape) / math.sqrt(in_dim))
+        self.first_bias = nn.Parameter(torch.zeros(replicas, *bias_shape, device=device))
         self.second = nn.Parameter(
             streams.normal("second", 0, (n_columns, hidden, hidden)) / math.sqrt(hidden)
         )
@@ -122,9 +144,37 @@ class ConditionalNetwork(nn.Module):
             self.within[str(i)] = nn.Parameter(biases)
 
     @staticmethod
-    def own_inputs(layout: Layout) -> int:
-        """Count the inputs that are not the context's."""
-        return sum(_embedding_widths(layout)) + VALUE_FEATURES * len(layout.numeric)
+    def own_inputs(layout: Layout, sees: Tensor | None = None) -> int:
+        """Count the inputs of the first layer, or of a column's, that are not the context's."""
+        own = embedding_widths(layout)
+        for i in layout.numeric:
+            own[i] += VALUE_FEATURES
+        if sees is None:
+            return sum(own)
+        return int(torch.tensor([*own, 0], device=sees.device)[sees.long()].sum(1).max())
+
+    def _places_of(self, sees: Tensor, context_dim: int) -> Tensor:
+        """Where every column's inputs are among those of all, with 0 behind them as the filling.
+
+        Returns
+        -------
+        Tensor of int64, shape (column, in)
+            Embedding and number of each seen column, the filling, and the context.
+        """
+        numbers = {i: k for k, i in enumerate(self.layout.numeric)}
+        found, n_own = [], self.own_inputs(self.layout, sees)
+        for row in sees.tolist():
+            own: list[int] = []
+            for i in row:
+                if i >= 0:
+                    width, _, start = self._embedded[i]
+                    own += range(start, start + width)
+                if i in numbers:
+                    start = self._numbers_at + VALUE_FEATURES * numbers[i]
+                    own += range(start, start + VALUE_FEATURES)
+            own += [self.in_dim] * (n_own - len(own))
+            found.append([*own, *range(self.in_dim - context_dim, self.in_dim)])
+        return torch.tensor(found)
 
     @torch.no_grad()
     def start_from(self, codes: Tensor) -> None:
@@ -212,7 +262,7 @@ class ConditionalNetwork(nn.Module):
         keep: tuple[Tensor, Tensor] | None = None,
         seen: list[tuple[Tensor, Tensor]] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Compute what parametrises the distributions of all columns.
+        """Compute what parametrises the distributions of all columns, each of which sees all.
 
         Parameters
         ----------
@@ -234,34 +284,51 @@ class ConditionalNetwork(nn.Module):
         if seen is not None:
             seen.append((inputs, hidden))
         hidden = hidden.relu().view(replicas, batch, -1, self.hidden).transpose(1, 2)
-        upper = self.second, self.second_bias, self.last, self.last_bias
-        return self._upper(hidden, *upper, keep, seen)
+        outputs = self._upper(hidden, self._upper_of(slice(None)), keep, seen)
+        logits, mixture = outputs[..., : self.n_codes], outputs[..., self.n_codes :]
+        if mixture.shape[1] > 1:
+            mixture = mixture[:, list(self.layout.numeric)]
+        return logits, mixture
 
     def column_outputs(self, inputs: Tensor, column: int) -> tuple[Tensor, Tensor]:
-        """Compute `outputs` of one column alone; what is after it must be 0 in the inputs."""
-        own = slice(column * self.hidden, (column + 1) * self.hidden)
-        hidden = torch.baddbmm(self.first_bias[..., own], inputs, self.first[..., own])
-        one = slice(column, column + 1)
-        logits, mixture = self._upper(
-            hidden.relu().unsqueeze(1),
-            self.second[:, one],
-            self.second_bias[:, one],
-            self.last[:, one],
-            self.last_bias[:, one],
-        )
-        return logits[:, 0] + self.padding[column], mixture[:, 0] if mixture.shape[1] else mixture
+        """Compute `outputs` of one column alone, of the codes that it has, (replica, batch, ...).
 
+        Parameters
+        ----------
+        inputs : Tensor, shape (replica, batch, in), or (in + 1, batch) of a wide table
+            What is after the column must be 0 in them.
+        column : int
+        """
+        if self.sees is None:
+            own = slice(column * self.hidden, (column + 1) * self.hidden)
+            hidden = torch.baddbmm(self.first_bias[..., own], inputs, self.first[..., own])
+        else:
+            shown = inputs.index_select(0, self.places[column])
+            hidden = (self.first[:, column].mT @ shown).mT + self.first_bias[:, column]
+        second, second_bias, last, last_bias = self._upper_of(slice(column, column + 1))
+        n = self.layout.columns[column].n_codes
+        if column not in self.layout.numeric:
+            last, last_bias = last[..., :n], last_bias[..., :n]
+        elif n < self.n_codes:
+            wanted = [*range(n), *range(self.n_codes, self.n_outputs)]
+            last, last_bias = last[..., wanted], last_bias[..., wanted]
+        outputs = self._upper(hidden.relu().unsqueeze(1), (second, second_bias, last, last_bias))
+        return outputs[:, 0, :, :n], outputs[:, 0, :, n:]
+
+    def _upper_of(self, columns: slice) -> tuple[Tensor, ...]:
+        """Return weights and biases of the second and the last layer of some columns."""
+        upper = self.second, self.second_bias, self.last, self.last_bias
+        return tuple(own[:, columns] for own in upper)
+
+    @staticmethod
     def _upper(
-        self,
         hidden: Tensor,
-        second: Tensor,
-        second_bias: Tensor,
-        last: Tensor,
-        last_bias: Tensor,
+        upper: Sequence[Tensor],
         keep: tuple[Tensor, Tensor] | None = None,
         seen: list[tuple[Tensor, Tensor]] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Map (replica, column, batch, hidden) to what `outputs` returns, without padding."""
+    ) -> Tensor:
+        """Map (replica, column, batch, hidden) to (replica, column, batch, output)."""
+        second, second_bias, last, last_bias = upper
         shown = hidden if keep is None else hidden * keep[0].unsqueeze(1)
         added = torch.matmul(shown, second) + second_bias
         if seen is not None:
@@ -271,10 +338,7 @@ class ConditionalNetwork(nn.Module):
         outputs = torch.matmul(shown, last) + last_bias
         if seen is not None:
             seen.append((shown, outputs))
-        logits, mixture = outputs[..., : self.n_codes], outputs[..., self.n_codes :]
-        if mixture.shape[1] == len(self.layout.columns) and mixture.shape[1] > 1:
-            mixture = mixture[:, list(self.layout.numeric)]
-        return logits, mixture
+        return outputs
 
     def log_likelihood(
         self,
@@ -293,19 +357,131 @@ class ConditionalNetwork(nn.Module):
         keep, seen : optional
             As of `outputs`.
         """
-        logits, mixture = self.outputs(self.inputs(codes, values, context), keep, seen)
-        logits = logits + self.padding
+        inputs = self.inputs(codes, values, context)
+        if self.sees is None:
+            logits, mixture = self.outputs(inputs, keep, seen)
+            return self._log_density(slice(None), logits, mixture, codes, values)
+        turned = self._turned(inputs)
+        return torch.cat(
+            [
+                self._log_likelihood_of(
+                    some, turned, self._parameters_of(some), codes, values, keep
+                )
+                for some in self._some_columns()
+            ],
+            1,
+        )
+
+    def _log_density(
+        self, columns: slice, logits: Tensor, mixture: Tensor, codes: Tensor, values: Tensor
+    ) -> Tensor:
+        """Compute log p of some columns, (replica, column, batch), from what parametrises them."""
+        some = range(len(self.layout.columns))[columns]
+        logits = logits + self.padding[columns]
         for i in self.parts:
-            logits[:, i] = logits[:, i] + self._of_group(i, codes[:, :, i - 1])
+            if i in some:
+                own = i - some.start
+                logits[:, own] = logits[:, own] + self._of_group(i, codes[:, :, i - 1])
         found = log_softmax(logits)
-        found = found.gather(-1, codes.transpose(1, 2).unsqueeze(-1)).squeeze(-1)
-        if not self.layout.numeric:
+        chosen = codes[:, :, columns].transpose(1, 2).unsqueeze(-1)
+        found = found.gather(-1, chosen).squeeze(-1)
+        numbers = [k for k, i in enumerate(self.layout.numeric) if i in some]
+        if not numbers:
             return found
-        numeric = list(self.layout.numeric)
-        density = mixture_log_density(mixture, values.transpose(1, 2))
+        numeric = [self.layout.numeric[k] for k in numbers]
+        density = mixture_log_density(mixture, values[:, :, numbers].transpose(1, 2))
         ordinary = codes.transpose(1, 2)[:, numeric] == 0
         density = torch.where(ordinary, density, torch.zeros_like(density))
-        return found.index_add(1, torch.tensor(numeric, device=found.device), density)
+        places = torch.tensor(numeric, device=found.device) - some.start
+        return found.index_add(1, places, density)
+
+    # -- some columns at a time -------------------------------------------------------------------
+
+    def _some_columns(self) -> list[slice]:
+        n = len(self.layout.columns)
+        return [slice(k, min(n, k + COLUMNS_AT_ONCE)) for k in range(0, n, COLUMNS_AT_ONCE)]
+
+    def _parameters_of(self, columns: slice) -> tuple[Tensor, ...]:
+        return self.first[:, columns], self.first_bias[:, columns], *self._upper_of(columns)
+
+    def _turned(self, inputs: Tensor) -> Tensor:
+        """Put inputs, with 0 behind them, one below the other: (replica * in, batch)."""
+        return F.pad(inputs, (0, 1)).transpose(1, 2).flatten(0, 1)
+
+    def _log_likelihood_of(
+        self,
+        columns: slice,
+        turned: Tensor,
+        parameters: Sequence[Tensor],
+        codes: Tensor,
+        values: Tensor,
+        keep: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
+        """Compute log p of some columns of a wide table, (replica, column, batch)."""
+        first, first_bias, *upper = parameters
+        replicas, places = len(codes), self.places[columns]
+        rows = places.flatten() + (self.in_dim + 1) * torch.arange(
+            replicas, device=places.device
+        ).unsqueeze(1)
+        shown = F.embedding(rows, turned).view(replicas, *places.shape, -1)
+        hidden = torch.matmul(first.mT, shown).mT + first_bias
+        outputs = self._upper(hidden.relu(), upper, keep)
+        logits, mixture = outputs[..., : self.n_codes], outputs[..., self.n_codes :]
+        some = range(len(self.layout.columns))[columns]
+        mixture = mixture[:, [i - some.start for i in self.layout.numeric if i in some]]
+        return self._log_density(columns, logits, mixture, codes, values)
+
+    def descend_some(
+        self,
+        codes: Tensor,
+        values: Tensor,
+        context: Tensor,
+        shares: Tensor,
+        keep: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Set the parameters' gradients of a wide table's loss, some columns at a time.
+
+        Parameters
+        ----------
+        codes, values, context : Tensor
+            As of `inputs`.
+        shares : Tensor, shape (batch,)
+            What every record's negative log-likelihood counts in the loss.
+        keep : optional
+            As of `outputs`.
+
+        Returns
+        -------
+        log_likelihood : Tensor, shape (replica, batch)
+            Of all columns together.
+        at_context : Tensor or None, shape of `context`
+            The gradient of the contexts, if they require one.
+        """
+        turned = self._turned(self.inputs(codes, values, context))
+        shown = turned.detach().requires_grad_()
+        at_inputs = torch.zeros_like(shown)
+        total = codes.new_zeros(codes.shape[:2], dtype=values.dtype)
+        of = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
+        for some in self._some_columns():
+            stored = self._parameters_of(some)
+            own = [parameter.detach().requires_grad_() for parameter in stored]
+            parts = [i for i in self.parts if some.start <= i < some.stop]
+            within = [self.within[str(i)] for i in parts]
+            found = self._log_likelihood_of(some, shown, own, codes, values, keep).sum(1)
+            loss = -(found * shares).sum()
+            at_shown, *gradients = torch.autograd.grad(loss, [shown, *own, *within])
+            at_inputs += at_shown
+            total += found.detach()
+            places = ["first", "first_bias", "second", "second_bias", "last", "last_bias"]
+            for name, gradient in zip(places, gradients):
+                of[name][:, some] = gradient
+            for i, gradient in zip(parts, gradients[len(places) :]):
+                of[f"within.{i}"].copy_(gradient)
+        wanted = [*self.tables.values(), *([context] if context.requires_grad else [])]
+        last = torch.autograd.grad(turned, wanted, at_inputs)
+        for width, gradient in zip(self.tables, last):
+            of[f"tables.{width}"].copy_(gradient)
+        return total, last[-1] if context.requires_grad else None
 
     def _of_group(self, column: int, groups: Tensor) -> Tensor:
         """Look up what a place's logits have in each record's group, (replica, batch, code)."""
@@ -345,27 +521,43 @@ class ConditionalNetwork(nn.Module):
             Log probability of what is known, each column given those before it; 0 without any.
         """
         n_records, n_columns = uniforms.shape[1:]
+        if (
+            self.sees is not None
+            and known is None
+            and shares is None
+            and n_records > _DRAWN_AT_ONCE
+        ):
+            n = _DRAWN_AT_ONCE
+            some = [torch.split(part, n, 1) for part in (context, uniforms)]
+            drawn = map(self.draw, *some, torch.split(normals, n))
+            codes, values, log_weights = (torch.cat(own) for own in zip(*drawn))
+            return codes, values, log_weights
         codes = torch.zeros(1, n_records, n_columns, dtype=torch.long, device=context.device)
         values = normals.new_zeros(1, *normals.shape)
-        inputs = context.new_zeros(1, n_records, self.mask.shape[0])
-        inputs[..., inputs.shape[-1] - context.shape[-1] :] = context
+        if self.sees is None:
+            inputs = context.new_zeros(1, n_records, self.in_dim)
+            inputs[..., self.in_dim - context.shape[-1] :] = context
+        else:
+            inputs = context.new_zeros(self.in_dim + 1, n_records)
+            inputs[self.in_dim - context.shape[-1] : -1] = context[0].T
         places = {column: k for k, column in enumerate(self.layout.numeric)}
         log_weights = torch.zeros(n_records, dtype=torch.float64, device=context.device)
         for column in range(n_columns):
             logits, mixture = self.column_outputs(inputs, column)
             if column in self.parts:
-                logits = logits + self._of_group(column, codes[:, :, column - 1])
+                of_group = self._of_group(column, codes[:, :, column - 1])
+                logits = logits + of_group[..., : logits.shape[-1]]
             if shares is not None and column in self.parts:
                 groups, biases = codes[0, :, column - 1], self.within[str(column)][0]
                 for group in torch.unique(groups).tolist():
                     rows = groups == group
                     shift = _shift_to(logits[0, rows], shares[column][group])
                     logits[0, rows] += shift
-                    biases[group] += shift
+                    biases[group, : len(shift)] += shift
             elif shares is not None:
                 shift = _shift_to(logits[0], shares[column])
                 logits = logits + shift
-                self.last_bias[0, column, 0, : self.n_codes] += shift
+                self.last_bias[0, column, 0, : len(shift)] += shift
             k, own = places.get(column), logits[0]
             if known is not None:
                 own, log_mass = restrict(known, column, k, own, None if k is None else mixture[0])
@@ -373,9 +565,7 @@ class ConditionalNetwork(nn.Module):
                 own = torch.where((log_mass > -torch.inf).unsqueeze(1), own, logits[0].double())
             codes[0, :, column] = pick(softmax(own), uniforms[0, :, column])
             if k is not None:
-                weights, means, deviations = mixture_parameters(mixture[0])
-                chosen = pick(weights.exp(), uniforms[1, :, column]).unsqueeze(1)
-                value = means.gather(1, chosen) + deviations.gather(1, chosen) * normals[:, [k]]
+                value = draw_number(mixture[0], uniforms[1, :, column], normals[:, [k]])
                 values[0, :, k] = value[:, 0]
                 if known is not None:
                     inside = uniforms[1, :, column], torch.special.ndtr(normals[:, k])
@@ -394,12 +584,12 @@ class ConditionalNetwork(nn.Module):
         rows = codes[:, :, column] + self.get_buffer(f"offsets_{width}")[place]
         if column in self.parts:
             rows = rows + self.layout.columns[column].n_codes * codes[:, :, column - 1]
-        inputs[..., start : start + width] = F.embedding(rows, self.tables[str(width)][0])
+        written = inputs[0] if self.sees is None else inputs.T  # (record, in)
+        written[:, start : start + width] = F.embedding(rows[0], self.tables[str(width)][0])
         if k is not None:
             start = self._numbers_at + VALUE_FEATURES * k
-            ordinary = codes[:, :, [column]] == 0
-            shown = value_features(values[:, :, [k]], ordinary)
-            inputs[..., start : start + VALUE_FEATURES] = shown
+            shown = value_features(values[0, :, [k]], codes[0, :, [column]] == 0)
+            written[:, start : start + VALUE_FEATURES] = shown
 
 
 def _shift_to(logits: Tensor, shares: Tensor) -> Tensor:
@@ -420,13 +610,20 @@ def pair_counts(groups: Tensor, places: Tensor, n_groups: int, n_places: int) ->
     return torch.bincount(pairs, minlength=n_groups * n_places).view(n_groups, n_places)
 
 
-def _embedding_widths(layout: Layout) -> list[int]:
+def embedding_widths(layout: Layout) -> list[int]:
+    """Return how many numbers later columns see of every column's code."""
     return [
         _LEVEL_WIDTH
         if column.within is not None
         else min(16, math.ceil(2.0 * column.n_codes**0.35))
         for column in layout.columns
     ]
+
+
+def n_outputs_of(layout: Layout) -> int:
+    """Return how many numbers parametrise a column's distribution, as many as the widest has."""
+    n_codes = max(column.n_codes for column in layout.columns)
+    return n_codes + (3 * N_COMPONENTS if layout.numeric else 0)
 
 
 def network_of(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetwork | None:
@@ -445,11 +642,11 @@ def network_of(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetw
     """
     if not layout.columns:
         return None
-    hidden, in_dim = weights["second"].shape[-1], weights["first"].shape[1]
-    streams = RandomStreams([b""], weights["first"].device)
-    context_dim = in_dim - ConditionalNetwork.own_inputs(layout)
+    hidden, in_dim = weights["second"].shape[-1], weights["first"].shape[-2]
+    streams, sees = RandomStreams([b""], weights["first"].device), weights.get("sees")
+    context_dim = in_dim - ConditionalNetwork.own_inputs(layout, sees)
     if context_dim < 0:
         raise ValueError(f"a first layer of {in_dim} inputs is too narrow for the columns")
-    network = ConditionalNetwork(layout, context_dim, hidden, streams)
+    network = ConditionalNetwork(layout, context_dim, hidden, streams, sees)
     network.load_state_dict(dict(weights), strict=True)
     return network

@@ -24,7 +24,7 @@ from vflsynth.mechanisms.noisy_descent import NoisyDescent
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
 from vflsynth.methods.autoregressive.conditional_traces import likelihood_traces, per_parameter
 from vflsynth.methods.autoregressive.contexts import FixedFeatures
-from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.layout import Layout, at_rows
 from vflsynth.methods.autoregressive.messages import LikelihoodReport
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod, RelayFeatures
 from vflsynth.methods.autoregressive.party import AutoregressiveParty
@@ -47,6 +47,7 @@ _NOT_REPORTED = {
     "n_held_out",
     "n_featured",
     "dropout",
+    "hidden_of_many",
     "context_dim",
     "sender_hidden",
     "bits_per_record",
@@ -77,6 +78,9 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
     noisy: NoisyDescent
     schedule: PlacedPoissonSchedule  # type: ignore[assignment]
 
+    def seen_columns(self, codes: Tensor, values: Tensor) -> None:
+        """Let every column see all before it: nothing pays for a choice made of the records."""
+
     def start(self, network: ConditionalNetwork) -> None:
         """Start from the columns' published histograms."""
         drawn = [
@@ -104,7 +108,7 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
         rows, n_real = self.schedule.rows(step), self.schedule.n_real(step)
         counted = torch.arange(rows.shape[1], device=rows.device) < n_real.unsqueeze(1)
         codes, values, contexts = (
-            self._batch(own, rows) for own in (self.codes, self.values, self.contexts)
+            at_rows(own, rows) for own in (self.codes, self.values, self.contexts)
         )
         traces = likelihood_traces(network, codes.long(), values, contexts)
         means = self.noisy.means([traces], counted)

@@ -57,7 +57,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     n_features : int, optional
         Fixed random features that a party sends of every record. Default: 512; 32 with `privacy`.
     hidden : int, optional
-        Units of the two hidden layers that every column has. Default: 96; 32 with `privacy`.
+        Units of the two hidden layers that every column has. Default: 96; 48 of a party with more
+        than 64 columns, and 32 with `privacy`.
     dropout : float, optional
         Share of the hidden units that a training step leaves out. Default: .15 of up to 5,000
         training records, and less of more, 750 over their number.
@@ -80,7 +81,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         Cloned for every party. Default: numbers by ranks (`vflsynth.columns.Ranks`); values
         of at least 300 records and one in a hundred, and all values of columns that have at most
         60 and 300 records for each on average, are states.
-    {device, random_state, verbose}
+    {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
         Differential privacy (Notes): `DPSGD`, with ``protocol="one_message"``. Nothing is held
         out then.
@@ -106,6 +107,10 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     numbers have states (an ordinary value, missing, frequent values) and a mixture of ten Gaussians
     on normal scores. A tenth of the records, at most 16,384, is held out and says when
     to stop.
+
+    Of a party with more than 64 columns, each sees the 16 earlier ones of that party which depend
+    on it most (`neighbours.seen_columns`), beside the context: size and time grow with the columns
+    and not with their square. With `privacy` each sees all, as nothing pays for the choice.
 
     Privacy: with `DPSGD`, ε covers recipients of the synthetic data, of the saved halves and of
     everything else that is computed from them. It does not cover the server and the later parties:
@@ -176,6 +181,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         contract: Contract | None = None,
         structure: Literal["exact", "ignore"] = "exact",
         transformer: TableTransformer | None = None,
+        memory_limit: float | None = None,
         device: str = "auto",
         random_state: RandomState = None,
         verbose: int = 1,
@@ -197,6 +203,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         self.contract = contract
         self.structure = structure
         self.transformer = transformer
+        self.memory_limit = memory_limit
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

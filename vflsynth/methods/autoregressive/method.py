@@ -18,6 +18,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.party import Encoder
 from vflsynth.learning.training import labelled, section
+from vflsynth.methods.autoregressive.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
     BatchRows,
@@ -47,7 +48,7 @@ from vflsynth.protocol.messages import SelectionNotice
 ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300}
 """How numbers are encoded unless a transformer is given: values stay on the column's own grid."""
 
-_EPOCHS, _HIDDEN, _N_FEATURES = 500, 96, 512
+_EPOCHS, _HIDDEN, _HIDDEN_OF_MANY, _N_FEATURES = 500, 96, 48, 512
 _DROPOUT, _FEW_RECORDS = 0.15, 5_000
 """What is left out of few records; of more, as much less as they are more."""
 _MOST_FEATURED = 1 << 15
@@ -357,6 +358,7 @@ class AutoregressiveMethod(Method):
             order=tuple(name for name in sorted(widths) if widths[name]),
             batch_size=min(batch_size, n_training),
             hidden=parameters.hidden or _HIDDEN,
+            hidden_of_many=parameters.hidden or _HIDDEN_OF_MANY,
             dropout=float(dropout),
             learning_rate=float(parameters.learning_rate),
             weight_average=float(parameters.weight_average),
@@ -423,6 +425,20 @@ class AutoregressiveMethod(Method):
         """Multiply-adds of the first layer of all columns on a batch, roughly."""
         widest = max(widths.values(), default=1)
         return settings.batch_size * widest * settings.hidden * max(1, widest // 8)
+
+    needs_less_memory = NEEDS_LESS_MEMORY
+
+    def memory(
+        self,
+        party: AutoregressiveParty,
+        settings: AutoregressiveSettings,
+        n_records: int,
+        replicas: int,
+        *,
+        own_rows: bool,
+    ) -> int:
+        """Estimate the bytes that a party's half of a fit takes at its peak."""
+        return estimate_memory(party, settings, n_records, replicas, private=self.is_private)
 
     def finish(self, party: AutoregressiveParty) -> None:
         """Calibrate."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth.models.known import Known, pick
-from vflsynth.networks.layers import log_softmax
+from vflsynth.networks.layers import log_softmax, softmax
 
 N_COMPONENTS = 10
 """Gaussians of a numeric column's mixture."""
@@ -33,6 +33,22 @@ def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
     scores = (values.unsqueeze(-1) - means) / deviations
     terms = weights - 0.5 * scores.square() - deviations.log() - _LOG_ROOT_TAU
     return terms.logsumexp(-1)
+
+
+def draw_number(mixture: Tensor, uniforms: Tensor, normals: Tensor) -> Tensor:
+    """Draw from mixtures, (record, 1).
+
+    Parameters
+    ----------
+    mixture : Tensor, shape (record, 3 * component)
+    uniforms : Tensor, shape (record,)
+        Choose components.
+    normals : Tensor, shape (record, 1)
+    """
+    weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
+    chosen = pick(softmax(weights), uniforms).unsqueeze(1)
+    deviation = F.softplus(deviations.gather(1, chosen)) + _SMALLEST_DEVIATION
+    return means.gather(1, chosen) + deviation * normals
 
 
 def restrict(

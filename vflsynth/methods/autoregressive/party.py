@@ -17,7 +17,7 @@ from vflsynth.learning.party import ENCODED_AT_ONCE, TrainableParty
 from vflsynth.learning.training import RunningMeans, labelled, section
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender
-from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.layout import Layout, at_rows
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
     BatchRows,
@@ -30,6 +30,7 @@ from vflsynth.methods.autoregressive.messages import (
     RelayedFeatures,
     SenderWeights,
 )
+from vflsynth.methods.autoregressive.neighbours import MOST_SEEING_ALL, seen_columns
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
@@ -38,14 +39,17 @@ from vflsynth.protocol.messages import SelectionNotice
 _BETAS = (0.9, 0.999)
 _LARGEST_GRADIENT = 5.0
 _SMALLEST_IMPROVEMENT = 1e-3
-_CHUNK = 4096
-"""Records that are looked at at once, but for training."""
+CHUNK, CHUNK_OF_MANY = 4096, 512
+"""Records that are looked at at once, but for training; fewer of wide tables."""
+
+MOST_ENCODED = 1 << 24
+"""Numbers of a wide table that are one-hot at once."""
 
 _OTHERS_PER_RECORD, _WEIGHT_OF_OTHERS = 1, 1.0
 """Unmatched records in a batch for every matched one, and what their mean likelihood counts."""
 
-_MOST_CALIBRATED = 1 << 14
-"""Records that are drawn to calibrate the biases."""
+MOST_CALIBRATED, MOST_CALIBRATED_OF_MANY = 1 << 14, 1 << 12
+"""Records that are drawn to calibrate the biases, and fewer of wide tables."""
 
 
 class AutoregressiveParty(TrainableParty):
@@ -85,6 +89,7 @@ class AutoregressiveParty(TrainableParty):
         self.settings, self.schedule, self.streams = settings, schedule, streams
         self.layout = Layout(self.transformer.spans_)
         codes, values = self._split(self.matched(), streams.device)
+        sees = self.seen_columns(codes, values)
         self.codes, self.values = codes[schedule.order], values[schedule.order]
         replicas = len(schedule.order)
         self.context_dim = settings.width_for(self.name)
@@ -114,10 +119,15 @@ class AutoregressiveParty(TrainableParty):
             codes, values = self._split(others, streams.device)
             self.others = codes.expand(replicas, -1, -1), values.expand(replicas, -1, -1)
         inputs = self.context_dim + (self.others is not None)
-        self.network = ConditionalNetwork(self.layout, inputs, settings.hidden, streams)
+        hidden = settings.hidden if sees is None else settings.hidden_of_many
+        self.network = ConditionalNetwork(self.layout, inputs, hidden, streams, sees)
         self.start(self.network)
         self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate, betas=_BETAS)
         self.average, self.selected = self.optimizer.flat.clone(), self.optimizer.flat.clone()
+
+    def seen_columns(self, codes: Tensor, values: Tensor) -> Tensor | None:
+        """Choose which earlier columns every column sees, of all matched records, as encodings."""
+        return seen_columns(self.layout, codes, values)
 
     def start(self, network: ConditionalNetwork) -> None:
         """Let the columns' own distributions be what training starts from."""
@@ -135,9 +145,11 @@ class AutoregressiveParty(TrainableParty):
 
     def _split(self, table: pd.DataFrame, device: torch.device) -> tuple[Tensor, Tensor]:
         """Encode records as codes and numbers; one-hot only a part at a time."""
-        parts = []
-        for start in range(0, len(table), ENCODED_AT_ONCE):
-            rows = self.transformer.transform(table.iloc[start : start + ENCODED_AT_ONCE])
+        parts, at_once = [], ENCODED_AT_ONCE
+        if len(self.layout.columns) > MOST_SEEING_ALL:
+            at_once = min(at_once, max(1, MOST_ENCODED // self.layout.width))
+        for start in range(0, len(table), at_once):
+            rows = self.transformer.transform(table.iloc[start : start + at_once])
             codes, values = self.layout.split(torch.tensor(self.transformer.spread(rows)))
             parts.append((codes.int(), values))
         codes, values = (torch.cat(own) for own in zip(*parts, strict=True))
@@ -162,8 +174,8 @@ class AutoregressiveParty(TrainableParty):
         replicas, n_records, _ = self.codes.shape
         shape = (replicas, n_records, len(self.settings.receivers(self.name)))
         parts = self.values.new_empty(*shape, self.settings.context_dim)
-        for start in range(0, n_records if self.sender is not None else 0, _CHUNK):
-            some = slice(start, start + _CHUNK)
+        for start in range(0, n_records if self.sender is not None else 0, CHUNK):
+            some = slice(start, start + CHUNK)
             features = self.features(self.codes[:, some], self.values[:, some])
             assert self.sender is not None
             for k in range(shape[2]):
@@ -227,7 +239,7 @@ class AutoregressiveParty(TrainableParty):
         if alone and self.network is not None:
             per_epoch = self.schedule.steps_per_epoch
             for k in range((step - 1) * per_epoch, step * per_epoch):
-                self.descend(k, self._batch(self.contexts, self.schedule.rows(k)))
+                self.descend(k, at_rows(self.contexts, self.schedule.rows(k)))
         found = self.losses.pop().get("log_likelihood", torch.zeros_like(self.best))
         held_out = self.held_out_likelihood()
         improved = held_out > self.best + _SMALLEST_IMPROVEMENT
@@ -244,35 +256,45 @@ class AutoregressiveParty(TrainableParty):
         assert self.network is not None
         rows, dropout = self.schedule.rows(step), self.settings.dropout
         contexts = contexts.detach().requires_grad_(self.settings.protocol == "trained")
-        codes, values = self._batch(self.codes, rows), self._batch(self.values, rows)
+        codes, values = at_rows(self.codes, rows), at_rows(self.values, rows)
         codes, values, shown = self._beside_others(step, codes, values, contexts)
         keep = None
         if dropout:
-            shape = (2, codes.shape[1], self.settings.hidden)
+            shape = (2, codes.shape[1], self.network.hidden)
             drawn = self.streams.uniform("dropout", step, shape)
             factors = (drawn >= dropout).float() / (1.0 - dropout)
             keep = factors[:, 0], factors[:, 1]
-        found = self.network.log_likelihood(codes.long(), values, shown, keep).sum(1)
-        n = rows.shape[1]
-        per_replica = found[:, :n].mean(1)
-        total = per_replica.sum()
-        if found.shape[1] > n:
-            total = total + _WEIGHT_OF_OTHERS * found[:, n:].mean(1).sum()
-        wanted = [*self.optimizer.parameters, *([contexts] if contexts.requires_grad else [])]
-        gradients = torch.autograd.grad(-total, wanted, allow_unused=True)
-        with torch.no_grad():
-            own = gradients[: len(self.optimizer.parameters)]
+        n, n_all = rows.shape[1], codes.shape[1]
+        at_contexts: Tensor | None = None
+        if self.network.sees is not None:
+            shares = values.new_full((n_all,), 1.0 / n)
+            shares[n:] = _WEIGHT_OF_OTHERS / max(1, n_all - n)
+            found, at_contexts = self.network.descend_some(
+                codes.long(), values, shown, shares, keep
+            )
+            per_replica = found[:, :n].mean(1)
+        else:
+            found = self.network.log_likelihood(codes.long(), values, shown, keep).sum(1)
+            per_replica = found[:, :n].mean(1)
+            total = per_replica.sum()
+            if n_all > n:
+                total = total + _WEIGHT_OF_OTHERS * found[:, n:].mean(1).sum()
+            wanted = [*self.optimizer.parameters, *([contexts] if contexts.requires_grad else [])]
+            gradients = torch.autograd.grad(-total, wanted, allow_unused=True)
+            at_contexts = gradients[-1] if contexts.requires_grad else None
             self.optimizer.set_gradient(
                 [
                     torch.zeros_like(p) if g is None else g
-                    for p, g in zip(self.optimizer.parameters, own)
+                    for p, g in zip(self.optimizer.parameters, gradients)
                 ]
             )
+        with torch.no_grad():
             self._clip()
             self.step()
         self.losses.add({"log_likelihood": per_replica})
-        last = gradients[-1] if contexts.requires_grad else None
-        return torch.zeros_like(contexts) if last is None else last
+        if at_contexts is None:
+            return torch.zeros_like(contexts)
+        return at_contexts[:, :n, : contexts.shape[-1]]
 
     def _beside_others(
         self, step: int, codes: Tensor, values: Tensor, contexts: Tensor
@@ -292,7 +314,7 @@ class AutoregressiveParty(TrainableParty):
         ]
         rows = torch.cat(drawn, 1)[:, places - first * n_others]
         nothing = contexts.new_zeros(len(codes), n, self.context_dim)
-        own_codes, own_values = (self._batch(own, rows) for own in self.others)
+        own_codes, own_values = (at_rows(own, rows) for own in self.others)
         return (
             torch.cat([codes, own_codes], 1),
             torch.cat([values, own_values], 1),
@@ -326,8 +348,9 @@ class AutoregressiveParty(TrainableParty):
         current = self.optimizer.flat.clone()
         self.optimizer.flat.copy_(self.average)
         total = torch.zeros_like(self.best)
-        for start in range(0, n, _CHUNK):
-            part = slice(start, min(n, start + _CHUNK))
+        at_once = CHUNK if self.network.sees is None else CHUNK_OF_MANY
+        for start in range(0, n, at_once):
+            part = slice(start, min(n, start + at_once))
             shown = contexts[:, part]
             if self.others is not None:
                 shown = with_flag(shown, 0.0)
@@ -344,11 +367,6 @@ class AutoregressiveParty(TrainableParty):
             self.selected = torch.where(
                 chosen[self.optimizer.replica_of], self.average, self.selected
             )
-
-    @staticmethod
-    def _batch(values: Tensor, rows: Tensor) -> Tensor:
-        """Look up records, (replica, batch, ...), at places of shape (replica, batch)."""
-        return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
     # -- training with a server that learns to make contexts ---------------------------------------
 
@@ -394,7 +412,8 @@ class AutoregressiveParty(TrainableParty):
         """
         if self.network is None or self.settings.protocol == "trained":
             return
-        n = min(self.codes.shape[1], _MOST_CALIBRATED)
+        most = MOST_CALIBRATED if self.network.sees is None else MOST_CALIBRATED_OF_MANY
+        n = min(self.codes.shape[1], most)
         n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
         streams, start = self.streams.child("calibration"), 0
         uniforms = streams.uniform("codes", 0, (2, n, n_columns))
@@ -441,7 +460,9 @@ class AutoregressiveParty(TrainableParty):
             own = self.selected[start : start + n].view(parameter.shape)
             found[name], start = own[replica : replica + 1].clone(), start + n
         if self.others is not None:  # the flag, which synthetic records never have
-            found["first"] = found["first"][:, :-1].clone()
+            found["first"] = found["first"][..., :-1, :].clone()
+        if self.network.sees is not None:
+            found["sees"] = self.network.sees
         return found
 
     def state(self) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.training import labelled, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
+from vflsynth.methods.autoregressive.layout import at_rows
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.networks.adam import FlatAdam
 
@@ -142,9 +143,9 @@ class ContextServer(nn.Module):
             drawn = streams.uniform("rows", step, (batch,))
             rows = n_held_out + (drawn * (n_records - n_held_out)).long()
             rows = rows.clamp_max(n_records - 1)
-            clean = self.contexts({name: _at(features[name], rows) for name in names}, receiver)
+            clean = self.contexts({name: at_rows(features[name], rows) for name in names}, receiver)
             noise = streams.normal("noise", step, (batch, settings.context_dim))
-            scores = critic(clean + settings.noise_std * noise, _at(targets, rows))
+            scores = critic(clean + settings.noise_std * noise, at_rows(targets, rows))
             upstream = _confusion_gradient(scores.detach(), rows)
             optimizer.set_gradient(torch.autograd.grad(scores, optimizer.parameters, upstream))
             optimizer.step()
@@ -205,7 +206,7 @@ class TrainedContextServer(ContextServer):
 
     def batch_contexts(self, rows: Tensor) -> dict[str, Tensor]:
         """Make the contexts of a batch; gradients of them are expected next."""
-        given = {name: _at(own, rows) for name, own in self.features.items()}
+        given = {name: at_rows(own, rows) for name, own in self.features.items()}
         order = self.settings.order
         self._pending = {name: self.contexts(given, name) for name in order[1:]}
         return {name: context.detach() for name, context in self._pending.items()}
@@ -349,10 +350,6 @@ def _batches(n_records: int) -> list[slice]:
     """Places of as many whole batches as there are, of one at least."""
     size = min(_BATCH_SIZE, n_records)
     return [slice(k * size, (k + 1) * size) for k in range(n_records // size)]
-
-
-def _at(values: Tensor, rows: Tensor) -> Tensor:
-    return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
 
 def _confusion(scores: Tensor) -> Tensor:

@@ -23,7 +23,10 @@ class AutoregressiveSettings:
     protocol : {"bounded", "trained", "one_message"}
     order : tuple of str
         Parties in the order in which their columns are drawn; without those that have none to draw.
-    batch_size, hidden, n_features, context_dim, sender_hidden, n_held_out, patience : int
+    batch_size, n_features, context_dim, sender_hidden, n_held_out, patience : int
+    hidden, hidden_of_many : int
+        Of a column, and of one of a party with so many that each sees only some
+        (`neighbours.MOST_SEEING_ALL`).
     n_featured : int
         Records of which parties send features.
     dropout, learning_rate, weight_average : float
@@ -47,6 +50,7 @@ class AutoregressiveSettings:
     sender_hidden: int
     bits_per_record: float | None
     unmatched: Unmatched
+    hidden_of_many: int = 48
 
     @property
     def noise_std(self) -> float:

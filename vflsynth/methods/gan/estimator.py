@@ -9,14 +9,13 @@ from typing import Any, Literal, Self
 import numpy.typing as npt
 from torch import nn
 
-from vflsynth._random import RandomState, secret_from
-from vflsynth.exceptions import ParameterError
+from vflsynth._random import RandomState
 from vflsynth.methods.combinations import check_combination
 from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.networks.layers import one_replica
 from vflsynth.privacy import PrivacyAccount
-from vflsynth.run import Callback, Options
+from vflsynth.run import Callback
 
 
 class GANSynthesizer(TrainedSynthesizer):
@@ -105,28 +104,3 @@ class GANSynthesizer(TrainedSynthesizer):
                     for name, owner in owners.items()
                 }
         return models
-
-    def estimate_memory(
-        self, party_frames: PartyFrames, on: Any = None, *, n_models: int = 1
-    ) -> int:
-        """Estimate the memory of a fit in bytes, without training.
-
-        Parameters
-        ----------
-        party_frames, on
-            As in `fit`.
-        n_models : int, default=1
-            Models that `fit_replicas` is to train at once, each on rows of its own.
-
-        Returns
-        -------
-        int
-            Rough, and of networks and encoded records only: a process that has loaded this package
-            takes a few hundred MiB more.
-        """
-        if self.privacy is not None:
-            raise ParameterError("estimate_memory cannot look at records with privacy set")
-        secrets = [secret_from(self.random_state)] * n_models
-        run = self._local_run(self.method(), party_frames, on, Options(), secrets)
-        run.join()
-        return run.estimate_memory()

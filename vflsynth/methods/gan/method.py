@@ -18,7 +18,7 @@ from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.mechanisms import Asked, Length, Mechanism
 from vflsynth.mechanisms.base import Reports
 from vflsynth.mechanisms.lengths import DEFAULT_STEPS, default_epochs, power_of_two
-from vflsynth.methods.gan.memory import estimate_memory
+from vflsynth.methods.gan.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.server import GANServer
@@ -322,6 +322,8 @@ class GANMethod(Method):
         ]
         products = (a * b for dims in networks for a, b in zip(dims[:-1], dims[1:]))
         return 3 * settings.batch_size * max(products)
+
+    needs_less_memory = NEEDS_LESS_MEMORY
 
     def memory(
         self, party: Any, settings: Settings, n_records: int, replicas: int, *, own_rows: bool

@@ -14,7 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.messages import SumShares
 from vflsynth.mechanisms import Discriminators, Mechanism
-from vflsynth.methods.gan.memory import estimate_memory
+from vflsynth.methods.gan.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
 from vflsynth.methods.mean_embedding.messages import MaskedPoints, NoisyHistograms
@@ -34,6 +34,9 @@ from vflsynth.secure import blocks_of
 
 STEPS_PER_EPOCH = 100
 """No step reads a record, so an epoch is just a number of steps."""
+
+_BYTES_OF_A_POINT = 10
+"""An angle, and what masks it, of one record and frequency."""
 
 _EPOCHS = 25
 _BATCH_SIZE = 512
@@ -214,11 +217,15 @@ class MeanEmbeddingMethod(Method):
         """Return at least the multiply-adds of the largest layer on a batch."""
         return settings.batch_size * max(*widths.values(), *settings.generator_hidden) ** 2
 
+    needs_less_memory = NEEDS_LESS_MEMORY
+
     def memory(
         self, party: Any, settings: Settings, n_records: int, replicas: int, *, own_rows: bool
     ) -> int:
-        """Estimate the bytes that a party's half of a fit takes at its peak."""
-        return estimate_memory(party, settings, n_records, replicas, own_rows=own_rows)
+        """Estimate the bytes that a party's half of a fit takes at its peak, points included."""
+        points = _BYTES_OF_A_POINT * n_records * self.features.n_frequencies
+        networks = estimate_memory(party, settings, 0, replicas, own_rows=own_rows)
+        return networks + points
 
     def reported(self, settings: Settings, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``, without what is about discriminators."""

@@ -24,6 +24,9 @@ from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.secure import MOST_STATES, Codebook
 
+_COPIES = 8
+"""Of all products, while the server fits."""
+
 _FINER = 4
 """So many times as many states numbers have at most where noise is little."""
 
@@ -154,6 +157,29 @@ class PairwiseMethod(OneRound):
         """Return those of a step of the fit."""
         side = self.width * sum(self.n_columns.values())
         return float(self.n_components * side**2)
+
+    needs_less_memory = "use fewer columns, or lower n_states and n_labels"
+
+    def memory(
+        self,
+        party: PairwiseParty,
+        settings: AtOnce,
+        n_records: int,
+        replicas: int,
+        *,
+        own_rows: bool,
+    ) -> int:
+        """Estimate the bytes of a party's states and tables, and its share of the server's fit."""
+        n_own, n_all = len(party.transformer.histograms_), sum(self.n_columns.values())
+        states = sum(min(len(h.counts), self.width) for h in party.transformer.histograms_.values())
+        tables = 8 * states**2
+        fit = 8 * _COPIES * states**2 * n_all // max(1, n_own)
+        return (
+            super().memory(party, settings, n_records, replicas, own_rows=own_rows)
+            + tables
+            + fit
+            + 8 * n_records * 4 * n_own
+        )
 
 
 def _codes_for(book: Codebook) -> dict[str, StateCodes]:

@@ -1,0 +1,133 @@
+"""Large samples as folders of parquet files, drawn in parallel, part by part."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import joblib
+import pandas as pd
+import torch
+
+from vflsynth import _artefacts as artefacts
+from vflsynth._device import few_threads
+from vflsynth._random import derive
+from vflsynth.exceptions import ArtefactError
+from vflsynth.frames import write_table
+
+if TYPE_CHECKING:
+    from vflsynth.methods.synthesizer import BaseSynthesizer
+
+PART_ROWS = 1 << 16
+"""Rows of a part, unless somebody wants others."""
+
+_MANIFEST = "_sample.json"
+"""What the folder says of itself; readers of data sets pass over names that begin so."""
+
+
+def sample_parts(
+    model: BaseSynthesizer,
+    folder: Path,
+    n: int,
+    secret: bytes,
+    call: int | None,
+    *,
+    part_rows: int,
+    n_jobs: int | None,
+    keys: bool,
+) -> list[Path]:
+    """Write a sample; `BaseSynthesizer.sample_to` documents it.
+
+    Parameters
+    ----------
+    model : BaseSynthesizer
+        Fitted.
+    folder : Path
+    n, part_rows, n_jobs, keys
+        As of `BaseSynthesizer.sample_to`.
+    secret : bytes
+        Of the sample; every part has one that is derived from it.
+    call : int or None
+        Which of the model's own samples it is.
+
+    Returns
+    -------
+    list of Path
+        The parts, in order.
+    """
+    expected = {**_identity(secret, n, part_rows, keys), "call": call}
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / _MANIFEST).exists():
+        if artefacts.read_json(folder / _MANIFEST) != expected:
+            raise ArtefactError(
+                f"{folder} has parts of another sample: of another model, seed, number of rows or "
+                "size of parts. Fix: name another folder, or remove this one"
+            )
+    elif any(folder.iterdir()):
+        raise ArtefactError(f"{folder} is not empty. Fix: name another folder")
+    else:
+        artefacts.replace_json(folder / _MANIFEST, expected)
+    if keys and n:  # whether there is room for the last one is known before hours of drawing
+        half = next(iter(model.parties_.values()))
+        half.minter.starting_at(half.minter.offset + n - 1).mint(1)
+    starts = range(0, max(n, 1), part_rows)
+    digits = max(5, len(str(len(starts) - 1)))
+    paths = [folder / f"part-{number:0{digits}d}.parquet" for number in range(len(starts))]
+    missing = [
+        (path, derive(secret, f"part {number}"), start, min(part_rows, n - start), keys)
+        for number, (path, start) in enumerate(zip(paths, starts))
+        if not path.exists()
+    ]
+    if not missing:
+        return paths
+    if joblib.effective_n_jobs(n_jobs) == 1:
+        for task in missing:
+            _write(model, *task)
+        return paths
+    with tempfile.TemporaryDirectory() as aside:
+        saved = Path(aside) / "model"
+        model.save(saved)
+        tasks = (joblib.delayed(_write_saved)(type(model), saved, *task) for task in missing)
+        joblib.Parallel(n_jobs=n_jobs)(tasks)
+    return paths
+
+
+def call_of(folder: Path) -> int | None:
+    """Say which of a model's own samples a folder was begun with; None if there is none."""
+    if not (folder / _MANIFEST).exists():
+        return None
+    found = artefacts.read_json(folder / _MANIFEST)
+    call = found.get("call") if isinstance(found, dict) else None
+    return call if isinstance(call, int) else None
+
+
+def _identity(secret: bytes, n: int, part_rows: int, keys: bool) -> dict[str, Any]:
+    # Of the secret, what tells nothing of it.
+    print_ = derive(secret, "fingerprint of parts").hex()[:32]
+    return {"sample": print_, "rows": n, "part_rows": part_rows, "keys": keys}
+
+
+def _write_saved(kind: type[BaseSynthesizer], saved: Path, *task: Any) -> None:
+    _write(_loaded(kind, saved), *task)  # type: ignore[arg-type]  # a class has a hash
+
+
+@cache
+def _loaded(kind: type[BaseSynthesizer], saved: Path) -> BaseSynthesizer:
+    """Load a model once in every worker."""
+    return kind.load(saved, device="cpu")
+
+
+def _write(
+    model: BaseSynthesizer, path: Path, secret: bytes, start: int, rows: int, keys: bool
+) -> None:
+    """Draw a part on one thread, as the order of sums would depend on how many there are."""
+    with few_threads(0.0, torch.device("cpu")):
+        parts = model.draw_rows(rows, secret)
+    table = pd.concat(list(parts.values()), axis=1)
+    if keys:
+        table = next(iter(model.parties_.values())).add_keys(table, start)
+    else:
+        table = table.set_axis(pd.RangeIndex(start, start + rows, name=table.index.name), axis=0)
+    write_table(table, path)
