@@ -11,7 +11,8 @@ known direction), and by the means of models that the attacker fits. Either is d
 variances among those. Half of the models teach direction and threshold, the others are counted. The
 bound is that of Clopper and Pearson, with 95 % confidence, of the direction that was better in
 teaching; "most" is the bound if that were always right. It can show that an epsilon is too small,
-never that it is right.
+never that it is right, and is weak on weights that were trained: of VertiGAN's, 60 models of either
+table do not show that nine tenths of the noise are missing.
 """
 
 from __future__ import annotations
