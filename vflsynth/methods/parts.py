@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, Self
 
 import joblib
 import pandas as pd
@@ -16,9 +16,7 @@ from vflsynth._device import few_threads
 from vflsynth._random import derive
 from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import write_table
-
-if TYPE_CHECKING:
-    from vflsynth.methods.synthesizer import BaseSynthesizer
+from vflsynth.models import PartyModel
 
 PART_ROWS = 1 << 16
 """Rows of a part, unless somebody wants others."""
@@ -27,8 +25,24 @@ _MANIFEST = "_sample.json"
 """What the folder says of itself; readers of data sets pass over names that begin so."""
 
 
+class Model(Protocol):
+    """What a sample is drawn from: a fitted synthesizer."""
+
+    parties_: dict[str, PartyModel]
+
+    def draw_rows(self, n: int, secret: bytes) -> dict[str, pd.DataFrame]:
+        """Draw all parties' rows."""
+
+    def save(self, path: Path) -> None:
+        """Save it for workers."""
+
+    @classmethod
+    def load(cls, path: Path, device: str) -> Self:
+        """Load it in a worker."""
+
+
 def sample_parts(
-    model: BaseSynthesizer,
+    model: Model,
     folder: Path,
     n: int,
     secret: bytes,
@@ -42,8 +56,7 @@ def sample_parts(
 
     Parameters
     ----------
-    model : BaseSynthesizer
-        Fitted.
+    model : Model
     folder : Path
     n, part_rows, n_jobs, keys
         As of `BaseSynthesizer.sample_to`.
@@ -109,19 +122,17 @@ def _identity(secret: bytes, n: int, part_rows: int, keys: bool) -> dict[str, An
     return {"sample": print_, "rows": n, "part_rows": part_rows, "keys": keys}
 
 
-def _write_saved(kind: type[BaseSynthesizer], saved: Path, *task: Any) -> None:
-    _write(_loaded(kind, saved), *task)  # type: ignore[arg-type]  # a class has a hash
+def _write_saved(kind: type[Model], saved: Path, *task: Any) -> None:
+    _write(_loaded(kind, saved), *task)
 
 
 @cache
-def _loaded(kind: type[BaseSynthesizer], saved: Path) -> BaseSynthesizer:
+def _loaded(kind: type[Model], saved: Path) -> Model:
     """Load a model once in every worker."""
     return kind.load(saved, device="cpu")
 
 
-def _write(
-    model: BaseSynthesizer, path: Path, secret: bytes, start: int, rows: int, keys: bool
-) -> None:
+def _write(model: Model, path: Path, secret: bytes, start: int, rows: int, keys: bool) -> None:
     """Draw a part on one thread, as the order of sums would depend on how many there are."""
     with few_threads(0.0, torch.device("cpu")):
         parts = model.draw_rows(rows, secret)

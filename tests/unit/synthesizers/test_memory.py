@@ -59,8 +59,8 @@ def _kilobytes(status, name):
 
 
 PEAKS = {
-    "all seen": (AutoregressiveSynthesizer(epochs=1), (500, 120)),
-    "some seen": (AutoregressiveSynthesizer(epochs=1), (400, 160)),
+    "all seen": (AutoregressiveSynthesizer(epochs=1), (300, 80)),
+    "some seen": (AutoregressiveSynthesizer(epochs=1), (300, 140)),
     "sequential": (VFLGANSynthesizer(epochs=1, discriminator_steps=1), (2000, 200)),
     "parallel": (VFLGANSynthesizer(epochs=1, generator="parallel"), (2000, 200)),
 }

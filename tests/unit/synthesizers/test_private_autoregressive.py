@@ -29,7 +29,7 @@ from vflsynth.methods.autoregressive import dpsgd as autoregressive_dpsgd
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
 from vflsynth.methods.autoregressive.conditional_traces import likelihood_traces, per_parameter
 from vflsynth.methods.autoregressive.dpsgd import PrivateAutoregressiveParty
-from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.layout import Layout, at_rows
 from vflsynth.privacy.dpsgd import clip_factors, clipped_gradient_sum, per_example_norms
 from vflsynth.privacy.events import releases_in
 from vflsynth.protocol import PlacedPoissonSchedule
@@ -105,7 +105,7 @@ def slow_sums(session, bound, step=0):
     found = {}
     for name, party in session.parties.items():
         rows = party.schedule.rows(step)[:, : int(party.schedule.n_real(step)[0])]
-        batch = (party._batch(own, rows) for own in (party.codes, party.values, party.contexts))
+        batch = (at_rows(own, rows) for own in (party.codes, party.values, party.contexts))
         gradients = slow_gradients(party.network, *batch)
         norms = gradients.double().norm(dim=1, keepdim=True)
         found[name] = (gradients * (bound / norms).clamp_max(1.0)).sum(0, keepdim=True)
