@@ -283,7 +283,7 @@ class LocalRun(ServerRun):
         )
         self._memory = check_memory(
             self.method,
-            [party.party for party in self.parties.values()],
+            [node.party for node in self.parties.values() if node.seat.has_columns],
             self.settings,
             self.n_training,
             len(self.secrets),
