@@ -116,7 +116,7 @@ def test_another_process_loads_a_protection_by_its_name(python):
 
 @pytest.mark.usefixtures("fitted")
 def test_without_the_package_the_error_says_what_to_install(python):
-    said = python(*SAMPLE, installed=False, code=4)
+    said = python(*SAMPLE, installed=False, code=3)
     assert "no class 'vflsynth_example:ComonotoneSynthesizer' is registered" in said
     assert "install the package that has it" in said
 

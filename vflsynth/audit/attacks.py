@@ -155,6 +155,7 @@ def logan_0(
         epochs=epochs,
         model_selection="last",
         calibrate_marginals=False,  # only its critic is looked at
+        structure="ignore",  # which looks at every column
         device="cpu",
         verbose=0,
     )

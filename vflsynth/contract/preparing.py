@@ -87,6 +87,18 @@ class Preparation:
     steps: tuple[Step, ...] = ()
     selects: bool = False
 
+    def __post_init__(self) -> None:
+        parts = {
+            Composite: self.composites,
+            Difference: self.differences,
+            Rule: (*self.rules, *self.across),
+            Step: self.steps,
+        }
+        for kind, found in parts.items():
+            for one in found:
+                if not isinstance(one, kind):
+                    raise ValueError(f"{one!r} is no {kind.__name__}")
+
     @classmethod
     def of(
         cls,

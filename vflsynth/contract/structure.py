@@ -511,6 +511,7 @@ def _is(column: pd.Series[Any], value: Any) -> npt.NDArray[np.bool_]:
 
 def _empty(dtype: Any, index: pd.Index[Any]) -> pd.Series[Any]:
     """Return a column of nothing, or of zeros where a type has no word for that."""
-    plain = isinstance(dtype, np.dtype) and dtype.kind in "iub"
-    cells: list[Any] = [0 if plain else None] * len(index)
+    if not isinstance(dtype, np.dtype):
+        return pd.Series(index=index, dtype=dtype)
+    cells: list[Any] = [0 if dtype.kind in "iub" else None] * len(index)
     return pd.Series(array_of(cells, dtype), index=index)

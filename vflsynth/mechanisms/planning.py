@@ -143,10 +143,8 @@ def ledger_of(
         not_covered=(
             *not_covered,
             "which individuals the parties have in common",
-            "that a run ends with an error: for a key that is missing, repeated or of another "
-            "type, for want of a common record, or of memory",
-            "alignment report, transcript and log of a fit: they tell numbers of records, which no "
-            "saved model holds",
+            "errors that end a run: a key's, no common record, want of memory",
+            "alignment report, transcript and log: they tell numbers of records",
             *((times,) if trains else ()),
         ),
         noise=DISCRETE_NOISE,

@@ -133,7 +133,11 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
                 f"privacy={self.privacy!r} cannot be read. Fix: a mechanism and its parameters, "
                 "such as 'pairwise_tables, epsilon=3, delta=1e-6'"
             ) from None
-        made: Self = clone(self).set_params(privacy=find("mechanisms", name)(**given))
+        try:
+            mechanism = find("mechanisms", name)
+            made: Self = clone(self).set_params(privacy=mechanism(**given))
+        except (ParameterError, TypeError) as error:
+            raise ParameterError(f"privacy={self.privacy!r}: {error}") from error
         return made
 
     # -- fitting ---------------------------------------------------------------------------------

@@ -189,3 +189,12 @@ def test_a_private_fit_has_logarithms_of_one_column(estimator: type) -> None:
 def test_an_encoder_that_cannot_be_is_refused_by_name(encoders: object, words: str) -> None:
     with pytest.raises((ColumnKindError, ParameterError), match=words):
         TableTransformer(encoders=encoders).fit(INCOME)
+
+
+def test_normal_scores_of_one_value_give_it_back():
+    # Noise can leave one bin of a histogram, and what is drawn of it is one value.
+    scores = NormalScores().fit(np.full(50, 3.5))
+    assert np.allclose(scores.scale(np.array([3.5])), 0.0)
+    assert np.allclose(scores.unscale(np.array([-4.0, 0.0, 4.0])), 3.5)
+    again = Encoder.from_dict(scores.to_dict())
+    assert np.allclose(again.unscale(np.array([0.3])), 3.5)

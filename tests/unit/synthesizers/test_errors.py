@@ -183,7 +183,8 @@ PARAMETERS = {
     "calibrate_marginals": ("yes", None),
     "memory_limit": (0, "1GB"),
     "verbose": (-1, None),
-    "privacy": ("yes", 10.0),
+    "privacy": ("yes", 10.0, "pairwise_tables, epsilo=3"),
+    "structure": ("fast", None),
     "random_state": ("zero", 1.5),
     "device": ("gpu", "cuda:99", 3.5),
 }

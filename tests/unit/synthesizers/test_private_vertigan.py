@@ -593,7 +593,9 @@ def test_a_column_without_public_bounds_is_named_where_nothing_pays_for_them(fra
 
 def test_privacy_is_a_mechanism(frames):
     with pytest.raises(ParameterError) as refused:
-        synthesizer("dpsgd").fit(frames)
+        synthesizer(3.0).fit(frames)
     assert str(refused.value) == (
-        "privacy of VertiGANSynthesizer must be None or DPSGD(...) or FirstLayer(...), got 'dpsgd'"
+        "privacy of VertiGANSynthesizer must be None or DPSGD(...) or FirstLayer(...), got 3.0"
     )
+    with pytest.raises(ParameterError, match="epsilon must be given"):
+        synthesizer("dpsgd").fit(frames)

@@ -46,6 +46,10 @@ class NormalScores(Encoder):
         n_knots = min(MOST_KNOTS, 2 + n_records // 4)
         positions = np.linspace(0, n_records - 1, n_knots).round().astype(np.intp)
         self.knots_ = np.unique(ordered[positions])
+        if len(self.knots_) == 1:  # all are equal: two knots, as near to each other as can be
+            self.knots_ = np.append(self.knots_, np.nextafter(self.knots_, np.inf))
+            self.lower_ = self.upper_ = np.zeros(2)
+            return self
         below = np.searchsorted(ordered, self.knots_, side="left")
         not_above = np.searchsorted(ordered, self.knots_, side="right")
         self.lower_ = self.upper_ = ndtri((below + not_above) / (2 * n_records))
