@@ -52,7 +52,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         count the exchange that "end_to_end" adds to every discriminator step.
     {gradient_penalty_weight, discriminator_steps, batch_size}
     epochs : int, optional
-        Passes over the records. Default: as many as give about 7,200 discriminator steps.
+        Passes over the records. Default: as many as give about 7,200 discriminator steps, and
+        14,400 with batches of at most 128 records, which smaller tables have.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
     {calibrate_marginals}
     steps_per_exchange : int, default=1
