@@ -152,7 +152,9 @@ def test_published_histograms_tell_the_logarithms_mean_and_standard_deviation() 
     assert std == pytest.approx(sample.std(), abs=0.01)
 
 
-@pytest.mark.parametrize("estimator", [VFLGANSynthesizer, DPLTSynthesizer])
+@pytest.mark.parametrize(
+    "estimator", [pytest.param(VFLGANSynthesizer, marks=pytest.mark.slow), DPLTSynthesizer]
+)
 def test_a_private_fit_has_logarithms_of_one_column(estimator: type) -> None:
     schema = PublicSchema(
         {"income": (0, 1e6), "age": (0, 120)}, {"job": ["nurse", "cook"]}, dtypes="given"

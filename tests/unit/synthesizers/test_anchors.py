@@ -46,6 +46,7 @@ def test_relations_across_parties_are_learned(frames, trained):
     assert error < 0.7 * np.abs(across(shuffled) - truth).mean()
 
 
+@pytest.mark.slow
 def test_parties_fed_different_latents_lose_the_relation(trained):
     """The other side of the anchor: it is the shared latent that carries the relation."""
     apart = pd.concat(
