@@ -17,7 +17,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
-from vflsynth.learning.party import Encoder, FromPublicKnowledge, FromRecords, Party
+from vflsynth.learning.party import EncodingSource, FromPublicKnowledge, FromRecords, Party
 from vflsynth.learning.private import Known, Learning
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
 from vflsynth.models import PartyModel, RowSampler
@@ -261,7 +261,7 @@ class Method(ABC):
         template: TableTransformer,
         schema: PublicSchema | None,
         columns: Mapping[str, ColumnCounts],
-    ) -> Encoder:
+    ) -> EncodingSource:
         """Return what turns a party's matched table into numbers.
 
         Parameters

@@ -36,7 +36,7 @@ _SURELY = 3.0
 """Standard errors: noise alone should warn nobody."""
 
 
-class Encoder(Protocol):
+class EncodingSource(Protocol):
     """What makes a party's encoding."""
 
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
@@ -176,7 +176,7 @@ class Party(Participant):
             raise ProtocolError(f"the records of party {self.name!r} have not been matched yet")
         return self._rows
 
-    def prepare(self, encoder: Encoder) -> None:
+    def prepare(self, encoder: EncodingSource) -> None:
         """Make the encoding of the matched rows; cheap, nothing is encoded yet."""
         self.transformer = encoder.fitted(self.name, self.matched())
 

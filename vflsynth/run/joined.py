@@ -11,7 +11,7 @@ import torch
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.frames import AlignmentReport, key_of, party_keys
 from vflsynth.learning.base import Method
-from vflsynth.learning.party import Encoder, Party
+from vflsynth.learning.party import EncodingSource, Party
 from vflsynth.models import PartyModel
 from vflsynth.protocol import LocalChannel, Transcript
 from vflsynth.protocol.messages import Hello
@@ -117,7 +117,7 @@ class _PartByPart:
         """Return the encoding of all columns."""
         made = []
         for name, part in self._parts.items():
-            encoder: Encoder = self._method.encoder(
+            encoder: EncodingSource = self._method.encoder(
                 self._templates[name], self._schema, self._method.columns
             )
             made.append(encoder.fitted(name, matched[list(part.columns)]))

@@ -26,7 +26,7 @@ from vflsynth.exceptions import ParameterError, PublishingWarning
 from vflsynth.frames import AlignmentReport, MatchOn, align_keys, key_of, with_lost
 from vflsynth.frames.keys import how_to_agree
 from vflsynth.learning.base import Method
-from vflsynth.learning.party import Encoder
+from vflsynth.learning.party import EncodingSource
 from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
@@ -105,7 +105,7 @@ class LocalRun(ServerRun):
         nothing is asked of it in training.
     own_has_columns : bool
         Whether that table has columns besides the key.
-    encoders : mapping of party name to Encoder, optional
+    encoders : mapping of party name to EncodingSource, optional
         In place of the method's.
     holder : str, optional
         Name of the holder of the joined table.
@@ -140,7 +140,7 @@ class LocalRun(ServerRun):
         server: str = SERVER,
         own: str | None = None,
         own_has_columns: bool = True,
-        encoders: Mapping[str, Encoder] | None = None,
+        encoders: Mapping[str, EncodingSource] | None = None,
         holder: str | None = None,
         identity: Mapping[str, Any] | None = None,
         least_records: int = 1,

@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, check_kinds
 from vflsynth.exceptions import ParameterError, PayloadRejectedError, ProtocolError
 from vflsynth.frames import key_of
-from vflsynth.learning.party import Encoder
+from vflsynth.learning.party import EncodingSource
 from vflsynth.privacy import LedgerEntry
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Schedule
@@ -240,7 +240,7 @@ class Seat:
     schema : PublicSchema, optional
         What is public about this party's columns.
     checkpoints : Checkpoints
-    encoder : Encoder, optional
+    encoder : EncodingSource, optional
         In place of the method's.
     holder : str, optional
         Who holds the joined table: this party, or nobody.
@@ -266,7 +266,7 @@ class Seat:
     template: TableTransformer = field(default_factory=TableTransformer)
     schema: PublicSchema | None = None
     checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
-    encoder: Encoder | None = None
+    encoder: EncodingSource | None = None
     holder: str | None = None
     n_training: int | None = None
     has_columns: bool = True

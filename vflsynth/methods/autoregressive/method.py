@@ -16,7 +16,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, Duration, Method
-from vflsynth.learning.party import Encoder
+from vflsynth.learning.party import EncodingSource
 from vflsynth.learning.training import labelled, section
 from vflsynth.methods.autoregressive.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.autoregressive.messages import (
@@ -332,7 +332,7 @@ class AutoregressiveMethod(Method):
         template: TableTransformer,
         schema: PublicSchema | None,
         columns: Mapping[str, ColumnCounts],
-    ) -> Encoder:
+    ) -> EncodingSource:
         """Encode by ranks, unless a transformer was given, or by what is public."""
         if self.parameters.transformer is None and not self.is_private:
             template = clone(template).set_params(**ENCODING)
