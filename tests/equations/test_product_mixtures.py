@@ -644,6 +644,7 @@ def test_relations_across_parties_and_missing_values_survive():
     assert synth.transcript_["bytes"].sum() < 1e6
 
 
+@pytest.mark.slow
 def test_a_relation_goes_on_within_states():
     synth = model(epsilon=1e4).fit(frames(6_000))
     table = synth.sample(60_000, random_state=0)
@@ -699,9 +700,8 @@ def test_rare_labels_have_relations_of_their_own(n_labels, kept):
     assert (odd["l11"] - odd["l10"] > 0.7) == kept
 
 
-@pytest.mark.parametrize(
-    ("n_labels", "kept"), [(12, True), pytest.param(11, False, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_labels", "kept"), [(12, True), (11, False)])
 def test_a_number_of_few_values_goes_with_its_label(n_labels, kept):
     """As an education has a number: rows with another one cannot exist."""
     rng = np.random.default_rng(4)

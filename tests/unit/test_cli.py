@@ -980,6 +980,7 @@ def test_demo_leaves_a_table_and_a_report(tmp_path, capsys):
     assert len(re.findall(r"^\$ vflsynth", messages, re.M)) == 4
 
 
+@pytest.mark.slow
 def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, capsys):
     def interrupt(_):
         raise KeyboardInterrupt

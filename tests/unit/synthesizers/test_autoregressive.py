@@ -568,6 +568,7 @@ def settings_of(context_dim, bits, n_features):
     )
 
 
+@pytest.mark.slow
 def test_contexts_tell_what_relates_the_parties_and_not_the_rest(small_critics):
     """One of six features of either party is the other's, too: it gets the bits."""
     rng = np.random.default_rng(0)

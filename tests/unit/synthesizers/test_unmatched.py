@@ -50,6 +50,7 @@ def same_half(one, other, party):
     return mine.keys() == theirs.keys() and all(torch.equal(mine[k], theirs[k]) for k in mine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_they_change_their_party_in_whatever_order_they_come(frames, fitted, protocol):
     synth = fitted(protocol)
