@@ -5,7 +5,7 @@ The methods themselves are in `vflsynth.methods`, a folder each; `vflsynth.run` 
 
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.party import FromRecords, Party, TrainableParty
-from vflsynth.learning.private import Known, Learning, Releasing
+from vflsynth.learning.private import Known, Learning, Releasing, TrainedLearning
 
 __all__ = [
     "Algorithm",
@@ -17,4 +17,5 @@ __all__ = [
     "Party",
     "Releasing",
     "TrainableParty",
+    "TrainedLearning",
 ]

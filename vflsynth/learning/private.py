@@ -123,3 +123,19 @@ class Learning(Participant, ABC):
             PartyModel(self.name, self.transformer, sampler, on=on, minter=minter)
             for sampler in self.samplers()
         ]
+
+
+class TrainedLearning(Learning):
+    """A party of a private run that trains: the weights that noisy gradients moved are all it has.
+
+    Parameters
+    ----------
+    known : Known
+        Weights must fit the settings, which are public numbers.
+    """
+
+    trained: dict[str, Tensor]
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the networks that noisy gradients trained."""
+        self.trained = records.weights()

@@ -17,7 +17,7 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
-from vflsynth.learning.private import Known, Learning, Releasing
+from vflsynth.learning.private import Known, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.lengths import Length
 from vflsynth.models import RowSampler
@@ -49,7 +49,7 @@ from vflsynth.splitdefense.targets import (
 _MOST_PARTIES_FOR_HEADS = 4
 
 
-class BottomLearning(Learning):
+class BottomLearning(TrainedLearning):
     """A party of a private split estimator without its records.
 
     Parameters
@@ -62,17 +62,13 @@ class BottomLearning(Learning):
         super().__init__(known)
         self._settings = known.settings
 
-    def conclude(self, records: Releasing) -> None:
-        """Take the bottom model that noisy gradients trained."""
-        self._weights = records.weights()
-
     def samplers(self) -> list[RowSampler]:
         """Return nothing: no column is drawn."""
         return []
 
     def halves(self, on: Hashable, minter: KeyMinter) -> list[Any]:
         """Return the party's bottom model, which is trained alone."""
-        weights = one_replica(self._weights, 0)
+        weights = one_replica(self.trained, 0)
         return [BottomModel(self.name, self.transformer, self._settings, weights)]
 
 

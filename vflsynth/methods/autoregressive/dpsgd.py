@@ -17,7 +17,7 @@ from torch import Tensor
 from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Duration
-from vflsynth.learning.private import Known, Learning, Releasing
+from vflsynth.learning.private import Known, Learning, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.lengths import default_epochs, power_of_two
 from vflsynth.mechanisms.noisy_descent import NoisyDescent
@@ -125,7 +125,7 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
         return {name: torch.cat([weights[name] for weights in own]) for name in own[0]}
 
 
-class PrivateAutoregressiveLearning(Learning):
+class PrivateAutoregressiveLearning(TrainedLearning):
     """A party that has its network, and neither records nor the features of others' records.
 
     Parameters
@@ -141,16 +141,12 @@ class PrivateAutoregressiveLearning(Learning):
         self._senders, self._receivers = settings.senders(self.name), settings.receivers(self.name)
         self._n_replicas = len(known.streams.secrets)
 
-    def conclude(self, records: Releasing) -> None:
-        """Take the network that noisy gradients trained."""
-        self._weights = records.weights()
-
     def samplers(self) -> list[RowSampler]:
         """Return the densities, and what is passed on to later parties."""
         return [
             AutoregressiveSampler.of_replica(
                 self.transformer.spans_,
-                {name: own[k : k + 1] for name, own in self._weights.items()},
+                {name: own[k : k + 1] for name, own in self.trained.items()},
                 k,
                 features=self._features,
                 sender=None,

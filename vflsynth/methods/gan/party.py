@@ -14,7 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.learning.masked import MaskedBlocks
 from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.learning.party import TrainableParty
-from vflsynth.learning.private import Known, Learning, Releasing
+from vflsynth.learning.private import Known, TrainedLearning
 from vflsynth.learning.training import (
     RunningLosses,
     floats,
@@ -158,7 +158,7 @@ class GANParty(TrainableParty):
             self.averaged.load_state_dict(section(state, "averaged"))
 
 
-class GeneratorLearning(Learning):
+class GeneratorLearning(TrainedLearning):
     """A party of a private GAN without its records and its discriminator.
 
     Parameters
@@ -171,13 +171,9 @@ class GeneratorLearning(Learning):
         super().__init__(known)
         self._spec = known.settings.generator
 
-    def conclude(self, records: Releasing) -> None:
-        """Take the generators that noisy gradients trained."""
-        self._weights = records.weights()
-
     def samplers(self) -> Sequence[GeneratorSampler]:
         """Return the generators."""
-        return GeneratorSampler.of_replicas(self._spec, self.transformer.spans_, self._weights)
+        return GeneratorSampler.of_replicas(self._spec, self.transformer.spans_, self.trained)
 
 
 def _with_constant(records: Tensor) -> Tensor:
