@@ -40,6 +40,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "distinguishing": ("mechanism",),
     "dp": ("data", "method", "epsilon", "seed"),
     "engine": (),
+    "field": ("data", "method", "seed"),
     "ladder": ("data", "method", "seed"),
     "matching": ("keys", "parties"),
     "mnist": ("settings", "epochs", "method"),
