@@ -151,7 +151,7 @@ def load_small_mixed() -> BenchmarkTable:
     bmi = (22 + 0.06 * age - 1.5 * smoker + rng.normal(0, 3, n)).round(1)
     visits = rng.poisson(np.exp(-1.5 + 0.03 * age + 0.6 * smoker)) * (rng.random(n) < 0.7)
     odds = -6.0 + 0.05 * age + 0.08 * bmi + 0.9 * smoker + 0.15 * visits
-    ill = rng.random(n) < 1 / (1 + np.exp(-odds + 1.5))
+    ill = rng.random(n) < 1 / (1 + np.exp(-odds))
     frame = pd.DataFrame(
         {
             "age": age,

@@ -47,6 +47,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "mnist_mechanisms": ("row",),
     "orders": ("data", "protocol", "parties", "columns", "seed"),
     "penalties": ("settings", "gradient_penalty", "seed"),
+    "published": ("data", "method"),
     "reconstruction": ("view",),
     "rival_inference": ("data", "pairs"),
     "sampling": ("method",),

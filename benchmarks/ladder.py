@@ -547,13 +547,14 @@ def _measure_field(
         options = ["--seen"] if arguments.seen else []
         found = _field.judge(table, train, test, rows, seed, *options)
         print(_field.told(found.pop("seen")) if arguments.seen else "", end="")
-        found |= {"rows": len(rows)}
+        found |= {"rows": len(rows), "brought": f"--rows {arguments.rows.name}"}
         method = arguments.name or arguments.rows.stem
         made = [{"data": tables[0], "method": method, "seed": seed, **found}]
     elif arguments.synthesizer is not None:
         make = _field.synthesizer_of(arguments.synthesizer)
         method = arguments.name or arguments.synthesizer.rpartition(":")[2]
-        made = [judge(tables[0], method, seed, make) for seed in arguments.seeds]
+        brought = {"brought": f"--synthesizer {arguments.synthesizer}"}
+        made = [judge(tables[0], method, seed, make) | brought for seed in arguments.seeds]
     else:
         for name, method in product(tables, arguments.methods or (_field.REAL, *FIELD)):
             wanted = arguments.seeds if method != _field.REAL else arguments.seeds[:1]
