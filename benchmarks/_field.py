@@ -114,7 +114,7 @@ def told(seen: Mapping[str, Any]) -> str:
     for what, label in (("gain", "share of gain"), ("auc_lost", "AUC lost without")):
         most = list(seen[what].items())[:6]
         lines.append(f"{label}: " + ", ".join(f"{column} {value:.3f}" for column, value in most))
-    return "\n".join([*lines, *seen["rules"], ""])
+    return "\n".join([*lines, *seen["rules"]])
 
 
 def kept(
@@ -174,6 +174,13 @@ def show(
                 score = mine[method]["detection_xgboost"].mean()
                 verdict = _results.verdict(score >= least)
                 lines.append(f"  XGB of {method}: {score:.3f} (at least {least:.2f}: {verdict})")
+        if "bounded" in mine and "seen" in mine["bounded"]:
+            seen = told(mine["bounded"]["seen"].iloc[0]).splitlines()
+            lines += [
+                "",
+                f"  what tells bounded, seed 0: {seen[0]}",
+                *(f"    {s}" for s in seen[1:]),
+            ]
     return "\n".join(lines)
 
 

@@ -280,7 +280,8 @@ def judge(name: str, method: str, seed: int, make: Callable[[int], Any] | None) 
         rows, taken = test, {}
     else:
         rows, taken = _field.kept(name, method, seed, lambda: _fitted(table, train, make(seed)))
-    found = _field.judge(table, train, test, rows, seed, *(["--real"] if make is None else []))
+    options = ["--real"] if make is None else ["--seen"]
+    found = _field.judge(table, train, test, rows, seed, *options)
     return {"data": name, "method": method, "seed": seed, **found, **taken}
 
 
@@ -486,7 +487,9 @@ def main() -> None:
     parser.add_argument("--synthesizer", help="module:Class to fit, with --judge field")
     parser.add_argument("--name", help="of --rows or --synthesizer, to have the row recorded")
     parser.add_argument("--write-rows", type=Path, help="folder for train.csv and test.csv")
-    parser.add_argument("--seen", action="store_true", help="what the detector tells --rows by")
+    parser.add_argument(
+        "--seen", action="store_true", help="also say what tells --rows or --synthesizer"
+    )
     parser.add_argument("--table", type=Path, help="csv or parquet, instead of --data")
     parser.add_argument("--target", help="column of --table to predict, one of B's")
     parser.add_argument("--first", type=int, help="columns of --table that A has; default: half")
@@ -544,9 +547,9 @@ def _measure_field(
     if arguments.rows is not None:
         table, train, test = field_split(tables[0])
         rows = _rows_of(arguments.rows, train)
-        options = ["--seen"] if arguments.seen else []
-        found = _field.judge(table, train, test, rows, seed, *options)
-        print(_field.told(found.pop("seen")) if arguments.seen else "", end="")
+        found = _field.judge(table, train, test, rows, seed, "--seen")
+        if arguments.seen:
+            print(_field.told(found["seen"]))
         found |= {"rows": len(rows), "brought": f"--rows {arguments.rows.name}"}
         method = arguments.name or arguments.rows.stem
         made = [{"data": tables[0], "method": method, "seed": seed, **found}]
@@ -555,6 +558,8 @@ def _measure_field(
         method = arguments.name or arguments.synthesizer.rpartition(":")[2]
         brought = {"brought": f"--synthesizer {arguments.synthesizer}"}
         made = [judge(tables[0], method, seed, make) | brought for seed in arguments.seeds]
+        if arguments.seen:
+            print(_field.told(made[0]["seen"]))
     else:
         for name, method in product(tables, arguments.methods or (_field.REAL, *FIELD)):
             wanted = arguments.seeds if method != _field.REAL else arguments.seeds[:1]

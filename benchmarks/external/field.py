@@ -219,8 +219,8 @@ def utility(
 def what_is_seen(real: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, object]:
     """Fit the detector to two thirds of all rows: what it uses, and the rule that tells most.
 
-    The rule is the leaf of one tree of depth four by which the other third departs most from half
-    real, half synthetic, in rows.
+    Rules are the leaves of one tree of depth four in which the other third's share of real rows
+    departs most from that of all rows, in standard errors.
     """
     from sklearn.tree import DecisionTreeClassifier
     from xgboost import XGBClassifier
@@ -243,8 +243,9 @@ def what_is_seen(real: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, objec
     tree = DecisionTreeClassifier(max_depth=4, min_samples_leaf=100, random_state=0)
     tree.fit(values[used], is_real[used])
     leaves = tree.apply(values[judged])
-    excess = pd.Series(np.where(is_real[judged], 1.0, -1.0)).groupby(leaves).sum()
-    worst = excess.abs().sort_values(ascending=False).index[:3]
+    share = pd.Series(is_real[judged]).groupby(leaves).agg(["mean", "size"])
+    errors = (share["mean"] - is_real.mean()).abs() * np.sqrt(share["size"])
+    worst = share.loc[errors.sort_values(ascending=False).index[:3]]
     shuffled = {}
     for column in real:  # what the detector loses without a column's relation to the others
         of_column = [i for i, c in enumerate(coded) if c.split("=")[0] == column]
@@ -256,22 +257,25 @@ def what_is_seen(real: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, objec
         "auc": auc,
         "gain": {c: g / total for c, g in sorted(by_column.items(), key=lambda item: -item[1])},
         "auc_lost": {c: auc - s for c, s in sorted(shuffled.items(), key=lambda item: item[1])},
-        "rules": [_rule(tree, coded.columns, leaf, excess[leaf], leaves) for leaf in worst],
+        "rules": [
+            _rule(tree, coded.columns, leaf, *row)
+            for leaf, row in zip(worst.index, worst.to_numpy())
+        ],
     }
 
 
-def _rule(tree, columns, leaf: int, excess: float, leaves: np.ndarray) -> str:
+def _rule(tree, columns, leaf: int, share: float, n: int) -> str:
     """Write a leaf of a tree as text."""
     parts, made, node = tree.tree_, [], leaf
     while node != 0:
+        left = node in parts.children_left
         above = int(
-            np.flatnonzero((parts.children_left == node) | (parts.children_right == node))[0]
+            np.flatnonzero((parts.children_left if left else parts.children_right) == node)[0]
         )
-        sign = "<=" if parts.children_left[above] == node else ">"
+        sign = "<=" if left else ">"
         made.append(f"{columns[parts.feature[above]]} {sign} {parts.threshold[above]:.6g}")
         node = above
-    n = int((leaves == leaf).sum())
-    return f"{' and '.join(reversed(made))}: {n} rows, {0.5 + excess / n / 2:.0%} real"
+    return f"{' and '.join(reversed(made))}: {n:.0f} rows, {share:.1%} real"
 
 
 if __name__ == "__main__":

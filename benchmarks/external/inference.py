@@ -138,6 +138,21 @@ def _two_groups(
     return first, tuple(i for i in tables if i not in first)
 
 
+def _balanced(tables: Tables) -> Tables:
+    """Move what a whole row of a two-way table has in common to the row's one-way table.
+
+    The product stays the same. Steps let such shares drift apart until tables exclude each other.
+    """
+    made = dict(tables)
+    for names in tables:
+        for axis, name in enumerate(names if len(names) == 2 else ()):
+            if (name,) in made:
+                common = made[names].max(axis=1 - axis, keepdims=True)
+                made[names] = made[names] - common
+                made[name,] = made[name,] + common.ravel()
+    return made
+
+
 class _Sums:
     """The order in which columns are summed out of tables, and back.
 
@@ -170,7 +185,8 @@ class _Sums:
             If that leaves nothing of a message, as of tables whose largest cells exclude each
             other. Then only sums of logarithms tell them apart.
         """
-        found = [np.exp(tables[names] - tables[names].max()) for names in self._tables]
+        balanced = _balanced(tables)
+        found = [np.exp(balanced[names] - balanced[names].max()) for names in self._tables]
         parts = []
         for elimination in self._eliminations:
             message, part = elimination.summed(found)
