@@ -425,11 +425,17 @@ def test_discriminators_are_kept_in_memory_only(small_frames, tiny, tmp_path):
 def test_columns_that_a_contract_leaves_out_are_in_no_question():
     frames = make_party_frames(120, 2, random_state=0)
     party, frame = next(iter(frames.items()))
-    noted = {**frames, party: frame.assign(note=[f"note {i}" for i in range(len(frame))])}
-    contract = Contract({party: PartyContract(columns={"note": ColumnContract(role="free text")})})
+    numbers = range(len(frame))
+    noted = frame.assign(note=[f"note {i}" for i in numbers], mail=[f"a{i}@b.c" for i in numbers])
+    noted = {**frames, party: noted}
+    left_out = {
+        "note": ColumnContract(role="free text"),
+        "mail": ColumnContract(role="identifier", replacement="surrogate"),  # comes out, made up
+    }
+    contract = Contract({party: PartyContract(columns=left_out)})
     synth = IndependentSynthesizer(contract=contract, random_state=0)
     assert len(audit_disclosure(synth, noted, "record_id").shown) == 2
     assert audit_with_canaries(synth, noted, "record_id", n_canaries=20).n_canaries == 20
     game = LeaveOneOutGame(noted, "record_id", left_out=columns_left_out(synth))
-    assert "note" not in game.table
+    assert not {"note", "mail"} & set(game.table)
     assert all("note" in world.party_frames[party] for world in game.worlds([]))
