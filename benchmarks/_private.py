@@ -5,8 +5,8 @@ initial weights, latents and samples. Nothing is tuned per table.
 
 MST and AIM (McKenna et al.) see the *joined* table and run in an environment of their own,
 ``benchmarks/.envs/marginals``, created on first use. "aim_privtree" is AIM at its best: its
-package's own pipeline, which divides numbers by PrivTree between the public bounds for an ε of .1,
-counted in ε here. The others need a discrete table: as our mechanisms do, they pay a fifth of their
+package's own pipeline, which divides numbers by PrivTree between the public bounds, for the share
+of ε that is its own. The others need a discrete table: as our mechanisms do, they pay a fifth of their
 budget for finding where numbers lie between the public bounds (by the same code), and get 32 equal
 bins there; numbers are drawn evenly from their bins.
 """
@@ -99,10 +99,10 @@ PREPROCESSING_SHARE = 0.2
 AIM_LIMITS: dict[str, dict[str, float]] = {
     "aim": {"max_model_size": 2.0, "n_iters": 400},
     "aim_full": {"max_model_size": 80.0, "n_iters": 1000},
-    AIM_PIPELINE: {"max_model_size": 80.0, "n_iters": 1000, "proc_epsilon": 0.1},
+    AIM_PIPELINE: {"max_model_size": 80.0, "n_iters": 1000, "bins_share": 1 / 11},
 }
-"""MiB, iterations per round, and what PrivTree spends of ε. All but the first are the package's
-own, but that its pipeline has no limit of size."""
+"""MiB, iterations per round, and PrivTree's share of ε. All but the first are the package's own,
+which has an ε of .1 for bins beside 1; its pipeline has no limit of size."""
 
 MARGINALS = Path(__file__).parent / "external" / "marginals.py"
 _MARGINALS_VARIABLES = {
@@ -386,7 +386,7 @@ def _aim_pipeline(table: BenchmarkTable, method: str, epsilon: float, seed: int)
         real, output = Path(folder) / "real.csv", Path(folder) / "synthetic.csv"
         wide.to_csv(real, index=False)
         command = [python, MARGINALS, "pipeline", real, output, "--seed", seed]
-        command += ["--epsilon", epsilon - limits["proc_epsilon"], "--delta", DELTAS[table.name]]
+        command += ["--epsilon", epsilon, "--delta", DELTAS[table.name]]
         command += ["--domain", json.dumps(domain), "--limits", json.dumps(limits)]
         done = subprocess.run(
             list(map(str, command)), check=True, env=environment, capture_output=True, text=True

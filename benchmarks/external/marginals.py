@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("real", type=Path, help="npz: codes (record, column), sizes; or csv")
     parser.add_argument("output", type=Path, help="npz: codes, seconds; or csv")
     parser.add_argument("--rho", type=float, help="budget, zero-concentrated DP")
-    parser.add_argument("--epsilon", type=float, help="budget of a pipeline's model")
+    parser.add_argument("--epsilon", type=float, help="budget of a pipeline, bins and model")
     parser.add_argument("--delta", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--domain", type=json.loads, help="public bounds and labels of columns")
@@ -74,12 +74,13 @@ def _by_pipeline(args: argparse.Namespace, side: Path) -> None:
     labels = {c: str for c, known in args.domain.items() if "categories" in known}
     real = pd.read_csv(args.real, dtype=labels, keep_default_na=False)
     limits = dict(args.limits)
+    for_bins = limits.pop("bins_share") * args.epsilon
     started = time.perf_counter()
     pipeline = AIMPipeline(
-        epsilon=args.epsilon,
+        epsilon=args.epsilon - for_bins,
         delta=args.delta,
         max_model_size=limits.pop("max_model_size"),
-        proc_epsilon=limits.pop("proc_epsilon"),
+        proc_epsilon=for_bins,
         n_jobs=1,
         gen_kwargs=limits,
     )
