@@ -6,9 +6,9 @@ initial weights, latents and samples. Nothing is tuned per table.
 MST and AIM (McKenna et al.) see the *joined* table and run in an environment of their own,
 ``benchmarks/.envs/marginals``, created on first use. "aim_privtree" is AIM at its best: its
 package's own pipeline, which divides numbers by PrivTree between the public bounds, for the share
-of ε that is its own. The others need a discrete table: as our mechanisms do, they pay a fifth of their
-budget for finding where numbers lie between the public bounds (by the same code), and get 32 equal
-bins there; numbers are drawn evenly from their bins.
+of ε that is its own. The others need a discrete table: as our mechanisms do, they pay a fifth of
+their budget for finding where numbers lie between the public bounds (by the same code), and get 32
+equal bins there; numbers are drawn evenly from their bins.
 """
 
 from __future__ import annotations
