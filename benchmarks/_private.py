@@ -389,7 +389,7 @@ def _aim_pipeline(table: BenchmarkTable, method: str, epsilon: float, seed: int)
         command += ["--epsilon", epsilon, "--delta", DELTAS[table.name]]
         command += ["--domain", json.dumps(domain), "--limits", json.dumps(limits)]
         done = subprocess.run(
-            list(map(str, command)), check=True, env=environment, capture_output=True, text=True
+            list(map(str, command)), check=True, env=environment, stdout=subprocess.PIPE, text=True
         )
         told = json.loads(done.stdout.splitlines()[-1])
         drawn = pd.read_csv(output, dtype=dict.fromkeys(schema.categories, str))
