@@ -95,16 +95,7 @@ def _recognised(name: Hashable, dtype: Any, **known: Any) -> str:
 
 
 def kind_of_public(name: Hashable, dtype: Any, listed: PublicColumn | None) -> str:
-    """Kind of a column that nobody declared, without looking at its records.
-
-    Parameters
-    ----------
-    name : object
-        Label of the column, for error messages.
-    dtype : dtype
-    listed : Bounds or Categories, optional
-        What the public schema says: a column that it lists categories of has labels.
-    """
+    """Kind of a column that nobody declared, by its dtype and what the public schema says of it."""
     return _recognised(name, dtype, listed=listed)
 
 
@@ -115,28 +106,11 @@ def public_columns(
     *,
     party: str | None = None,
 ) -> dict[Hashable, tuple[type[ColumnTransformer], PublicColumn | None]]:
-    """Say what is known of a table's columns without looking at the records.
+    """Say what is known of a table's columns by labels and dtypes, without looking at the records.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Only labels and dtypes are looked at.
-    schema : PublicSchema
-    kinds : mapping
-        Of the columns whose kind was declared; others are left alone.
-    party : str, optional
-        For error messages.
-
-    Returns
-    -------
-    dict of column to (class, Bounds or Categories or None)
-        Class of the column's kind, and what is public; None if it has to be discovered.
-
-    Raises
-    ------
-    ColumnKindError
-        If declared kind, dtype and schema contradict each other, or a column would have to be
-        discovered that cannot be.
+    Returns the class of each column's kind, which `kinds` declares of some, and what is public;
+    None if it has to be discovered. ColumnKindError if declared kind, dtype and schema contradict
+    each other, or a column would have to be discovered that cannot be.
     """
     found: dict[Hashable, tuple[type[ColumnTransformer], PublicColumn | None]] = {}
     for label, dtype in frame.dtypes.items():

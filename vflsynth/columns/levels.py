@@ -31,14 +31,7 @@ class TwoPartCode:
 
     @classmethod
     def of(cls, n_slots: int, *, last_alone: bool) -> TwoPartCode:
-        """Cut slots into about as many groups as a group has slots.
-
-        Parameters
-        ----------
-        n_slots : int
-        last_alone : bool
-            Whether the last slot, that of missing values, is a group of its own.
-        """
+        """Cut slots into about as many groups as a group has slots; perhaps the last one apart."""
         n_cut = n_slots - last_alone
         n_groups = math.isqrt(max(n_cut - 1, 0)) + 1
         sizes = [(n_cut + n_groups - 1 - k) // n_groups for k in range(n_groups)]
@@ -81,26 +74,10 @@ class TwoPartCode:
 def shared_slots(counts: Codes, fewest: int) -> tuple[Codes, npt.NDArray[np.bool_]]:
     """Give levels of a public list their slots: rare ones share one with their neighbours.
 
-    Parameters
-    ----------
-    counts : array of int, shape (level,)
-        Records of every level, in the order of the list.
-    fewest : int
-        Levels of fewer records share a slot with the rare levels that follow, until so many records
-        hold them together.
-
-    Returns
-    -------
-    slots : array of int, shape (level,)
-        Slots are numbered as their first levels are; every slot is held by `fewest` records.
-    comes_out : array of bool, shape (level,)
-        False for rare levels that are not held often enough by all together: their records count
-        as those of the nearest level with a slot.
-
-    Raises
-    ------
-    ValueError
-        If all levels together are held by fewer records.
+    Of `counts`, shape (level,), those below `fewest` share a slot with the rare levels that follow,
+    until so many records hold them together. Returns slots, numbered as their first levels are, and
+    which levels come out: not rare ones that are not held often enough by all together, whose
+    records count as those of the nearest level with a slot. ValueError if that is all of them.
     """
     frequent = counts >= max(fewest, 1)
     rare = np.flatnonzero(~frequent)

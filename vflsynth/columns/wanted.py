@@ -110,23 +110,9 @@ class Domain:
 
 
 def wanted_of(domain: Domain, condition: Any, *, column: Hashable, party: str) -> Wanted:
-    """Check what a user asks of a column.
+    """Check what a user asks of a column; None and NaN stand for missing values.
 
-    Parameters
-    ----------
-    domain : Domain
-        Of the column.
-    condition : value, `Range`, or list, tuple, set, Series or array of values
-        None and NaN stand for missing values.
-    column : hashable
-        Its label, for error messages.
-    party : str
-        Who has it, for error messages.
-
-    Raises
-    ------
-    ColumnKindError
-        If it fits no value that the column can have.
+    ColumnKindError, naming column and party, if it fits no value that the column can have.
     """
 
     def wrong(problem: str, fix: str) -> ColumnKindError:
@@ -166,13 +152,7 @@ def wanted_of(domain: Domain, condition: Any, *, column: Hashable, party: str) -
 
 
 def value_from_text(domain: Domain, text: str) -> Any:
-    """Read a value of a column off the command line; empty is missing.
-
-    Raises
-    ------
-    ValueError
-        If the text is no such value.
-    """
+    """Read a value of a column off the command line; empty is missing. ValueError if it is none."""
     if not text:
         return None
     if domain.labels is not None:

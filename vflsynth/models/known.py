@@ -15,16 +15,9 @@ from vflsynth.columns.evidence import Evidence
 
 
 def pick(shares: Tensor, places: Tensor) -> Tensor:
-    """Choose the states that places in the unit interval stand for.
+    """Choose the states, int64 (row,), that places in the unit interval stand for.
 
-    Parameters
-    ----------
-    shares : Tensor, shape (row or 1, state)
-    places : Tensor, shape (row,)
-
-    Returns
-    -------
-    int64 Tensor, shape (row,)
+    `shares` have shape (row or 1, state).
     """
     levels = places.unsqueeze(int(len(shares) != 1)).contiguous()
     found = torch.searchsorted(shares.cumsum(1), levels, right=True).flatten()

@@ -16,20 +16,10 @@ Codes = npt.NDArray[np.int64]
 def exact_tables(
     one: Sequence[Codes], other: Sequence[Codes], shapes: Sequence[tuple[int, int]]
 ) -> list[Codes]:
-    """Count the records in every cell of every table.
+    """Count the records in every cell of every table of two columns' codes, (state, state).
 
-    Parameters
-    ----------
-    one, other : sequence of int64 array, shape (record,)
-        Codes of the first and of the second column of each table.
-    shapes : sequence of (int, int)
-        Numbers of states.
-
-    Returns
-    -------
-    list of int64 array, shape (state, state)
-        Without noise: not for publication. A record is in exactly one cell of each table, so that
-        all together have the sensitivity of as many histograms (`histogram_sensitivity`).
+    Without noise: not for publication. A record is in exactly one cell of each table, so that all
+    together have the sensitivity of as many histograms (`histogram_sensitivity`).
     """
     tables = []
     for first, second, (n_first, n_second) in zip(one, other, shapes, strict=True):
@@ -46,20 +36,10 @@ def release_tables(
     noise_std: float,
     rng: torch.Generator | None = None,
 ) -> list[Release]:
-    """Publish contingency tables with discrete Gaussian noise in every cell.
+    """Publish contingency tables, as of `exact_tables`, with discrete Gaussian noise in every cell.
 
-    Parameters
-    ----------
-    one, other, shapes
-        As in `exact_tables`.
-    noise_std : float
-        In counts; the noise multiplier times `histogram_sensitivity` of *all* tables.
-    rng : torch.Generator, optional
-        For tests only; see `discrete_gaussian`.
-
-    Returns
-    -------
-    list of Release, of shape (state, state)
+    `noise_std` is the noise multiplier times `histogram_sensitivity` of *all* tables; `rng` is for
+    tests only.
     """
     if not shapes:  # then no noise is planned for them either
         return []

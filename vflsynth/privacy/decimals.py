@@ -38,28 +38,11 @@ def release_decimals(
     noise_std: float,
     rng: torch.Generator | None = None,
 ) -> Bounds:
-    """Publish what decimals a column has, as the step of its bounds.
+    """Publish what decimals a column of floats has, as the step of its public bounds.
 
-    Parameters
-    ----------
-    column : pandas.Series, shape (record,)
-        Of floats, of one party's matched records.
-    bounds : Bounds
-        Public, without a step.
-    noise_std : float
-        Of a count.
-    rng : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise.discrete_gaussian`.
-
-    Returns
-    -------
-    Bounds
-        With the step of `nearly_all_have`, if there is one.
-
-    Notes
-    -----
-    Privacy: of the column one record moves one count. What its values are rounded to follows from
-    the noisy counts, from the bounds and from the type of the column.
+    `noise_std` is that of a count; `rng` is for tests only. Privacy: of the column one record moves
+    one count. What its values are rounded to follows from the noisy counts, from the bounds and
+    from the type of the column.
     """
     most = _most_decimals(column.dtype, bounds)
     needed = decimals_needed(column, bounds)
@@ -75,20 +58,10 @@ def release_decimals(
 
 
 def decimals_needed(column: pd.Series[Any], bounds: Bounds) -> npt.NDArray[np.intp]:
-    """Count the decimals that every value needs, up to what its type rounds off.
+    """Count the decimals that every value needs, shape (record,), up to what its type rounds off.
 
-    Parameters
-    ----------
-    column : pandas.Series, shape (record,)
-        Of floats.
-    bounds : Bounds
-        Without a step.
-
-    Returns
-    -------
-    int array, shape (record,)
-        ``MOST_DECIMALS + 1`` where they do not do; -1 of what tells nothing: 0, which any number
-        of decimals has, what counts as either bound, and missing values.
+    ``MOST_DECIMALS + 1`` where they do not do; -1 of what tells nothing: 0, which any number of
+    decimals has, what counts as either bound, and missing values.
     """
     numbers = read_numbers(column, bounds.origin)
     inside = (numbers > float(bounds.low)) & (numbers < float(bounds.high))
@@ -102,22 +75,12 @@ def decimals_needed(column: pd.Series[Any], bounds: Bounds) -> npt.NDArray[np.in
 
 
 def nearly_all_have(counts: npt.NDArray[np.float64], noise_std: float) -> int | None:
-    """Decide how many decimals a column has.
+    """Decide how many decimals a column has, None if it has no such number.
 
-    Parameters
-    ----------
-    counts : float64 array, shape (MOST_DECIMALS + 2,)
-        Noisy numbers of records by the decimals that their values need, the last one of those that
-        need more.
-    noise_std : float
-        Of a count.
-
-    Returns
-    -------
-    int or None
-        The fewest with which more than a twentieth do not do, as far as the noise shows; only where
-        three standard deviations of the noise do not change that they do for most. None if there
-        are none.
+    `counts`, shape (MOST_DECIMALS + 2,), are noisy numbers of records by the decimals that their
+    values need, the last one of those that need more. The answer is the fewest with which more than
+    a twentieth do not do, as far as the noise shows; only where three standard deviations of the
+    noise do not change that they do for most.
     """
     total = counts.sum()
     certain = _CERTAIN * noise_std * np.sqrt(len(counts))

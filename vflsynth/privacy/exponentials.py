@@ -10,23 +10,11 @@ _GUARD = 64  # bits beyond those asked for; more than every rounding below can u
 
 
 def exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
-    """Enclose ``2**bits * exp(-gamma)``.
+    """Enclose ``2**bits * exp(-gamma)``, for gamma from 0, between two whole numbers.
 
-    Parameters
-    ----------
-    gamma : Fraction
-        At least 0.
-    bits : int
-
-    Returns
-    -------
-    low, high : int
-        ``low <= 2**bits * exp(-gamma) <= high``; they differ by 1 at most, for gamma up to 2**20.
-
-    Notes
-    -----
-    Taylor's series of an argument of at most 1, whose terms alternate and fall, with every product
-    rounded outwards, and the result taken to a power.
+    They differ by 1 at most, for gamma up to 2**20. Taylor's series of an argument of at most 1,
+    whose terms alternate and fall, with every product rounded outwards, and the result taken to a
+    power.
     """
     parts = max(1, math.ceil(gamma))
     x, scale = gamma / parts, bits + _GUARD
@@ -51,15 +39,7 @@ def exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
 def half_gaussian_thresholds(blocks: int, bits: int) -> tuple[int, ...]:
     """Cumulative probabilities of ``P(k) ∝ exp(-k² / (2 blocks²))``, k = 0, 1, …, as whole numbers.
 
-    Parameters
-    ----------
-    blocks : int
-    bits : int
-
-    Returns
-    -------
-    tuple of int
-        ``floor(2**bits * P(at most k))``, for as many k as it takes to come to ``2**bits - 1``.
+    ``floor(2**bits * P(at most k))``, for as many k as it takes to come to ``2**bits - 1``.
     """
     # Beyond the last k there is less than 2**-(bits + 32) of the whole.
     last = math.ceil(blocks * math.sqrt(2.0 * math.log(2.0) * (bits + 64))) + 1

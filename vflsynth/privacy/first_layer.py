@@ -18,29 +18,11 @@ from vflsynth.privacy.releases import Grid
 
 
 def clip_gradient(gradient: Sequence[Tensor], max_grad_norm: float) -> list[Tensor]:
-    """Scale a whole-batch gradient down to at most the given L2 norm.
+    """Scale a whole-batch gradient, of parts (replica, ...), down to C, one norm per replica.
 
-    Parameters
-    ----------
-    gradient : sequence of Tensor, each (replica, ...)
-        Gradient of the first layer's weight and bias, clipped as one vector per replica.
-    max_grad_norm : float
-        C, in gradient units.
-
-    Returns
-    -------
-    list of Tensor
-        A gradient that is not finite becomes zero: no clip factor could bound it.
-
-    Raises
-    ------
-    PrivacyParameterError
-        If C is not positive.
-
-    Notes
-    -----
-    Source: VFLGAN §3.4, Eq. 20. The norm is that of the *batch* gradient, so the sensitivity is 2C
-    whatever one record does to it, and the batch size does not help.
+    A gradient that is not finite becomes zero: no clip factor could bound it. Source: VFLGAN §3.4,
+    Eq. 20. The norm is that of the *batch* gradient, so the sensitivity is 2C whatever one record
+    does to it, and the batch size does not help.
     """
     squares = [part.double().square().flatten(1).sum(1) for part in gradient]
     factor = clip_factors(torch.stack(squares).sum(0).sqrt(), max_grad_norm)  # (replica,)
@@ -61,26 +43,10 @@ def perturb_gradient(
 ) -> list[Tensor]:
     """Clip a whole-batch gradient and add discrete Gaussian noise to every coordinate.
 
-    Parameters
-    ----------
-    gradient : sequence of Tensor, each (replica, ...)
-    max_grad_norm : float
-        C, in gradient units.
-    noise_multiplier : float
-        σ; the noise has standard deviation ``noise_multiplier * 2 * max_grad_norm``.
-    rng : torch.Generator, optional
-        For tests only; see `discrete_gaussian`.
-
-    Returns
-    -------
-    list of Tensor
-
-    Notes
-    -----
-    Source: VFLGAN §3.4, Eq. 21, noise as printed.
-
-    Departs from the reference code, whose red-wine scripts add one scalar to the whole matrix: then
-    every projection orthogonal to the all-ones vector is released exactly.
+    The noise has standard deviation ``noise_multiplier * 2 * max_grad_norm``; `rng` is for tests
+    only. Source: VFLGAN §3.4, Eq. 21, noise as printed. Departs from the reference code, whose
+    red-wine scripts add one scalar to the whole matrix: then every projection orthogonal to the
+    all-ones vector is released exactly.
     """
     grid = Grid.of(noise_multiplier * first_layer_sensitivity(max_grad_norm))
     return [grid.release_tensor(part, rng=rng) for part in clip_gradient(gradient, max_grad_norm)]

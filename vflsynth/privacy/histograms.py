@@ -30,39 +30,20 @@ ColumnCells: TypeAlias = Mapping[Hashable, Cells]
 
 
 def histogram_sensitivity(n_columns: int, relation: NeighbouringRelation) -> float:
-    """L2 sensitivity of all columns' histograms together.
+    """L2 sensitivity, in counts, of the histograms of all parties' columns together.
 
-    Parameters
-    ----------
-    n_columns : int
-        Of all parties.
-    relation : NeighbouringRelation
-
-    Returns
-    -------
-    float
-        In counts: a record has one cell in every column, so adding it moves ``n_columns`` cells by
-        1 and replacing it moves at most twice as many.
+    A record has one cell in every column, so adding it moves ``n_columns`` cells by 1 and replacing
+    it moves at most twice as many.
     """
     cells = n_columns * (2 if relation is NeighbouringRelation.REPLACE_ONE else 1)
     return math.sqrt(cells)
 
 
 def product_sensitivity(n_pairs: int, relation: NeighbouringRelation) -> float:
-    """L2 sensitivity of the sums of products of all pairs of columns together.
+    """L2 sensitivity of the sums of products of all pairs of all parties' columns together.
 
-    Parameters
-    ----------
-    n_pairs : int
-        Of all parties' columns.
-    relation : NeighbouringRelation
-
-    Returns
-    -------
-    float
-        Where a column's codes have a norm of at most 1, and so has every pair's outer product:
-        adding a record moves each pair by 1 at most and replacing it, if the products are opposite,
-        by 2.
+    A column's codes have a norm of at most 1, and so has every pair's outer product: adding a
+    record moves each pair by 1 at most and replacing it, if the products are opposite, by 2.
     """
     return math.sqrt(n_pairs) * (2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0)
 
@@ -82,19 +63,9 @@ def largest_count(n_records: int, noise_std: float) -> float:
 
 
 def exact_histograms(frame: pd.DataFrame, cells: ColumnCells) -> dict[Hashable, _Counts]:
-    """Count the records in every cell of every column.
+    """Count one party's records in every cell of every column; the last cell counts missing values.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame, shape (record, column)
-        One party's aligned table.
-    cells : mapping of column to Bins or Categories
-        Of every column.
-
-    Returns
-    -------
-    dict of column to int64 array, shape (cell,)
-        Without noise: not for publication. The last cell counts missing values.
+    Without noise: not for publication.
     """
     return {
         name: np.bincount(
@@ -113,22 +84,8 @@ def release_histograms(
 ) -> dict[Hashable, NoisyHistogram]:
     """Publish the histograms of one party's columns with discrete Gaussian noise in every cell.
 
-    Parameters
-    ----------
-    frame, cells
-        As in `exact_histograms`; cells follow from what is public or was published before.
-    noise_std : float
-        In counts; the noise multiplier times `histogram_sensitivity` of *all* parties' columns.
-    rng : torch.Generator, optional
-        For tests only; see `discrete_gaussian`.
-
-    Returns
-    -------
-    dict of column to NoisyHistogram
-
-    Notes
-    -----
-    Sees this party's columns; sends noisy counts, which everybody may see.
+    `cells` follow from what is public or was published before. `noise_std` is in counts: the noise
+    multiplier times `histogram_sensitivity` of *all* parties' columns. `rng` is for tests only.
     """
     grid = Grid.of(noise_std)
     released: dict[Hashable, NoisyHistogram] = {}
@@ -155,29 +112,10 @@ def release_divided_histograms(
     of whose values may be equal besides: in bins of equal width its scale, and so the whole
     encoding, would be the noise's, and its spikes would be spread over values that nobody has.
     Categories, whose cells are the same, are published once with the noise that the mean of two
-    releases would have.
+    releases would have. `columns` are as `ColumnTransformer.public_column` returns them, and
+    numbers have `n_bins` equal bins at first. `noise_std` is that of one release with the same
+    total cost; the two have more (`FIRST_ROUND_SHARE`). `rng` is for tests only.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame, shape (record, column)
-        One party's aligned table.
-    columns : mapping of column to Bounds or Categories
-        Of every column, as `ColumnTransformer.public_column` returns them. Those of floats get the
-        step that is found.
-    n_bins : int
-        Equal bins of numeric columns at first; see `NoisyHistogram.divided` for the second ones.
-    noise_std : float
-        In counts, of one release with the same total cost; the two have more (`FIRST_ROUND_SHARE`).
-    rng : torch.Generator, optional
-        For tests only; see `discrete_gaussian`.
-
-    Returns
-    -------
-    dict of column to NoisyHistogram
-        Of numeric columns the second.
-
-    Notes
-    -----
     Privacy: in units of its own noise, a record moves a column's cell by ``1 / noise_std``, or in
     several releases by ``sqrt(share) / noise_std``, whose squares add up to the same: the price
     does not depend on how many columns are published twice, nor on how many cells they have.

@@ -75,31 +75,13 @@ _Ints = npt.NDArray[np.int64]
 def discrete_gaussian(
     shape: Sequence[int], sigma: int, *, rng: torch.Generator | None = None
 ) -> _Ints:
-    """Draw independent discrete Gaussian noise, one whole number per coordinate.
+    """Draw independent discrete Gaussian noise, one int64 per coordinate of a shape.
 
-    Parameters
-    ----------
-    shape : sequence of int
-    sigma : int
-        σ in steps: a multiple of 16 up to `LARGEST_SIGMA`.
-    rng : torch.Generator, optional
-        For tests only: whoever knows its state can subtract the noise. By default every bit comes
-        from the operating system's cryptographic generator.
-
-    Returns
-    -------
-    int64 array, of the given shape
-
-    Raises
-    ------
-    PrivacyParameterError
-        If σ is not such a number.
-
-    Notes
-    -----
-    Privacy: seeding a ``torch.Generator`` from the operating system would not do. Its CPU engine
-    keeps 32 bits of the seed, few enough to try them all; ``tests/unit/privacy/test_noise.py``
-    shows it.
+    σ is in steps: a multiple of 16 up to `LARGEST_SIGMA`, or PrivacyParameterError. `rng` is for
+    tests only: whoever knows its state can subtract the noise. By default every bit comes from the
+    operating system's cryptographic generator. Seeding a ``torch.Generator`` from it would not do:
+    its CPU engine keeps 32 bits of the seed, few enough to try them all
+    (``tests/unit/privacy/test_noise.py`` shows it).
     """
     if sigma != int(sigma) or sigma % BLOCKS or not 0 < sigma <= LARGEST_SIGMA:
         raise PrivacyParameterError(

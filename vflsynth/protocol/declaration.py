@@ -68,10 +68,7 @@ def holds(types: torch.dtype | tuple[torch.dtype, ...], *axes: str | int) -> Any
 def held_by(name: str, declared: tuple[Field[Any], ...]) -> dict[str, Held]:
     """Return what the tensors of a class of messages must be, by field.
 
-    Raises
-    ------
-    ProtocolError
-        If a field is a tensor and does not say of which type and axes.
+    ProtocolError if a field is a tensor and does not say of which type and axes.
     """
     for own in declared:
         if own.type in ("Tensor", "torch.Tensor", Tensor) and _KEY not in own.metadata:

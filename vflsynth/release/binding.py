@@ -24,12 +24,7 @@ class IsModel(Protocol):
 def changes_since_fit(contract: Contract, model: IsModel | None) -> tuple[str, ...]:
     """Say in sentences what is judged otherwise than agreed before the model was fitted.
 
-    Parameters
-    ----------
-    contract : Contract
-        That the release is judged by.
-    model : BaseSynthesizer, optional
-        Without one, nothing binds the contract.
+    Without a model, nothing binds the contract.
     """
     if model is None:
         return ("No model was given: nothing shows that these limits were agreed before.",)

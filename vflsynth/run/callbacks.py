@@ -50,13 +50,7 @@ class Callback(Protocol):
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Check that `callbacks` can be called after an epoch.
-
-    Raises
-    ------
-    ParameterError
-        If it is no sequence, or holds something without `on_epoch_end`.
-    """
+    """Raise ParameterError unless `callbacks` is a sequence of things with `on_epoch_end`."""
     fix = "Fix: pass a list of objects with a method on_epoch_end(state), such as EarlyStopping(20)"
     if isinstance(callbacks, str | bytes) or not isinstance(callbacks, Sequence):
         raise ParameterError(f"callbacks must be a sequence, got {callbacks!r}. {fix}")

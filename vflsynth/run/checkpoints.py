@@ -77,13 +77,7 @@ class CheckpointDirectory:
     def load(
         self, node: str, fingerprint: Mapping[str, Any], device: torch.device
     ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-        """Return a node's state, and the history.
-
-        Raises
-        ------
-        ArtefactError
-            If the checkpoint is of another run.
-        """
+        """Return a node's state, and the history; ArtefactError if it is of another run."""
         assert self._root is not None
         root, progress = self._root, self._progress()
         with artefacts.reading(root, "a run"):
@@ -143,13 +137,7 @@ class NodeState:
 def check_same_run(
     path: Path, saved: Mapping[str, Any], fingerprint: Mapping[str, Any], fix: str
 ) -> None:
-    """Check that a checkpoint is of the run that is to go on.
-
-    Raises
-    ------
-    ArtefactError
-        Naming the first difference.
-    """
+    """Raise ArtefactError, naming the first difference, if a checkpoint is of another run."""
     now = artefacts.json_equal(dict(fingerprint))
     for key in [*now, *saved]:
         if key not in saved or key not in now or saved[key] != now[key]:

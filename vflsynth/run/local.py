@@ -417,13 +417,8 @@ def warn_of_matching(
 ) -> None:
     """Warn where records may be matched otherwise than their owners mean.
 
-    Parameters
-    ----------
-    report : AlignmentReport
-    private : bool
-        Then nothing is said about how many records match, which nobody pays for.
-    trains_unmatched : bool, default=False
-        Whether the others train the columns of the party that has them.
+    If private, nothing is said about how many records match, which nobody pays for. Records that
+    one party lacks may train the columns of the party that has them.
     """
     if len(report.n_rows) < 2:
         return

@@ -111,17 +111,9 @@ def at_rows(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def value_features(values: Tensor, ordinary: Tensor) -> Tensor:
-    """Show numbers to a network: themselves, and bumps around fixed centres.
+    """Show numbers to a network, (..., numeric column * 12): themselves, and bumps around centres.
 
-    Parameters
-    ----------
-    values : Tensor, shape (..., numeric column)
-    ordinary : Tensor of bool, of the same shape
-        Where they count; elsewhere all features are 0.
-
-    Returns
-    -------
-    Tensor, shape (..., numeric column * 12)
+    Where they do not count (`ordinary`), all features are 0.
     """
     values = values.unsqueeze(-1)
     centres = values.new_tensor(_CENTRES)

@@ -27,21 +27,8 @@ _BINS, _MOST_RECORDS, _AT_ONCE = 6, 2_000, 64
 
 @torch.no_grad()
 def seen_columns(layout: Layout, codes: Tensor, values: Tensor) -> Tensor | None:
-    """Choose what every column sees; None if it is all before it.
+    """Choose what every column sees, of earlier ones, -1 where there are fewer; None if all.
 
-    Parameters
-    ----------
-    layout : Layout
-    codes : Tensor of integers, shape (record, column)
-    values : Tensor, shape (record, numeric column)
-
-    Returns
-    -------
-    Tensor of int64, shape (column, seen), or None
-        Earlier columns by their places, -1 where there are fewer.
-
-    Notes
-    -----
     Dependence is chi-squared per record of the two columns' contingency table, less what
     independent ones have on average. A column is cut into at most six bins for it: its most
     frequent codes and the rest, and ordinary numbers at their quantiles. The second part of a code

@@ -78,13 +78,7 @@ class AutoregressiveParty(TrainableParty):
     ) -> None:
         """Encode the records, and make the network and its optimiser.
 
-        Parameters
-        ----------
-        settings : AutoregressiveSettings
-        schedule : HeldOutSchedule
-            From the secret shared by the parties.
-        streams : RandomStreams
-            The party's own.
+        The schedule is of the secret that parties share, the streams are the party's own.
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
         self.layout = Layout(self.transformer.spans_)

@@ -75,20 +75,7 @@ class AutoregressiveSampler(RowSampler):
         sender: Sender | None,
         **passing: Any,
     ) -> Self:
-        """Take one replica of trained networks.
-
-        Parameters
-        ----------
-        spans : sequence of OutputSpan
-        weights : mapping
-            Of the network, of one replica.
-        replica : int
-            Which one of `features` and `sender`.
-        features : FixedFeatures
-        sender : Sender or None
-        **passing
-            As of the class.
-        """
+        """Take one replica of trained networks; the weights are of that replica alone."""
         network = network_of(Layout(spans), weights)
         one = None if sender is None else one_replica(sender, replica)
         return cls(spans, network, one_replica(features, replica), one, **passing)
@@ -126,21 +113,9 @@ class AutoregressiveSampler(RowSampler):
         index: int,
         known: Known | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw encoded rows given what is known of them, with importance weights.
+        """Draw encoded rows given what is known of them, with log importance weights (record,).
 
-        Parameters
-        ----------
-        received : mapping of party to Tensor, shape (record, number)
-        n_records : int
-        streams : RandomStreams
-        index : int
-            Which draw of the streams.
-        known : Known, optional
-
-        Returns
-        -------
-        rows : Tensor, shape (record, encoded)
-        log_weights : Tensor of float64, shape (record,)
+        `received` are numbers by party, (record, number); `index` says which draw of the streams.
         """
         if self.network is None:
             nothing = torch.zeros(n_records, 0, device=self.device)

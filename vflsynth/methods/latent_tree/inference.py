@@ -22,27 +22,13 @@ def states_given(
     levels: Tensor,
     n_draws: int,
 ) -> tuple[Tensor, Tensor]:
-    """Draw the states of all latent attributes.
+    """Draw the states of all latent attributes of a tree, and say how probable the evidence is.
 
-    Parameters
-    ----------
-    parents : sequence of int
-        -1 for the root.
-    shares : sequence of Tensor
-        Of the root, shape (state,); of others given the parent, (parent state, state).
-    evidence : iterable of (int, Tensor of shape (record or 1, state))
-        Attributes, and log probabilities of what is known given their states, which are added up.
-    levels : Tensor, shape (draw, latent attribute)
-        Uniform; of each record all draws, one after the other.
-    n_draws : int
-        Of each record.
-
-    Returns
-    -------
-    states : int64 Tensor, shape (draw, latent attribute)
-        Of no meaning where what is known is impossible.
-    log_probability : Tensor, shape (record or 1,)
-        Of what is known of a record.
+    Parents are -1 for the root; shares (state,) of the root, (parent state, state) of others.
+    `evidence` are attributes with log probabilities of what is known given their states, (record or
+    1, state), which are added up. `levels` are uniform, (draw, latent attribute), of each record
+    all draws, one after the other. The states are of no meaning where what is known is impossible;
+    the log probability is of what is known, (record or 1,).
     """
     order = top_down(parents)
     up = [torch.zeros(1, table.shape[-1], dtype=torch.float64) for table in shares]

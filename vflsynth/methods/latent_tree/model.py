@@ -54,20 +54,10 @@ def group_sizes(n_columns: int, group_size: int) -> list[int]:
 
 
 def group_columns(information: Floats, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Put columns that tell most about each other into one group.
+    """Put columns that tell most about each other into groups of these sizes, which add up.
 
-    Parameters
-    ----------
-    information : float64 array, shape (column, column)
-        Mutual information of each pair, symmetric.
-    sizes : sequence of int
-        Of the groups; they add up to the number of columns.
-
-    Returns
-    -------
-    list of tuple of int
-        Columns of each group. A group begins with the strongest pair that is left and takes, one
-        by one, the column with the largest sum of information about its members.
+    A group begins with the strongest pair that is left and takes, one by one, the column with the
+    largest sum of mutual information, (column, column), about its members.
     """
     left = list(range(len(information)))
     groups = []
@@ -95,17 +85,9 @@ def pairs_of_one_party(n_latents: int, n_parties: int) -> list[Pair]:
 
 
 def spanning_tree(information: Floats) -> list[int]:
-    """Find the tree with the largest sum of mutual information (Chow and Liu 1968).
+    """Find the tree with the largest sum of mutual information (Chow and Liu 1968), by Prim.
 
-    Parameters
-    ----------
-    information : float64 array, shape (node, node)
-        Symmetric.
-
-    Returns
-    -------
-    list of int, one per node
-        Parents; -1 for the root, which is node 0. By Prim's algorithm.
+    Returns each node's parent; -1 for the root, which is node 0.
     """
     n_nodes = len(information)
     parents = [-1] * n_nodes
@@ -132,18 +114,9 @@ def top_down(parents: Sequence[int]) -> list[int]:
 
 
 def group_distribution(pairs: Mapping[Pair, Floats], group: Sequence[int]) -> Floats:
-    """Approximate the joint distribution of a group of columns by its best tree of pairs.
+    """Approximate the joint distribution of two columns or more by their best tree of pairs.
 
-    Parameters
-    ----------
-    pairs : mapping of (column, column) to float64 array, shape (state, state)
-        Noisy counts of every pair with the smaller column first.
-    group : sequence of int
-        At least two columns.
-
-    Returns
-    -------
-    float64 array, one axis per column of the group
+    `pairs` are noisy counts of every pair with the smaller column first. One axis per column.
     """
 
     def counts(one: int, other: int) -> Floats:
@@ -187,16 +160,7 @@ class LatentClasses:
 
     @classmethod
     def fit(cls, joint: Floats, n_latent: int, rng: np.random.Generator) -> LatentClasses:
-        """Fit to a joint distribution by expectation maximisation, the best of five random starts.
-
-        Parameters
-        ----------
-        joint : float64 array, one axis per column
-            Adds up to 1.
-        n_latent : int
-            Latent states.
-        rng : numpy.random.Generator
-        """
+        """Fit to a joint distribution, an axis per column, by EM from five random starts."""
         best: tuple[float, LatentClasses] | None = None
         for _ in range(_EM_STARTS):
             model = cls._maximise(joint, rng.dirichlet(np.ones(n_latent), joint.shape))
@@ -215,16 +179,7 @@ class LatentClasses:
         return posterior
 
     def assign(self, codes: Codes) -> Codes:
-        """Return every record's most probable latent state, a function of its columns alone.
-
-        Parameters
-        ----------
-        codes : int64 array, shape (record, column)
-
-        Returns
-        -------
-        int64 array, shape (record,)
-        """
+        """Return every record's most probable latent state, of its codes (record, column)."""
         most_probable = self.posterior().argmax(-1)
         latent: Codes = most_probable[tuple(codes.T)]
         return latent
@@ -254,19 +209,8 @@ class LatentClasses:
 def merge_cells(shares: Floats, n_states: int, *, ordered: bool) -> Codes:
     """Merge a histogram's cells into at most `n_states` states of roughly equal mass.
 
-    Parameters
-    ----------
-    shares : float64 array, shape (cell,)
-        Adding up to 1.
-    n_states : int
-    ordered : bool
-        Whether only neighbouring cells may be merged (bins of numbers). Otherwise the rarest
-        categories share the last state.
-
-    Returns
-    -------
-    int64 array, shape (cell,)
-        State of each cell, from 0 without gaps.
+    Of ordered cells (bins of numbers) only neighbours may be merged; otherwise the rarest
+    categories share the last state. Returns the state of each cell, from 0 without gaps.
     """
     if ordered:
         middle = np.cumsum(shares) - shares / 2.0

@@ -140,18 +140,9 @@ class LatentTreeParty(ProductsParty):
         secret: bytes,
         noise: torch.Generator | None = None,
     ) -> None:
-        """Prepare what the party contributes to.
+        """Prepare what the party contributes to, tables of latent attributes.
 
-        Parameters
-        ----------
-        plan : LatentTreePlan
-            Noise of the contingency tables, in counts per cell.
-        terms : ProductTerms
-            Columns being latent attributes.
-        secret : bytes
-            The parties', new in every attempt.
-        noise : torch.Generator, optional
-            For tests only; see `vflsynth.privacy.noise`.
+        `secret` is the parties', new in every attempt; `noise` is for tests only.
         """
         self._plan, self._terms, self._secret, self._noise = plan, terms, secret, noise
 
@@ -293,11 +284,8 @@ class LatentTreeLearning(Learning):
     def take_tree(self, message: LatentTree) -> None:
         """Take the tree of all parties' latent attributes.
 
-        Raises
-        ------
-        ProtocolError
-            If it is no tree of as many as all know, with room for no more states than there may be,
-            or not of the party's own.
+        ProtocolError if it is no tree of as many as all know, with room for no more states than
+        there may be, or not of the party's own.
         """
         what = f"the server sent party {self.name!r} a tree"
         parents, sizes = message.parents.tolist(), message.sizes.tolist()

@@ -50,24 +50,10 @@ class LatentTreeServer:
         counts: Mapping[tuple[str, str], list[list[Floats]]],
         rng: np.random.Generator,
     ) -> dict[str, LatentTree]:
-        """Put all tables together and find the tree.
+        """Put all tables together and find the tree; ProtocolError names a party that is wrong.
 
-        Parameters
-        ----------
-        tables : mapping of party to LatentTables
-        counts : mapping of pair of parties to list of list of float64 array
-            From `vflsynth.learning.products.noisy_products`; empty if there is one party.
-        rng : numpy.random.Generator
-            Makes tables comparable, see `publish_tree`; nothing depends on its secrecy.
-
-        Returns
-        -------
-        dict of party to LatentTree
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
+        `counts` are those of `noisy_products`, empty if there is one party. `rng` makes tables
+        comparable, see `publish_tree`; nothing depends on its secrecy.
         """
         sizes = {n: states_of(m, self.n_groups[n], self.width) for n, m in tables.items()}
         starts = dict(zip(sizes, np.cumsum([0, *map(len, sizes.values())]).tolist()))
@@ -99,22 +85,11 @@ def publish_tree(
     pairs: Mapping[Pair, Floats],
     compared: Mapping[Pair, Floats] | None = None,
 ) -> dict[str, LatentTree]:
-    """Find the tree that says most about pairs of latent attributes.
+    """Find the maximum spanning tree, by noisy mutual information, of parties' latent attributes.
 
-    Parameters
-    ----------
-    sizes : mapping of party to list of int
-        States of the latent attributes of each, which are numbered in this order.
-    pairs : mapping of (attribute, attribute) to float64 array, shape (state, state)
-        Noisy counts of every pair with the smaller number first, or of the only one with itself.
-    compared : mapping, optional
-        The same with equal noise, for the comparison: noise looks like mutual information.
-
-    Returns
-    -------
-    dict of party to LatentTree
-        The maximum spanning tree by noisy mutual information, with the conditional distribution of
-        every latent attribute given its parent.
+    `pairs` are noisy counts, (state, state), of every pair with the smaller number first, or of the
+    only one with itself; `compared` are the same with equal noise: noise looks like mutual
+    information. Every party gets the conditional distributions of all attributes given the parents.
     """
     flat_sizes = [size for own in sizes.values() for size in own]
     n_latents = len(flat_sizes)

@@ -62,13 +62,9 @@ class Marginal:
 
     @classmethod
     def fit(cls, matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan]) -> Self:
-        """Learn the distribution of one column.
+        """Learn the distribution of one column, of encoded records and the column's spans.
 
-        Parameters
-        ----------
-        matrix : ndarray, shape (record, encoded)
-        spans : sequence of OutputSpan
-            Those of the column: a value, a state or category, or both; or both parts of a code.
+        They are a value, a state or category, or both; or both parts of a code.
         """
         if spans[-1].within is not None:
             code, start = TwoPartCode(spans[-1].within), spans[0].start

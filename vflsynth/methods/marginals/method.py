@@ -92,18 +92,10 @@ class CopulaMethod(IndependentMethod):
 
 
 def copula_loadings(received: Mapping[str, MaskedReal]) -> dict[str, CopulaLoadings]:
-    """Factor the correlation matrix of all parties' normal scores.
+    """Factor the correlation matrix R of all parties' masked normal scores.
 
-    Parameters
-    ----------
-    received : mapping of party name to MaskedReal
-        Masked normal scores; the rows of no party can be read from them.
-
-    Returns
-    -------
-    dict of str to CopulaLoadings
-        For each party the part L_i, shape (all columns, own columns), of a root L with L^T L = R,
-        the correlation matrix. It tells a party the correlations among its own columns, no others'.
+    Each party gets the part L_i, shape (all columns, own columns), of a root L with L^T L = R. It
+    tells a party the correlations among its own columns, no others'.
     """
     _, covariance = moments(received)
     deviations = torch.diagonal(covariance[0]).sqrt()

@@ -26,42 +26,18 @@ _LARGEST_ENCODED = 16.0  # encoded numbers are within ±12, other encoded column
 
 
 def mean_embedding_sensitivity(relation: NeighbouringRelation) -> float:
-    """L2 sensitivity of the feature sum, where no record's features have a norm above 1.
-
-    Returns
-    -------
-    float
-        1 when a record is added or removed, 2 when it is replaced.
-    """
+    """L2 sensitivity of a sum of features of norm 1: 1 for adding a record, 2 for replacing."""
     return 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
 
 
 def random_frequencies(
     encoded_dim: int, n_features: int, bandwidths: Sequence[float], rng: np.random.Generator
 ) -> Tensor:
-    """Draw the public frequencies of the random Fourier features.
+    """Draw public frequencies of random Fourier features, float64 (encoded_dim, n_features / 2).
 
-    Parameters
-    ----------
-    encoded_dim : int
-        Encoded columns of all parties.
-    n_features : int
-        Even; half of them are cosines, half sines.
-    bandwidths : sequence of float
-        Length scales of Gaussian kernels, in encoded units; frequencies are divided evenly over
-        them.
-    rng : numpy.random.Generator
-        Public randomness that the parties share.
-
-    Returns
-    -------
-    Tensor, shape (encoded_dim, n_features / 2)
-        float64. Party i uses the rows of its own encoded columns.
-
-    Raises
-    ------
-    PrivacyParameterError
-        If ``n_features`` is odd or a bandwidth is not positive.
+    Half of the features are cosines, half sines; frequencies are divided evenly over the Gaussian
+    kernels' bandwidths, in encoded units. Party i uses the rows of its own encoded columns.
+    PrivacyParameterError if `n_features` is odd or a bandwidth is not positive.
     """
     if n_features < 2 or n_features % 2:
         raise PrivacyParameterError("n_features", n_features, "an even number of at least 2")
@@ -72,25 +48,13 @@ def random_frequencies(
 
 
 def project_records(records: Tensor, frequencies: Tensor) -> Tensor:
-    """Project encoded records on the frequencies, each as if it were alone.
+    """Project a party's encoded records on the frequencies, each as if it were alone.
 
-    Parameters
-    ----------
-    records : Tensor, shape (record, encoded)
-        A party's; numbers beyond ±16 count as ±16.
-    frequencies : Tensor, shape (encoded, n_features / 2)
-
-    Returns
-    -------
-    Tensor, shape (record, n_features / 2)
-        float32, on the CPU.
-
-    Notes
-    -----
-    Both factors are rounded to about 22 bits, so that doubles hold all products and sums exactly.
-    In floating point the last bits of a record's projections could depend on the order of summation
-    and with it on the number of records: other records' angles would be rounded otherwise when one
-    is added, and the sum would change by more than the sensitivity.
+    Numbers beyond ±16 count as ±16; the result is float32, on the CPU. Both factors are rounded to
+    about 22 bits, so that doubles hold all products and sums exactly. In floating point the last
+    bits of a record's projections could depend on the order of summation and with it on the number
+    of records: other records' angles would be rounded otherwise when one is added, and the sum
+    would change by more than the sensitivity.
     """
     bits = 52 - max(1, records.shape[1]).bit_length()
     for_records, for_frequencies = bits - bits // 2, bits // 2
@@ -103,17 +67,9 @@ def project_records(records: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def random_features(projections: Tensor) -> Tensor:
-    """Map summed projections to random Fourier features.
+    """Map sums over parties of ``x_i @ W_i`` to random Fourier features, (..., n_features).
 
-    Parameters
-    ----------
-    projections : Tensor, shape (..., n_features / 2)
-        Sum over the parties of ``x_i @ W_i``.
-
-    Returns
-    -------
-    Tensor, shape (..., n_features)
-        ``sqrt(2 / n_features) [cos, sin]``, of norm 1 whatever the projections are.
+    ``sqrt(2 / n_features) [cos, sin]``, of norm 1 whatever the projections are.
     """
     scale = 1.0 / math.sqrt(projections.shape[-1])
     return torch.cat([projections.cos(), projections.sin()], dim=-1) * scale
@@ -121,27 +77,14 @@ def random_features(projections: Tensor) -> Tensor:
 
 @torch.no_grad()
 def embedding_distance(projections: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Compare fakes with a mean embedding.
+    """Compare two joint fakes or more, by their projections, with a mean embedding.
 
-    Parameters
-    ----------
-    projections : Tensor, shape (replica, fake, n_features / 2)
-        Of joint fakes, two or more.
-    target : Tensor, shape (n_features,)
-
-    Returns
-    -------
-    distance : Tensor, shape (replica,)
-        ``||mean phi - target||²``, float64.
-    gradient : Tensor, shape of `projections`
-        Of an unbiased estimate of ``||E phi - target||²``.
-
-    Notes
-    -----
-    With ``phi = s [cos p, sin p]`` of B fakes, ``s = sqrt(2 / n_features)``, and ``d = B/(B-1) mean
-    phi - target``, ``dL/dp = 2/B s (d_sin cos p - d_cos sin p)``. The factor makes it that of an
-    unbiased estimate: since ``||phi|| = 1``, the squared norm of a batch's mean is too large by
-    ``(1 - ||E phi||²)/B``, which would reward fakes that resemble each other.
+    Returns the distance ``||mean phi - target||²``, float64 (replica,), and the gradient of an
+    unbiased estimate of ``||E phi - target||²``. With ``phi = s [cos p, sin p]`` of B fakes, ``s =
+    sqrt(2 / n_features)``, and ``d = B/(B-1) mean phi - target``, ``dL/dp = 2/B s (d_sin cos p -
+    d_cos sin p)``. The factor makes it that of an unbiased estimate: since ``||phi|| = 1``, the
+    squared norm of a batch's mean is too large by ``(1 - ||E phi||²)/B``, which would reward fakes
+    that resemble each other.
     """
     n_fakes, half = projections.shape[-2:]
     scale = 1.0 / math.sqrt(half)

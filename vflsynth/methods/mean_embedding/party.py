@@ -66,21 +66,10 @@ class MeanEmbeddingParty(TrainableParty):
         noise: torch.Generator | None,
         n_dummies: int = 0,
     ) -> None:
-        """Prepare to share the sum of the joint records' features.
+        """Prepare to share the sum of the joint records' features, at public frequencies.
 
-        Parameters
-        ----------
-        features : FeatureSum
-        frequencies : Tensor, shape (encoded, frequency)
-            w_i, which are public.
-        names : sequence of str
-            All parties.
-        secret : bytes
-            The parties', new in every attempt.
-        noise : torch.Generator, optional
-            For tests only; see `vflsynth.privacy.noise`.
-        n_dummies : int, default=0
-            Among the records that are masked.
+        `names` are all parties; `secret` is theirs, new in every attempt; `noise` is for tests
+        only; `n_dummies` are among the records that are masked.
         """
         self._features, self._names, self._noise = features, names, noise
         self.frequencies, self._secret = frequencies, secret

@@ -128,13 +128,7 @@ class MeanEmbeddingServer:
         self._rotations.add(block, sent)
 
     def learn_columns(self, histograms: Mapping[str, NoisyHistograms]) -> None:
-        """Learn how the parties' columns are encoded, as far as they publish it.
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
-        """
+        """Learn how columns are encoded; ProtocolError names a party that sent what is wrong."""
         self._published = {name: histograms[name] for name in self._names}
         self._encodings = {
             name: published_encoding(m, self._largest_count) for name, m in self._published.items()

@@ -38,19 +38,9 @@ _FloatArray = npt.NDArray[np.float64]
 
 
 def feature_moments(projections: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of the random features of records.
+    """Mean and covariance, in float64, of the random features of records' summed projections.
 
-    Parameters
-    ----------
-    projections : Tensor, shape (record, n_features / 2)
-        Sum over the parties.
-
-    Returns
-    -------
-    mean : Tensor, shape (n_features,)
-        float64.
-    covariance : Tensor, shape (n_features, n_features)
-        float64; divided by the number of records. Products are computed in the projections' type.
+    Divided by the number of records. Products are computed in the projections' type.
     """
     n_records, half = projections.shape
     mean = torch.zeros(2 * half, dtype=torch.float64)
@@ -68,33 +58,18 @@ def shrink_mean_embedding(
 ) -> Tensor:
     """Estimate a mean embedding from its noisy release: the posterior mean under independence.
 
-    Let u and C be mean and covariance of the features were all columns independent, v_i and λ_i the
-    eigenvectors and eigenvalues of C, and ``d_i = v_i · (released - u)``. The model is
+    Let u and C be mean and covariance of the features were all columns independent (of
+    `feature_moments`), v_i and λ_i the eigenvectors and eigenvalues of C, and ``d_i = v_i ·
+    (released - u)``. The model is
 
     ``d_i ~ N(0, s λ_i^a / Σ_j λ_j^a + e_i)`` with ``e_i = λ_i / n + (noise_std / n)²``,
 
-    for relations between columns and, e_i, for having n records only and for the noise. Energy s
-    and exponent a are those of the largest likelihood. With f_i the first term's share of the
-    variance and ``r = Σ_i d_i² / Σ_i e_i``, the estimate is ``u + Σ_i (w + (1 - w) f_i) d_i v_i``,
-    where w rises from 0, at three standard deviations above the 1 that r has by errors alone, to 1
-    at 4.505.
+    for relations between columns and, e_i, for having n records only and for the noise of the sum.
+    Energy s and exponent a are those of the largest likelihood. With f_i the first term's share of
+    the variance and ``r = Σ_i d_i² / Σ_i e_i``, the estimate is ``u + Σ_i (w + (1 - w) f_i) d_i
+    v_i``, where w rises from 0, at three standard deviations above the 1 that r has by errors
+    alone, to 1 at 4.505.
 
-    Parameters
-    ----------
-    released : Tensor, shape (n_features,)
-        The noisy sum of features over the number of records.
-    mean, covariance : Tensor, shapes (n_features,) and (n_features, n_features)
-        u and C, from `feature_moments` of records with independent columns.
-    noise_std, n_records : float
-        Of the sum, and what it was divided by.
-
-    Returns
-    -------
-    Tensor, shape (n_features,)
-        float64.
-
-    Notes
-    -----
     Source: f is that of Bayesian learning of kernel embeddings (Flaxman et al. 2016) and spectral
     kernel mean shrinkage (Muandet et al. 2016), with known noise and towards independence instead
     of zero; w is firm shrinkage (Gao and Bruce 1997) of the whole, with the constant of Cai (1999).

@@ -74,23 +74,10 @@ class Detail:
 
 
 def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
-    """Choose the codes of a column's states.
+    """Choose the codes of a column's states, int64 (state, coordinate), at most `CODE_NORM` long.
 
-    Parameters
-    ----------
-    shares : float64 array, shape (state,)
-        The column's marginal, all above 0.
-    kind : int
-        Of the column, see `vflsynth.methods.pairwise.tilts.tilt_basis`.
-    detail : Detail
+    `shares` are the column's marginal, all above 0; for `kind` see `tilts.tilt_basis`.
 
-    Returns
-    -------
-    int64 array, shape (state, coordinate)
-        Of norm at most `CODE_NORM`.
-
-    Notes
-    -----
     Labels are the corners of a simplex around its middle, which for two of them is -1 and 1.
 
     Numbers have the coordinates that components can differ in, normal score and square, around the

@@ -16,18 +16,8 @@ from vflsynth.secure import Code
 def codes_of(message: ColumnTables | StateCodes, sizes: Sequence[int], width: int) -> list[Code]:
     """Return the codes of columns' states, which nobody may have made longer than they may be.
 
-    Parameters
-    ----------
-    message : ColumnTables or StateCodes
-    sizes : sequence of int
-        States of every column.
-    width : int
-        Most coordinates of a code.
-
-    Raises
-    ------
-    ProtocolError
-        If they are others than there can be, naming the sender.
+    Columns have `sizes` states, and codes at most `width` coordinates; ProtocolError, naming the
+    sender, if they are others than there can be.
     """
     coordinates: list[int] = message.coordinates.tolist()
     whose = "the server" if message.sender == SERVER else f"party {message.sender!r}"

@@ -71,13 +71,7 @@ class PairwiseServer:
         return N_SPLITS, side, side
 
     def codebook(self, messages: Mapping[str, ColumnTables]) -> Codebook:
-        """Return the codes of all parties' columns.
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
-        """
+        """Return the codes of all parties' columns, or name a party that sent what it must not."""
         return Codebook(
             {
                 name: codes_of(m, states_of(m, self.n_columns[name], self.width), self.width)
@@ -93,32 +87,11 @@ class PairwiseServer:
         starts: Tensor,
         splits: Tensor,
     ) -> dict[str, Mixture]:
-        """Put all products together and fit.
+        """Put all products together and fit; ProtocolError names a party that is wrong.
 
-        Parameters
-        ----------
-        messages : mapping of party to ColumnTables
-        book : Codebook
-            From `codebook`.
-        products : mapping of pair of parties to list of list of float64 array
-            From `vflsynth.learning.products.noisy_products`; empty if there is one party.
-        starts : Tensor of `starts_shape`
-        splits : Tensor of `splits_shape`
-            Normal numbers, both.
-
-        Returns
-        -------
-        dict of party to Mixture
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
-
-        Warns
-        -----
-        PublishingWarning
-            If nothing shows that the columns of two parties are related.
+        `products` are those of `noisy_products`, empty if there is one party; `starts` and `splits`
+        are normal numbers of `starts_shape` and `splits_shape`. A PublishingWarning says where
+        nothing shows that the columns of two parties are related.
         """
         names = sorted(messages)
         sizes = {name: [len(code) for code in book.codes[name]] for name in names}
