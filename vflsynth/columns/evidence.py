@@ -27,14 +27,10 @@ _OWN_KINDS = (NumericTransformer, PublicTransformer)
 class Evidence:
     """What is known of encoded records, column by column; constants have no place in it.
 
-    Parameters
-    ----------
-    allowed : list of bool array, shape (record, code), or None
-        Categories or states that each record may have; None where nothing is known.
-    lower, upper : list of float64 array, shape (record,)
-        Of the columns with numbers: between which scaled numbers theirs lies where the code is 0.
-    log_width : float or float64 array, shape (record,)
-        Sum of the logarithms by which probabilities become densities.
+    `allowed` are categories or states that each record may have, bool (record, code), None where
+    nothing is known. `lower` and `upper` are, of the columns with numbers, between which scaled
+    numbers theirs lies where the code is 0, (record,). `log_width` sums the logarithms by which
+    probabilities become densities.
     """
 
     allowed: list[Flags | None] = field(default_factory=list)

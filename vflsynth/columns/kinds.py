@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.base import ColumnTransformer, naming
 from vflsynth.columns.categorical import (
     BooleanTransformer,
@@ -37,8 +35,6 @@ for _transformer in (  # in the order in which they are asked whether a column i
 
 TRANSFORMERS: Mapping[str, type[ColumnTransformer]] = Members("column_kinds")
 """Classes by kind, registered ones included."""
-
-_NUMBERS_OF_OBJECTS = {"integer", "floating", "mixed-integer-float", "decimal"}
 
 # Text that is different in more than this share of at least so many records identifies them.
 _LARGEST_SHARE_OF_DISTINCT, _FEWEST_RECORDS = 0.5, 50
@@ -172,32 +168,6 @@ def check_kinds(
                 )
             column_kind(kind)
     return dict(kinds or {})
-
-
-def is_categorical(values: pd.Series[Any], kinds: Mapping[Hashable, str] | None = None) -> bool:
-    """Whether a column is one of labels: by its declared kind, or else by its type.
-
-    Parameters
-    ----------
-    values : Series
-    kinds : mapping of column to kind, optional
-
-    Returns
-    -------
-    bool
-        Of an undeclared column, True for booleans, text, categories, and objects that are not all
-        numbers: tables that are compared may have few distinct numbers by chance.
-    """
-    dtype, declared = values.dtype, (kinds or {}).get(values.name)
-    if declared is not None:
-        return column_kind(declared, values.name).is_labels
-    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
-        return True
-    if numpy_dtype(dtype).kind in "mM":
-        return False
-    if dtype == np.dtype(object):
-        return pd.api.types.infer_dtype(values, skipna=True) not in _NUMBERS_OF_OBJECTS
-    return not pd.api.types.is_numeric_dtype(dtype)
 
 
 _ROLES = (

@@ -55,14 +55,7 @@ _DIGITS = 8
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a column looks like.
-
-    Parameters
-    ----------
-    what : str
-        In words, such as "e-mail addresses".
-    role : {"identifier", "free text"}
-    """
+    """What a column looks like, in words, and its role: "identifier" or "free text"."""
 
     what: str
     role: str

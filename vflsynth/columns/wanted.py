@@ -14,7 +14,7 @@ import pandas as pd
 from vflsynth.columns.arrays import Flags, has_timezone, numpy_dtype, timezone
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.categorical import CategoricalTransformer
-from vflsynth.columns.distinct import key_of
+from vflsynth.columns.levels import key_of
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Categories
 from vflsynth.exceptions import ColumnKindError
@@ -85,14 +85,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What can be asked of a column as it is published.
-
-    Parameters
-    ----------
-    dtype : dtype
-    labels : tuple or None
-        Its categories; None where it has numbers or times.
-    """
+    """What can be asked of a column as it is published; it has labels, or numbers or times."""
 
     dtype: Any
     labels: tuple[Any, ...] | None = None

@@ -29,17 +29,9 @@ class NoisyDescent:
 
     A discriminator's loss is ``E[F(x~)] - E[F(x)]`` plus a penalty, F being the sum of all scores
     that a record gets. Each owner of parameters clips its own part of every record's gradient.
+    `batch_size` is the number of fakes, and (expected) of real records: sample rate times a public
+    number. `noise` is for tests only.
 
-    Parameters
-    ----------
-    plan : DPSGDPlan
-    batch_size : int
-        Number of fakes, and (expected) number of real records: sample rate times a public number.
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Source: Abadi et al. 2016, Algorithm 1, for the real records. Fakes need no privacy, being
     computed from earlier releases, but are clipped alike: if only the real records' gradients were,
     the two would not cancel where the distributions are equal.

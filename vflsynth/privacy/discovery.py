@@ -62,14 +62,9 @@ class ColumnCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """Noise of the release of ranges and categories.
+    """Noise of the release of ranges and categories, in counts.
 
-    Parameters
-    ----------
-    noise_std : float
-        Of a count.
-    threshold : float
-        A category is published if its noisy count exceeds this.
+    A category is published if its noisy count exceeds the threshold.
     """
 
     noise_std: float

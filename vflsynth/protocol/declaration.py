@@ -220,7 +220,7 @@ def message(
     *,
     from_party: bool,
     made_of: MadeOf,
-    when: When,
+    when: When = When.ONCE,
     contents: str,
     tells: str = "what it contains",
     uses: tuple[Uses, ...] = (),

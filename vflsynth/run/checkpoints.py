@@ -23,14 +23,8 @@ _FIX = "Resume with the same tables, parameters, integer random_state and versio
 class CheckpointDirectory:
     """Collects the parties' states, and writes all together when the server's comes.
 
-    Parameters
-    ----------
-    path : path-like, optional
-        Where to write; None does not.
-    resume : path-like, optional
-        Where to go on from.
-    server : str
-        Name of the node whose state comes last.
+    Without a path nothing is written; `resume` is where to go on from, and `server` the name of the
+    node whose state comes last.
     """
 
     def __init__(
@@ -99,13 +93,7 @@ class CheckpointDirectory:
 
 
 class NodeState:
-    """One node's part of a `CheckpointDirectory`.
-
-    Parameters
-    ----------
-    directory : CheckpointDirectory
-    node : str
-    """
+    """One node's part of a `CheckpointDirectory`."""
 
     def __init__(self, directory: CheckpointDirectory, node: str) -> None:
         self._directory, self._node = directory, node

@@ -31,8 +31,8 @@ from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.reporting import size_text
-from vflsynth.run.callbacks import Callback, Progress, check_callbacks
 from vflsynth.run.checkpoints import CheckpointDirectory
+from vflsynth.run.loop import Callback, Progress, check_callbacks
 from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
 from vflsynth.run.seat import Agreed, Seat

@@ -10,6 +10,7 @@ from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ColumnKindError, PartyDataError, PrivacyParameterError
 from vflsynth.frames import read_table
 from vflsynth.frames.keys import public_key_minters
+from vflsynth.parameters import from_json, to_json
 
 
 def table(**changed):
@@ -173,4 +174,4 @@ def test_malformed_types(dtypes):
 )
 def test_a_schema_with_types_survives_json(dtypes):
     schema = PublicSchema(dtypes=dtypes)
-    assert PublicSchema.from_dict(schema.to_dict()) == schema
+    assert from_json(to_json(schema)) == schema

@@ -26,7 +26,7 @@ from vflsynth.methods.autoregressive.mixtures import (
     mixture_log_density,
     restrict,
 )
-from vflsynth.models.known import Known, pick
+from vflsynth.models.samplers import Known, pick
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.networks.layers import log_softmax, softmax
 
@@ -46,18 +46,9 @@ _LEVEL_WIDTH, _LEVEL_SCALE = 8, 0.1
 class ConditionalNetwork(nn.Module):
     """p(column | columns before it, context) of every column, for R replicas.
 
-    Parameters
-    ----------
-    layout : Layout
-        At least one column.
-    context_dim : int
-        Numbers that all columns see.
-    hidden : int
-        Units of the two hidden layers of every column; the second is added to the first.
-    streams : RandomStreams
-        Initial weights.
-    sees : Tensor of int64, shape (column, seen), optional
-        Earlier columns that each sees, see `neighbours.seen_columns`. Default: all.
+    Every column has two hidden layers of `hidden` units, of which the second is added to the first,
+    and sees `context_dim` numbers of context. `sees`, int64 (column, seen), are the earlier columns
+    that each sees, see `layout.seen_columns`; by default all.
     """
 
     mask: Tensor

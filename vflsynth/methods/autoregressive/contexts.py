@@ -21,15 +21,8 @@ class FixedFeatures(nn.Module):
     ``relu(g W x + b)``, with x the one-hot codes and the numbers as networks see them, W Gaussian
     such that ``W x`` has unit variance, g = 2 and b standard normal. Of one of many levels, x has
     the group and the neighbourhood in it, a square root of the group's places: what random vectors
-    of single levels say cannot be learned from few records of each.
-
-    Parameters
-    ----------
-    layout : Layout
-    n_features : int
-        0 for a party without columns.
-    streams : RandomStreams
-        The party's own.
+    of single levels say cannot be learned from few records of each. A party without columns has
+    none of them; the streams are the party's own.
     """
 
     codes: Tensor
@@ -87,16 +80,7 @@ class FixedFeatures(nn.Module):
 class Sender(nn.Module):
     """What a party's features contribute to the contexts of later parties, for R replicas.
 
-    A hidden layer and a linear one per receiver, or the linear one alone.
-
-    Parameters
-    ----------
-    n_features, n_receivers, hidden, context_dim : int
-        Without a hidden layer if `hidden` is 0.
-    streams : RandomStreams
-        Initial weights.
-    name : str
-        Of the streams.
+    A hidden layer and a linear one per receiver, or the linear one alone if `hidden` is 0.
     """
 
     def __init__(
@@ -131,14 +115,6 @@ class PairCritic(nn.Module):
     """Says how well contexts and features go together, for R replicas.
 
     A hidden layer and a linear one for either; the score is a scalar product.
-
-    Parameters
-    ----------
-    context_dim, n_features, hidden, out : int
-    streams : RandomStreams
-        Initial weights.
-    name : str
-        Of the streams.
     """
 
     def __init__(

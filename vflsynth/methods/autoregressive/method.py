@@ -62,14 +62,7 @@ MOST_STEPS = 125
 
 
 class TrainAlone(Algorithm):
-    """Contexts first, if there are any, and then every party trains alone; one report an epoch.
-
-    Parameters
-    ----------
-    channel : Channel
-    settings : AutoregressiveSettings
-    server : ContextServer
-    """
+    """Contexts first, if there are any, and then every party trains alone; one report an epoch."""
 
     advice = "Lower learning_rate"
 

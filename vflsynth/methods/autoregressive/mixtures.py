@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vflsynth.models.known import Known, pick
+from vflsynth.models.samplers import Known, pick
 from vflsynth.networks.layers import log_softmax, softmax
 
 N_COMPONENTS = 10

@@ -15,8 +15,7 @@ from vflsynth.exceptions import ArtefactError
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import Layout
-from vflsynth.models.known import Known
-from vflsynth.models.samplers import RowSampler
+from vflsynth.models.samplers import Known, RowSampler
 from vflsynth.networks.layers import one_replica
 from vflsynth.registry import register
 
@@ -28,20 +27,9 @@ _CONTEXTS = "ball"
 class AutoregressiveSampler(RowSampler):
     """Draws columns one after the other, given what the parties before it passed on.
 
-    Parameters
-    ----------
-    spans : sequence of OutputSpan
-    network : ConditionalNetwork or None
-        None if the party has no column to draw.
-    features : FixedFeatures
-    sender : Sender or None
-        What makes contexts of its features for later parties; None passes features on.
-    senders, receivers : sequence of str
-        Parties before and after it.
-    noise_std : float
-        Of the contexts that it gets.
-    passes_features : bool
-        Whether parties pass features on, and not what makes contexts.
+    Without a network the party has no column to draw; without a sender, which makes contexts of its
+    features for later parties, it passes features on, as all then do. `noise_std` is that of the
+    contexts that it gets.
     """
 
     kind = "autoregressive"

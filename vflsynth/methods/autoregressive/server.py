@@ -28,11 +28,7 @@ _NO_SHARE = 45.0
 class ContextServer(nn.Module):
     """Senders of all parties, which make contexts of features.
 
-    Parameters
-    ----------
-    settings : AutoregressiveSettings
-    streams : RandomStreams
-        The server's own: initial weights, and noise for learning.
+    The server's own streams give initial weights, and noise for learning.
     """
 
     def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
@@ -170,13 +166,7 @@ class ContextServer(nn.Module):
 
 
 class TrainedContextServer(ContextServer):
-    """Senders that learn from what the receivers' training steps say about their contexts.
-
-    Parameters
-    ----------
-    settings, streams
-        See `ContextServer`.
-    """
+    """Senders that learn from what the receivers' training steps say about their contexts."""
 
     def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
         super().__init__(settings, streams)

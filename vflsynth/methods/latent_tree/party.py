@@ -37,7 +37,7 @@ from vflsynth.methods.latent_tree.model import (
 )
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
 from vflsynth.models.samplers import RowSampler
-from vflsynth.privacy.contingency import exact_tables, release_tables
+from vflsynth.privacy.histograms import exact_tables, release_tables
 from vflsynth.privacy.releases import Release
 from vflsynth.protocol import SERVER, answers, takes
 
@@ -46,15 +46,9 @@ from vflsynth.protocol import SERVER, answers, takes
 class DiscreteColumn:
     """How the cells of a published histogram are merged into a few states.
 
-    Parameters
-    ----------
-    states : int64 array, shape (cell,)
-        State of every cell; missing values are the last cell, with a state of their own if they are
-        visible above the noise.
-    cells : float64 array, shape (state, cell)
-        p(cell | state).
-    encoded : int64 array
-        The cells that the encoding has, in its order.
+    `states` are those of every cell; missing values are the last cell, with a state of their own if
+    they are visible above the noise. `cells` are p(cell | state), (state, cell); `encoded` the
+    cells that the encoding has, in its order.
     """
 
     states: Codes
@@ -96,14 +90,7 @@ def codes_of_records(
 class LatentAttribute:
     """A function of the columns of a group, which published tables determine.
 
-    Parameters
-    ----------
-    group : tuple of int
-        Columns.
-    size : int
-        Its states.
-    classes : LatentClasses, optional
-        Default: it is the group's only column.
+    Of so many states; without classes it is the group's only column.
     """
 
     group: tuple[int, ...]
@@ -120,13 +107,6 @@ class LatentAttribute:
 class LatentTreeParty(ProductsParty):
     """A party that has records: it releases noisy tables, and masks each record's attributes.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
     Reads its records for three rounds of noisy tables: histograms, pairs of its own columns, and
     pairs of a latent attribute and a column or another latent attribute. A latent attribute is a
     function of one record's columns which the first two rounds determine. Tables of its own are

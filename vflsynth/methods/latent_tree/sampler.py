@@ -14,23 +14,16 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import NoisyHistogram, OutputSpan
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.evidence import Evidence
-from vflsynth.methods.latent_tree.inference import for_draws, states_given
-from vflsynth.methods.latent_tree.model import top_down
-from vflsynth.models.known import Known, pick
-from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
+from vflsynth.methods.latent_tree.model import for_draws, states_given, top_down
+from vflsynth.models.samplers import SAMPLE_BLOCK, Known, RowSampler, pick
 from vflsynth.registry import register
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Which part of a column's cells goes with what is known of it.
+    """Which part of a column's cells, shares of (record or 1, cell), goes with what is known of it.
 
-    Parameters
-    ----------
-    cells : Tensor, shape (record or 1, cell)
-        Shares of each cell.
-    within : (Tensor, Tensor), optional
-        Between which encoded numbers a number lies, shape (record or 1,). Default: categories.
+    And `within` which encoded numbers, (record or 1,), a number lies; None for categories.
     """
 
     cells: Tensor

@@ -25,20 +25,9 @@ from vflsynth.protocol import SERVER
 class LatentTreeServer:
     """Collects noisy tables of pairs, and finds the tree that says most about them.
 
-    Parameters
-    ----------
-    n_groups : mapping of party name to int
-        Latent attributes of each.
-    width : int
-        Most states of an attribute.
-    n_records : int
-    grid : Grid
-        Of every party's noise.
-
-    Notes
-    -----
-    Sees published tables of pairs of one party's attributes, and of pairs across parties those with
-    the noise of both, which `vflsynth.learning.products` computes.
+    Parties have `n_groups` latent attributes of at most `width` states; the grid is that of every
+    party's noise. Sees published tables of pairs of one party's attributes, and of pairs across
+    parties those with the noise of both, which `vflsynth.learning.products` computes.
     """
 
     def __init__(self, n_groups: Mapping[str, int], width: int, n_records: int, grid: Grid) -> None:

@@ -44,15 +44,8 @@ _ROWS = 4096  # records that are encoded and projected at a time
 class MeanEmbeddingParty(TrainableParty):
     """A party that has records: they are read twice, for two noisy releases, and not again.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
-    Reads its records for the histograms and for its share of the joint features' sum, and adds
-    noise to both. Everything else is post-processing.
+    For the histograms and for its share of the joint features' sum, and it adds noise to both.
+    Everything else is post-processing.
     """
 
     _rotations: RotationParty | None = None
@@ -138,12 +131,6 @@ class MeanEmbeddingParty(TrainableParty):
 class MeanEmbeddingLearning(Learning):
     """A party that has published histograms, and whose generator the server trains.
 
-    Parameters
-    ----------
-    known : Known
-
-    Notes
-    -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), here with several parties.
     """
 

@@ -16,6 +16,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import SumShares
 from vflsynth.learning.training import labelled, section
 from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.mean_embedding.embedding import feature_moments, shrink_mean_embedding
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
 from vflsynth.methods.mean_embedding.messages import (
     GeneratorWeights,
@@ -28,7 +29,6 @@ from vflsynth.methods.mean_embedding.published import (
     frequencies_of,
     published_encoding,
 )
-from vflsynth.methods.mean_embedding.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.methods.mean_embedding.training import GeneratorTraining
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.secure_sums import FeatureSum

@@ -42,12 +42,9 @@ _SHORTEST = 1e-9
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of columns' relations codes tell.
+    """How much of columns' relations codes tell, by the noise of a mean product.
 
-    Parameters
-    ----------
-    noise : float
-        Standard deviation of a mean product's noise, where codes have a norm of at most 1.
+    Its standard deviation, where codes have a norm of at most 1.
     """
 
     noise: float

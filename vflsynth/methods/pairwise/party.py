@@ -23,11 +23,10 @@ from vflsynth.methods.latent_tree.model import Codes, Floats
 from vflsynth.methods.latent_tree.party import DiscreteColumn, codes_of_records
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Detail, column_code
-from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, StateCodes
-from vflsynth.methods.pairwise.received import codes_of
+from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, StateCodes, codes_of
 from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, within_states
 from vflsynth.models.samplers import RowSampler
-from vflsynth.privacy.contingency import exact_tables
+from vflsynth.privacy.histograms import exact_tables
 from vflsynth.privacy.releases import Grid, Release
 from vflsynth.protocol import SERVER, answers, takes
 from vflsynth.secure import Codebook
@@ -42,13 +41,6 @@ _SINGLE_VALUES = 0.9
 class PairwiseParty(ProductsParty):
     """A party that has records: it releases products of its columns, and masks each record's codes.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
     Reads its records for two rounds of noisy sums: histograms, and products of codes of all pairs
     of columns. Those of its own columns are released; to those with others' it contributes masked
     codes and shares.

@@ -42,12 +42,8 @@ _CLEARLY = 2.0
 class StackedCodes:
     """Vectors that stand for the states of columns, of all columns side by side.
 
-    Parameters
-    ----------
-    padded : Tensor, shape (column, state, coordinate)
-        0 for states and coordinates that a column has not got.
-    there : int64 Tensor, shape (stacked coordinate,)
-        Which of all columns' coordinates they have.
+    `padded`, (column, state, coordinate), is 0 for what a column has not got; `there` says which of
+    all columns' coordinates they have, (stacked coordinate,).
     """
 
     padded: Tensor
@@ -97,12 +93,8 @@ class StackedCodes:
 class ProductMixture:
     """A distribution of discrete columns, or several.
 
-    Parameters
-    ----------
-    weights : Tensor, shape (..., component)
-        Adding up to 1.
-    shares : Tensor, shape (..., component, column, state)
-        p(state | component); 0 for states that a column has not got.
+    Weights (..., component) add up to 1; shares (..., component, column, state) are p(state |
+    component), 0 for states that a column has not got.
     """
 
     weights: Tensor
@@ -346,11 +338,8 @@ def without_relations(evidence: Evidence, sure: Tensor) -> Tensor:
 class _Search:
     """Mixtures that come closer to products step by step, from one or more starts.
 
-    Parameters
-    ----------
-    stages : sequence of bool Tensor, shape (column, column)
-        Pairs of columns whose products are looked at, first and then. Others are held where they
-        are of independent columns, less strongly.
+    `stages` are pairs of columns, (column, column), whose products are looked at, first and then.
+    Others are held where they are of independent columns, less strongly.
     """
 
     marginals: Tensor

@@ -14,7 +14,7 @@ from vflsynth._warnings import warn_user
 from vflsynth.exceptions import ProtocolError, PublishingWarning
 from vflsynth.learning.received import check_distributions, states_of, tables_of
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Codes
-from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
+from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, codes_of
 from vflsynth.methods.pairwise.party import detail_of
 from vflsynth.methods.pairwise.product_mixtures import (
     N_SEARCHES,
@@ -23,7 +23,6 @@ from vflsynth.methods.pairwise.product_mixtures import (
     StackedCodes,
     fit_product_mixture,
 )
-from vflsynth.methods.pairwise.received import codes_of
 from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, tilt_basis
 from vflsynth.privacy.releases import Floats, Grid
 from vflsynth.protocol import SERVER
@@ -33,21 +32,10 @@ from vflsynth.secure import Codebook, Pair, coordinates_of
 class PairwiseServer:
     """Collects noisy products, and finds a mixture that has them.
 
-    Parameters
-    ----------
-    n_columns : mapping of party name to int
-    width : int
-        Most states of a column.
-    n_records : int
-    grid : Grid, optional
-        Of every party's noise. Default: there is no pair of columns.
-    n_components : int
-        Of each of the mixtures whose mean is taken.
-
-    Notes
-    -----
-    Sees published products of pairs of one party's columns, and of pairs across parties those with
-    the noise of both, which `vflsynth.learning.products` computes.
+    Columns have at most `width` states; the grid is that of every party's noise, None if there is
+    no pair of columns; the mean of mixtures of `n_components` each is taken. Sees published
+    products of pairs of one party's columns, and of pairs across parties those with the noise of
+    both, which `vflsynth.learning.products` computes.
     """
 
     def __init__(
