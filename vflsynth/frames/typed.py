@@ -125,8 +125,9 @@ def readable(
         return with_type(column, dtype, labels)
     except ColumnKindError:
         can: dict[Any, bool] = {}
-        values = [v if _can_be(v, dtype, labels, can) else None for v in column.astype(object)]
-        n_lost = sum(v is None for v in values) - int(column.isna().sum())
+        given = column.astype(object)
+        values = [v if _can_be(v, dtype, labels, can) else None for v in given]
+        n_lost = sum(v is None and not _is_blank(own) for own, v in zip(given, values, strict=True))
         warn_user(
             f"{'' if party is None else f'party {party!r}, '}column {column.name!r}: {n_lost:,} of "
             f"{len(values):,} values are not of the type {dtype} that was stated, and count as "
@@ -134,6 +135,11 @@ def readable(
             OwnTableWarning,
         )
         return with_type(pd.Series(values, column.index, object, column.name), dtype, labels)
+
+
+def _is_blank(value: Any) -> bool:
+    """Whether a value is missing; pandas fails at decimals that signal."""
+    return value is None or value is pd.NA or value is pd.NaT or str(value) == "nan"
 
 
 def _can_be(value: Any, dtype: Any, labels: Collection[Any] | None, known: dict[Any, bool]) -> bool:
