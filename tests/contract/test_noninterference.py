@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.contract.test_combinations import (
+    ACROSS,
     MECHANISMS,
     NOISE,
     OF_MECHANISM,
@@ -20,7 +21,7 @@ from tests.contract.test_combinations import (
     parameters,
 )
 from tests.contract.test_exact_releases import PROTECTING
-from tests.unit.federation.trial import Trial
+from tests.unit.federation.trial import Direct, Trial
 from vflsynth import IndependentSynthesizer, registry
 from vflsynth.cli import main
 from vflsynth.exceptions import ParameterError, ProtocolError
@@ -148,25 +149,44 @@ def test_classes_that_are_learned_from_labels_are_found(classifier, monkeypatch)
 # -- across processes ------------------------------------------------------------------------------
 
 
-def job_of(synthesizer, mechanism, on=KEY):
+def job_of(method, mechanism):
     pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
-    given = parameters(synthesizer, mechanism)
+    given = parameters(method, mechanism)
     values = {name: own for name, own in given.items() if name not in ("device", "verbose")}
     of_mechanism = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
-    content = {"name": "trial", "parties": ["a", "b"], "method": synthesizer, "on": on}
+    content = {"name": "trial", "parties": ["a", "b"], "method": method, "on": KEY}
     return Job.from_dict(content | {"parameters": values | {"privacy": of_mechanism}})
 
 
+class Weighed(Direct):
+    """A link that keeps all frames, in both directions."""
+
+    frames: ClassVar = {}
+
+    def exchange(self, frame, timeout):
+        reply = super().exchange(frame, timeout)
+        self.frames.setdefault(self._name, []).extend((frame, reply))
+        return reply
+
+
 def seen_at_sites(folder, job, tables, tape):
-    """Run with every node in a thread; return what each ends with, and all of its half."""
+    """Run with every node in a thread; return what each ends with, its half, and sizes of frames.
+
+    Of as many frames as there are: the last one of the party that comes last may not be answered.
+    """
     folder.mkdir()
-    trial = Trial(folder, tables, job, root=bytes(32))
-    _, schema = private_tables(1)
-    for name in job.parties:
-        trial.change(name, budget=Budget(1e3, 1e-3), schema=schema)
+    own, schema = private_tables(1)
+    trial = Trial(folder, own, job, root=bytes(32))
+    for name, table in tables.items():
+        table.to_csv(path := folder / f"{name}.csv", index=False)
+        trial.change(name, table=path, budget=Budget(1e3, 1e-3), schema=schema)
+    Weighed.frames.clear()
     with tape.running():
-        trial.run()
+        trial.run(Weighed)
     seen = {f"how {name} ends": repr(error) for name, error in trial.outcome.items()}
+    for name, frames in Weighed.frames.items():
+        assert not any(b"Nobody else is told" in frame for frame in frames)
+        seen[f"sizes of frames of {name}"] = [len(frame) for frame in frames]
     return seen | {
         f"{name}/{file}": content
         for name in job.parties
@@ -174,12 +194,16 @@ def seen_at_sites(folder, job, tables, tape):
     }
 
 
+AT_SITES = [(s, m) for s, m in PROTECTING if m in ACROSS.get(s, ())]
+QUICK_AT_SITES = {"DPLTSynthesizer", "VertiGANSynthesizer"}
+
+
+@pytest.mark.filterwarnings("default::vflsynth.exceptions.OwnTableWarning")
 @pytest.mark.parametrize(
     ("synthesizer", "mechanism"),
     [
-        ("DPLTSynthesizer", "latent_tree"),
-        pytest.param("MixtureSynthesizer", "pairwise_tables", marks=pytest.mark.slow),
-        pytest.param("VFLGANSynthesizer", "kernel_mean_embedding", marks=pytest.mark.slow),
+        pytest.param(*case, marks=() if case[0] in QUICK_AT_SITES else pytest.mark.slow)
+        for case in AT_SITES
     ],
 )
 def test_nothing_but_releases_shows_at_sites(synthesizer, mechanism, tmp_path):
@@ -187,10 +211,15 @@ def test_nothing_but_releases_shows_at_sites(synthesizer, mechanism, tmp_path):
     one = seen_at_sites(tmp_path / "one", job, tables, tape := Tape())
     assert set(one) > {"how a ends", "how server ends", "a/file party.json"}
     assert {one[f"how {name} ends"] for name in ("a", "b", "server")} == {"None"}
+    alike = replaced(tables)["whose values are of other types"]
     fewer = {name: table.iloc[:-1] for name, table in tables.items()}
-    many = private_tables(300)[0]
-    for number, other in enumerate((fewer, many)):
+    others = alike, fewer, private_tables(300)[0]
+    for number, other in enumerate(
+        others[: 3 if MECHANISMS[mechanism].default_relation is ADD else 1]
+    ):
         found = seen_at_sites(tmp_path / str(number), job, other, Tape(tape))
+        if number:  # sizes tell numbers of records, as the ledger says
+            found |= {place: one[place] for place in one if place.startswith("sizes")}
         assert difference(one, found) == ""
 
 

@@ -38,7 +38,6 @@ from vflsynth.protocol.messages import (
 )
 from vflsynth.run.seat import Account, Agreed, Seat
 
-_NONCE_BYTES = 16
 _ROTATING = "key of rotations"
 
 
@@ -73,7 +72,7 @@ class PartyRun(Participant):
         self._party: Party | None = method.party(seat.name, seat.frame, seat.on)
         self.discriminator: Any = None
         self.minter = method.minter(seat.name, party_keys(seat.frame, seat.on))
-        self.nonce = os.urandom(_NONCE_BYTES).hex()
+        self.nonce = _nonce()
         self.n_columns, self.n_unlisted = sum(c != seat.on for c in seat.frame.columns), 0
         if method.is_private:
             counts = count_columns(
@@ -357,3 +356,8 @@ class PartyRun(Participant):
         if self.account is not None and self.method.plan is not None and epoch > self._paid:
             self.account.spend(self.method.plan.releases(self._paid + 1, epoch))
             self._paid = epoch
+
+
+def _nonce() -> str:
+    """Sixteen bytes that no other attempt has."""
+    return os.urandom(16).hex()

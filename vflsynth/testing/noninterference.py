@@ -45,7 +45,7 @@ from vflsynth.privacy.noise import discrete_gaussian
 from vflsynth.privacy.releases import Grid, Ints, Release
 from vflsynth.protocol import MadeOf, Message, Transcript, When
 from vflsynth.registry import Members
-from vflsynth.run import Options, local
+from vflsynth.run import Options, local, party_run
 from vflsynth.secure import Arithmetic
 from vflsynth.splitdefense import RandomizedResponse
 from vflsynth.testing.laws import require
@@ -126,6 +126,7 @@ class Tape:
                 (Grid, "noise", lambda grid, shape, *, rng=None: self._of_a_party(grid, shape)),
                 (Arithmetic, "signed", lambda own, steps: self._of_all(signed(own, steps))),
                 (local, "_entropy", lambda noise: _SAME_BATCHES),
+                (party_run, "_nonce", lambda: "the same batches at all sites"),
             ):
                 stack.enter_context(patch.object(where, name, new))
             yield self
