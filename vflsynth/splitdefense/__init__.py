@@ -17,6 +17,9 @@ from vflsynth.splitdefense.classifiers import (
 )
 from vflsynth.splitdefense.gafm import GAFMClassifier
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
+from vflsynth.splitdefense.leakage.base import LeakageAttack
+from vflsynth.splitdefense.leakage.columns import Inversion, column_attacks
+from vflsynth.splitdefense.leakage.labels import Ranking
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor
 from vflsynth.splitdefense.leakage.report import LeakageReport, leakage_report
 from vflsynth.splitdefense.malicious import MaliciousSGD
@@ -55,8 +58,10 @@ __all__ = [
     "Evidence",
     "GAFMClassifier",
     "GradientCompression",
+    "Inversion",
     "Isotropic",
     "IsotropicClassifier",
+    "LeakageAttack",
     "LeakageMonitor",
     "LeakageReport",
     "MaliciousSGD",
@@ -68,9 +73,11 @@ __all__ = [
     "Objective",
     "Protection",
     "RandomizedResponse",
+    "Ranking",
     "SplitNNClassifier",
     "SplitNNRegressor",
     "SquaredError",
     "aligned",
+    "column_attacks",
     "leakage_report",
 ]
