@@ -52,6 +52,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "sampling": ("method",),
     "scale": ("data", "method", "rows", "seed"),
     "secure_sums": ("sum", "records", "parties"),
+    "split_both": ("defence",),
     "split_defaults": ("data", "method", "seed"),
     "split_defences": ("data", "parties", "method"),
     "split_dimip": ("data", "family", "row"),

@@ -2,13 +2,14 @@
 
 Several parties hold columns, one of them holds labels. A protection may act in three places and no
 others: on the labels once before training (`RandomizedResponse`), on the objective (`GAFM`,
-`DIMIP`, `DistanceCorrelation`), and on each party's cut gradient before it is sent (`Marvell` and
-others).
+`DIMIP`, `MID`, `DistanceCorrelation`), and on each party's cut gradient before it is sent
+(`Marvell` and others).
 """
 
 from vflsynth.splitdefense.aligned import AlignedFrames, aligned
 from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.classifiers import (
+    CutShiftClassifier,
     DIMIPClassifier,
     IsotropicClassifier,
     MarvellClassifier,
@@ -26,6 +27,7 @@ from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.objectives import (
     DIMIP,
     GAFM,
+    MID,
     CrossEntropy,
     DistanceCorrelation,
     Objective,
@@ -47,11 +49,13 @@ from vflsynth.splitdefense.regressor import SplitNNRegressor
 __all__ = [
     "DIMIP",
     "GAFM",
+    "MID",
     "PPDL",
     "AlignedFrames",
     "BaseSplitClassifier",
     "Chain",
     "CrossEntropy",
+    "CutShiftClassifier",
     "DIMIPClassifier",
     "DiscreteSGD",
     "DistanceCorrelation",
