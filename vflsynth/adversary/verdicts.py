@@ -63,7 +63,7 @@ def most_telling(
     log_weights = told**2 / 4.0 - logsumexp(told**2 / 4.0)
 
     def weighed(chosen: Booleans) -> Floats:
-        found: Floats = norm.logsf(_rank_sums(scores, chosen)) - log_weights
+        found: Floats = np.asarray(norm.logsf(_rank_sums(scores, chosen)) - log_weights)
         return found
 
     own, rng, as_small = weighed(is_member[None])[0], np.random.default_rng(0), 0

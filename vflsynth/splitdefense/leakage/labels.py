@@ -48,7 +48,7 @@ _MATCHED_RECORDS = 2000
 _MATCHING_STEPS = 300
 _SIMULATED_RECORDS = 2000
 _TEACHER_NOISE = 0.7
-_WEIGHINGS = 20
+_WEIGHINGS, _MOST_TRUST = 20, 5.0  # log odds: outputs never outweigh what gradients tell surely
 
 
 class Ranking(LeakageAttack):
@@ -164,7 +164,7 @@ class Posterior(Ranking):
         groups = _odds(_kept(evidence, view), evidence, rng)
         if outputs is None or groups is None:
             return None
-        prior, second = outputs[:, :1].clip(-20.0, 20.0), expit(groups[:, :1])
+        prior, second = outputs[:, :1].clip(-_MOST_TRUST, _MOST_TRUST), expit(groups[:, :1])
         if ((expit(prior) - 0.5) * (second - 0.5)).mean() < 0.0:
             second = 1.0 - second
         odds = prior
