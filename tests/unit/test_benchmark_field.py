@@ -113,5 +113,6 @@ def test_the_judge_scores_rows_that_somebody_brings(name, tmp_path, monkeypatch,
     row = next(line.split() for line in told.splitlines() if line.split()[:1] == ["theirs"])
     scores = dict(zip(_field.COLUMNS, map(float, row[1:-2])))
     assert scores["XGB"] > 0.9
-    assert scores["Shape"] == scores["Trend"] == scores["nearer"] == 1.0
+    assert scores["Shape"] == scores["Trend"] == 1.0
+    assert scores["nearer"] == pytest.approx(0.75, abs=0.1)  # half of the rows are drawn
     assert "share of gain: " in told
