@@ -17,7 +17,7 @@ from benchmarks import _commands, _results
 from benchmarks._data import load_table
 from benchmarks._private import MARGINALS, marginals_environment, release_cells, save_codes
 
-PAIRS = {"south-german-credit": (12, 38, 50), "hcv": (5, 24, 34)}
+PAIRS = {"south-german-credit": (12, 38, 50), "hcv": (5, 24, 34), "small-mixed": (3, 8, 16)}
 ITERATIONS, NOISE_STD = 100, 10.0
 
 
