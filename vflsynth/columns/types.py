@@ -27,29 +27,9 @@ def with_public_types(
 ) -> pd.DataFrame:
     """Give a table the types that its public schema states; what is not of them is missing.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        With its key column, if it has one; not modified.
-    schema : PublicSchema, optional
-    key : hashable, optional
-        The key column. A key must be of its type.
-    party : str, optional
-        For error messages.
+    The frame, with its key column if it has one, is not modified. PartyDataError if nobody stated
+    the type of a column; ColumnKindError if a key is not of the type that was stated.
 
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    PartyDataError
-        If nobody stated the type of a column.
-    ColumnKindError
-        If a key is not of the type that was stated, or cannot have been read so.
-
-    Notes
-    -----
     Privacy: types that a program inferred from values are not public, and neither is what became of
     all values because of one (`vflsynth.frames.typed`). What is published has the types of the
     schema, or those beside them that hold blanks, whatever the table's are; categories without an

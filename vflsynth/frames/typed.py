@@ -50,27 +50,12 @@ def family_of(dtype: Any) -> Family:
 def with_type(
     column: pd.Series[Any], dtype: Any, labels: Collection[Any] | None = None
 ) -> pd.Series[Any]:
-    """Return a column in the type that was stated of it.
+    """Return a column in the type that was stated of it, or raise ColumnKindError.
 
-    Parameters
-    ----------
-    column : Series
-        Text is read as numbers (decimal points), ``true`` and ``false``, ISO times or durations, if
-        that is what was stated. Numbers are not read as text: which text they were is lost.
-    dtype : dtype
-    labels : collection, optional
-        Public labels of the column: those of a stated "category" or "object" may be of other types
-        than text if these are.
-
-    Returns
-    -------
-    Series
-        Of this dtype. The categories of an unordered one are sorted, not in the records' order.
-
-    Raises
-    ------
-    ColumnKindError
-        If a value is not of the type, or its type was lost when it was read.
+    Text is read as numbers (decimal points), ``true`` and ``false``, ISO times or durations, if
+    that is what was stated. Numbers are not read as text: which text they were is lost. Categories
+    without an order are sorted, not in the records' order; those of a stated "category" or "object"
+    may be of other types than text if the public `labels` are.
     """
     family = family_of(dtype)
     try:
@@ -169,22 +154,8 @@ def with_types(
 ) -> pd.DataFrame:
     """Return a table whose columns have stated types, of text or of cells that have each its own.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    dtypes : mapping of column to dtype
-        Others stay as they are.
-    party : str, optional
-        For error messages.
-    decimal : str, default="."
-        Decimal point of numbers that are written as text.
-    unreadable : {"refused", "missing"}, default="refused"
-        What becomes of values that are not of their column's type; see `readable`.
-
-    Raises
-    ------
-    ColumnKindError
-        See `with_type`.
+    Other columns stay as they are. `decimal` is the point of numbers that are written as text. A
+    value that is not of its column's type is refused (ColumnKindError) or missing; see `readable`.
     """
     read = with_type if unreadable == "refused" else partial(readable, party=party)
     typed = frame.copy(deep=False)
@@ -211,23 +182,8 @@ def with_blanks(dtype: Any) -> Any:
 def like_model(frame: Any, dtypes: Mapping[Hashable, Any]) -> Any:
     """Return cells that somebody gives in the types of a model, as far as they tell another one.
 
-    Parameters
-    ----------
-    frame : table
-        See `vflsynth.frames.logical.as_frame`.
-    dtypes : mapping of column to dtype
-        Others stay as they are.
-
-    Returns
-    -------
-    DataFrame
-        Columns without any value have the model's type, and text is read as numbers, times and
-        truth values where the model has these.
-
-    Raises
-    ------
-    ColumnKindError
-        See `with_type`.
+    Columns without any value have the model's type, and text is read as numbers, times and truth
+    values where the model has these. ColumnKindError as of `with_type`.
     """
     typed = as_frame(frame)
     found = typed.copy(deep=False)

@@ -15,6 +15,7 @@ from vflsynth.exceptions import (
 )
 from vflsynth.frames import read_table
 from vflsynth.frames.keys import public_key_minters
+from vflsynth.parameters import from_json, to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::vflsynth.exceptions.OwnTableWarning")
 
@@ -193,4 +194,4 @@ def test_malformed_types(dtypes):
 )
 def test_a_schema_with_types_survives_json(dtypes):
     schema = PublicSchema(dtypes=dtypes)
-    assert PublicSchema.from_dict(schema.to_dict()) == schema
+    assert from_json(to_json(schema)) == schema
