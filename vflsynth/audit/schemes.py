@@ -19,6 +19,7 @@ from vflsynth.audit.game import (
     LeaveOneOutGame,
     PartyFrames,
     check_model,
+    columns_left_out,
     trains_many,
 )
 from vflsynth.audit.observers import DensityObserver, FeatureObserver, Observers, TableObserver
@@ -119,7 +120,7 @@ def audit_synthetic_data(
         {"n_synthetic": n_synthetic, "attacker": attacker},
         {"n_synthetic": Optional(Number(2, whole=True)), "attacker": Choice(("table", "model"))},
     )
-    game = LeaveOneOutGame(party_frames, on)
+    game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     chosen = game.choose(targets, categorical)
     records = {target: game.record(target) for target in chosen}
     observer: Any = TableObserver(
@@ -190,7 +191,7 @@ def audit_intermediate_features(
             "with fit_replicas(keep_discriminators=True) show, and none with privacy= does; "
             f"got a {type(synthesizer).__name__}"
         )
-    game = LeaveOneOutGame(party_frames, on)
+    game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     chosen = game.choose(targets, categorical, encodable_without=True)
     observer = FeatureObserver(list(statistics), game.aligned, list(chosen))
     sources = {f"intermediate features of {each}": observer.labels(each) for each in game.aligned}
