@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from vflsynth.contract import CLAUSES, ReleaseTerms
+from vflsynth.reporting import number_text
 
 Verdict = Literal["passed", "failed", "not measured", "waived", "not applicable", "withheld"]
 
@@ -160,7 +161,7 @@ class Clause:
         unit = TITLES[self.name].unit
         if unit == "share":
             return f"{number:.2%}"
-        return f"{number:,.0f}" if unit == "count" else f"{number:.3g}".replace("-", "−")
+        return f"{number:,.0f}" if unit == "count" else number_text(number)
 
     def __str__(self) -> str:
         line = f"{self.verdict:<15} {self.title}: {self.says}"

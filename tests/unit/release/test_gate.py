@@ -63,8 +63,8 @@ def test_fresh_rows_of_the_population_pass(judged, synthetic):
     assert dossier["membership"].verdict == "waived"
     assert dossier["epsilon"].verdict == "not applicable"
     assert dossier.headline == (
-        "Passes with limits that no fit binds: 12 clauses kept, 4 clauses waived without a "
-        "measurement."
+        "Passes with limits that no fit binds and 4 clauses waived without a measurement: 12 "
+        "clauses kept."
     )
 
 
