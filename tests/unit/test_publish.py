@@ -221,6 +221,16 @@ def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, capsys):
     assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().err)
 
 
+def test_an_audit_too_short_to_speak_is_refused_before_anything_is_done(study, tmp_path, capsys):
+    path = copied(study, tmp_path)
+    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+    text = re.sub("audit_minutes = .*", "audit_minutes = 1e-5", text)
+    path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
+    assert main(["publish", str(path)]) == 2
+    assert "publish.audit_minutes = 1e-05 is too short" in capsys.readouterr().err
+    assert not (tmp_path / "published" / "model").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

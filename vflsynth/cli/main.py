@@ -92,6 +92,7 @@ _COMMANDS = {
     "parties": "train with every party in its own process, in other organisations if need be",
     "demo": "two parties' real tables -> one synthetic table and a report",
     "doctor": "say what this machine has, and what is missing for what",
+    "completion": "print a script with which a shell completes commands and options",
 }
 """What each command is for. Its module is imported when it is the one that runs."""
 

@@ -34,7 +34,7 @@ In the first line of study.toml: #:schema study.schema.json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("file", choices=_CLASSES, help="what kind of file")
+    parser.add_argument("file", choices=[*_CLASSES], help="what kind of file")
 
 
 def run(options: argparse.Namespace) -> int:

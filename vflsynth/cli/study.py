@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import math
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ from vflsynth.reporting import duration_text, size_text
 
 _FEW_ROWS = 300
 _PILOT_SECONDS = 5.0
+_LEAST_TRAININGS = 2
+"""As long as these take the 20 models of the smallest audit, trained at once, at the very least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +184,11 @@ class Study(Publishing):
         """Say how long the training takes and how much memory, by a trial of some seconds.
 
         A private study is not tried: what is read of its records has to be paid for.
+
+        Raises
+        ------
+        ParameterError
+            If an audit in the time that the study allows could not say anything.
         """
         if self.is_private or "callbacks" not in self._takes:
             return "fit: in one go, without epochs"
@@ -197,6 +206,14 @@ class Study(Publishing):
             memory = "" if estimate is None else f", {size_text(estimate(frames, on))} of memory"
             synth.fit(frames, on, callbacks=[watch])
         seconds = watch.seconds_per_epoch * watch.n_epochs
+        least = _LEAST_TRAININGS * seconds / (os.cpu_count() or 1)
+        if 0 < 60 * self.audit_minutes < least:
+            raise ParameterError(
+                f"{self.path}: publish.audit_minutes = {self.audit_minutes:g} is too short: one "
+                f"training takes {duration_text(seconds)}, and an audit as long as at least "
+                f"{_LEAST_TRAININGS} of them. Fix: audit_minutes = {math.ceil(least / 60)} or "
+                "more, a method that trains faster, or 0 and waivers in the contract"
+            )
         return f"fit: at most {watch.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
 
 
