@@ -42,19 +42,8 @@ examples:
   vflsynth publish study.toml --plan
   vflsynth publish study.toml
 
-The study file is that of 'vflsynth fit --config', with a table of its own:
-  on = "patient_id"
-  contract = "contract.toml"       # default: proposed from the tables
-  [parties]                        # relative to this file
-  lab = "lab.csv"
-  clinic = "clinic.csv"
-  [publish]
-  output = "published"
-  rows = 2000                      # default: as many as were matched
-  target = "diagnosis"             # what models trained on the table would predict
-  audit_minutes = 10               # 0: no audit; the contract then has to waive what it measures
-  key = "publisher.pem"            # signs the release, see 'vflsynth parties key'
-  seed = 0
+The study file is that of 'vflsynth fit --config', with a table [publish] of its own: 'vflsynth new'
+writes one, 'vflsynth schema study' explains its keys.
 
 CAUTION: audit and release put the real rows of all parties side by side, in this process.
 """
