@@ -198,8 +198,8 @@ def test_weights_are_routed_as_scikit_learn_routes_metadata():
         )["estimator"]
     labels = np.asarray(labels)
     train, _ = next(StratifiedKFold(2).split(table, labels))
-    same = clone(plain).fit(table.iloc[train], labels[train], sample_weight=weights[train])
+    same = clone(plain).fit(table[train], labels[train], sample_weight=weights[train])
     probabilities = [one.predict_proba(table) for one in (found[0], same)]
     np.testing.assert_array_equal(*probabilities)
-    other = clone(plain).fit(table.iloc[train], labels[train]).predict_proba(table)
+    other = clone(plain).fit(table[train], labels[train]).predict_proba(table)
     assert not np.array_equal(other, probabilities[0])
