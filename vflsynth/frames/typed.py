@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
+from functools import partial
 from numbers import Number
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.exceptions import ColumnKindError
+from vflsynth._warnings import warn_user
+from vflsynth.exceptions import ColumnKindError, OwnTableWarning
 from vflsynth.frames.logical import as_frame
 
 Family = Literal["text", "whole number", "number", "truth value", "time", "duration", "label"]
@@ -81,16 +83,22 @@ def with_type(
 
 
 def readable(
-    column: pd.Series[Any], dtype: Any, labels: Collection[Any] | None = None
+    column: pd.Series[Any],
+    dtype: Any,
+    labels: Collection[Any] | None = None,
+    *,
+    party: str | None = None,
 ) -> pd.Series[Any]:
     """Return a column in the type that was stated of it; what is not of the type is missing.
 
-    For private runs, which one record must not end: see `with_type`.
+    For private runs, which one record must not end: see `with_type`. The owner is warned.
 
     Parameters
     ----------
     column, dtype, labels
         As of `with_type`.
+    party : str, optional
+        For the warning.
 
     Returns
     -------
@@ -102,8 +110,21 @@ def readable(
         return with_type(column, dtype, labels)
     except ColumnKindError:
         can: dict[Any, bool] = {}
-        values = [v if _can_be(v, dtype, labels, can) else None for v in column.astype(object)]
+        given = column.astype(object)
+        values = [v if _can_be(v, dtype, labels, can) else None for v in given]
+        n_lost = sum(v is None and not _is_blank(own) for own, v in zip(given, values, strict=True))
+        warn_user(
+            f"{'' if party is None else f'party {party!r}, '}column {column.name!r}: {n_lost:,} of "
+            f"{len(values):,} values are not of the type {dtype} that was stated, and count as "
+            "missing. Nobody else is told. Fix: correct them, or state a type that can hold them",
+            OwnTableWarning,
+        )
         return with_type(pd.Series(values, column.index, object, column.name), dtype, labels)
+
+
+def _is_blank(value: Any) -> bool:
+    """Whether a value is missing; pandas fails at decimals that signal."""
+    return value is None or value is pd.NA or value is pd.NaT or str(value) == "nan"
 
 
 def _can_be(value: Any, dtype: Any, labels: Collection[Any] | None, known: dict[Any, bool]) -> bool:
@@ -136,7 +157,7 @@ def with_types(
     Other columns stay as they are. `decimal` is the point of numbers that are written as text. A
     value that is not of its column's type is refused (ColumnKindError) or missing; see `readable`.
     """
-    read = with_type if unreadable == "refused" else readable
+    read = with_type if unreadable == "refused" else partial(readable, party=party)
     typed = frame.copy(deep=False)
     for label in frame.columns:
         if label not in dtypes:

@@ -13,7 +13,8 @@ The grid follows from the noise's standard deviation, which is public, and is ab
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,19 @@ TAIL = 20
 """Standard deviations of noise that there is room for; more are for once in 10^88 draws."""
 
 _LARGEST_SUM = 2**62
+
+_watchers: list[list[Release]] = []
+
+
+@contextmanager
+def watched_releases() -> Iterator[list[Release]]:
+    """Keep what this process publishes: for audits, which look at nothing else of a private run."""
+    _watchers.append(found := [])
+    try:
+        yield found
+    finally:
+        _watchers.remove(found)
+
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -140,7 +154,10 @@ class Grid:
             raise ProtocolError(f"only whole numbers are published, not {total.dtype}")
         if total.size and max(-int(total.min()), int(total.max())) > _LARGEST_SUM:
             raise ProtocolError("a sum over records is too large for its noise to be added")
-        return Release(total + self.noise(total.shape, rng=rng), self)
+        published = Release(total + self.noise(total.shape, rng=rng), self)
+        for watcher in _watchers:
+            watcher.append(published)
+        return published
 
     def release_tensor(self, vector: Tensor, *, rng: torch.Generator | None = None) -> Tensor:
         """Publish one bounded vector that is not a sum over records, rounded to the grid.

@@ -7,10 +7,17 @@ import pytest
 
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.types import with_public_types
-from vflsynth.exceptions import ColumnKindError, PartyDataError, PrivacyParameterError
+from vflsynth.exceptions import (
+    ColumnKindError,
+    OwnTableWarning,
+    PartyDataError,
+    PrivacyParameterError,
+)
 from vflsynth.frames import read_table
 from vflsynth.frames.keys import public_key_minters
 from vflsynth.parameters import from_json, to_json
+
+pytestmark = pytest.mark.filterwarnings("ignore::vflsynth.exceptions.OwnTableWarning")
 
 
 def table(**changed):
@@ -156,6 +163,19 @@ def test_a_file_with_such_a_value_is_read_as_one_without(tmp_path):
         read.append(read_table(path, dtypes=dtypes, unreadable="missing"))
     assert (read[0].dtypes == read[1].dtypes).all()
     assert read[1].isna().to_numpy()[:, 1:].tolist() == [[False] * 3, [True] * 3]
+
+
+def test_the_owner_is_told_how_many_values_count_as_missing(tmp_path):
+    said = (
+        r"party 'lab', column 'age': 2 of 3 values are not of the type Int64 .* count as missing\. "
+        r"Nobody else is told\. Fix: correct them, or state a type"
+    )
+    odd, schema = table(age=["x", 4, "y"]), PublicSchema(dtypes=STATED | {"age": "Int64"})
+    with pytest.warns(OwnTableWarning, match=said):
+        with_public_types(odd, schema, party="lab")
+    odd.to_csv(tmp_path / "lab.csv", index=False)
+    with pytest.warns(OwnTableWarning, match=said):
+        read_table(tmp_path / "lab.csv", "lab", dtypes={"age": "Int64"}, unreadable="missing")
 
 
 def test_a_key_must_be_of_its_type():
