@@ -39,7 +39,8 @@ _watchers: list[list[Release]] = []
 @contextmanager
 def watched_releases() -> Iterator[list[Release]]:
     """Keep what this process publishes: for audits, which look at nothing else of a private run."""
-    _watchers.append(found := [])
+    found: list[Release] = []
+    _watchers.append(found)
     try:
         yield found
     finally:
