@@ -141,7 +141,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         betas: tuple[float, float] = (0.5, 0.999),
         generator_average: float = 0.998,
         model_selection: Literal["best", "last"] = "best",
-        evaluate_every: int = 1,
+        evaluate_every: int | None = None,
         calibrate_marginals: bool = True,
         steps_per_exchange: int = 1,
         wire_precision: Precision = "float32",
