@@ -339,7 +339,7 @@ def attributes(name: str) -> _results.Row:
     return {"models": HALVES, "attacks": attacks}
 
 
-def labels(data: str, name: str) -> _results.Row:
+def labels(data: str, victim: str) -> _results.Row:
     """Attack one protection in several trainings; return the AUC of each attack without labels."""
     table, y = TABLES[data]()
     chosen = np.random.default_rng(0).permutation(len(y))[:N_LABELLED]
@@ -347,16 +347,19 @@ def labels(data: str, name: str) -> _results.Row:
     attacks: dict[str, list[float]] = {}
     own: list[Evidence] = []
     for seed in SEEDS:
-        model = PROTECTIONS[name]().set_params(transformer=zero_to_one(), random_state=seed)
+        model = PROTECTIONS[victim]().set_params(transformer=zero_to_one(), random_state=seed)
         evidence = list(model.fit(frames, y[chosen]).evidence_.values())
         own.append(evidence[0])
         attackers = {"one party": evidence[0], "both parties": pooled(evidence, "both parties")}
         if seed == SEEDS[-1]:
             attackers["one party, all trainings"] = pooled(own, "one party, all trainings")
         for attacker, one in attackers.items():
-            for found in transcript_attacks(one).query("measure == 'AUC'").itertuples():
+            twin = model if attacker == "one party" else None
+            table_of = transcript_attacks(one, classifier=twin).query("measure == 'AUC'")
+            for found in table_of.itertuples():
                 if "labels" not in found.knows:
-                    attacks.setdefault(f"{found.attack}, {attacker}", []).append(found.value)
+                    name = found.attack.split(" (")[0]
+                    attacks.setdefault(f"{name}, {attacker}", []).append(found.value)
     return {
         "attacks": {
             attack: [float(np.mean(values)), min(values), max(values)]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
-from vflsynth.splitdefense import DIMIP, CrossEntropy, DistanceCorrelation
+from vflsynth.splitdefense import DIMIP, MID, CrossEntropy, DistanceCorrelation
 from vflsynth.splitdefense.objectives import Batch, Surroundings
 from vflsynth.splitdefense.objectives.dimip import log_likelihood, sample_labels
 from vflsynth.splitdefense.objectives.distance_correlation import distance_correlation
@@ -146,3 +146,22 @@ def test_distance_correlation_is_the_textbooks():
     itself = torch.from_numpy(x).unsqueeze(0)
     assert float(distance_correlation(itself, 3 * itself + 1)) == pytest.approx(1, abs=1e-5)
     assert float(distance_correlation(itself, torch.zeros_like(itself))) < 0.01
+
+
+def test_mid_prices_the_information_in_noisy_outputs():
+    """Cross-entropy at h + ε, and λ KL(N(h, I) || N(0, I)) of the passive parties."""
+    task, batch = task_and_batch(MID(0.3))
+    top = copy.deepcopy(task.networks["top"][0])
+    found = task.gradients(batch)
+    features = {p: f.detach().requires_grad_() for p, f in batch.features.items()}
+    noise = {p: batch.draws.normal(f"mid.{p}", (20, 3)) for p in ("b", "c")}
+    seen = [features["a"], *(features[p] + noise[p] for p in ("b", "c"))]
+    total = F.cross_entropy(top(torch.cat(seen, -1))[0], batch.labels[0])
+    standard = torch.distributions.Normal(0.0, 1.0)
+    for name in ("b", "c"):
+        told = torch.distributions.Normal(features[name], 1.0)
+        information = torch.distributions.kl_divergence(told, standard).sum(-1).mean()
+        total = total + 0.3 * information
+    expected = dict(zip(features, torch.autograd.grad(total, list(features.values()))))
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name])

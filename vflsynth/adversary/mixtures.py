@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -16,7 +17,12 @@ _FITTED_RECORDS = 5000
 _STARTS = 3
 
 
-def component_log_odds(records: Floats, n_components: int, random_state: int) -> Floats | None:
+def component_log_odds(
+    records: Floats,
+    n_components: int,
+    random_state: int,
+    covariance: Literal["full", "tied"] = "full",
+) -> Floats | None:
     """Return how much more likely each component made a record than the others together.
 
     The result has shape (record, component). It is None for more than 10 components or fewer than
@@ -24,7 +30,8 @@ def component_log_odds(records: Floats, n_components: int, random_state: int) ->
 
     Notes
     -----
-    Full covariances; the best of three starts from k-means by its likelihood.
+    Covariances of each component, or one for all ("tied": odds are then linear); the best of three
+    starts from k-means by its likelihood.
     """
     varies = records.std(axis=0) > 0.0
     if n_components > MOST_COMPONENTS or len(records) < _LEAST_RECORDS * n_components:
@@ -34,7 +41,11 @@ def component_log_odds(records: Floats, n_components: int, random_state: int) ->
     scaled = (records - records.mean(axis=0))[:, varies] / records.std(axis=0)[varies]
     rng = np.random.default_rng([random_state, 12])
     mixture = GaussianMixture(
-        n_components, n_init=_STARTS, reg_covar=1e-5, random_state=int(rng.integers(2**31))
+        n_components,
+        covariance_type=covariance,
+        n_init=_STARTS,
+        reg_covar=1e-5,
+        random_state=int(rng.integers(2**31)),
     )
     with warnings.catch_warnings():
         # Fewer different records than components, or a start that would go on a little longer.

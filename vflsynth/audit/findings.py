@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from vflsynth.adversary.intervals import (
     resolves,
     tpr_at_fpr,
 )
-from vflsynth.adversary.verdicts import rank_sum_p_value
+from vflsynth.adversary.verdicts import most_telling, rank_sum_p_value
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.ledger import conditional
 
@@ -258,6 +259,26 @@ class TargetAudit:
     def strongest(self) -> Attack:
         """The attack that was best on the training models; its test results are unbiased."""
         return max(self.attacks, key=lambda attack: attack.training_auc)
+
+    @property
+    def most_telling(self) -> Attack:
+        """The attack that the verdict rests on: the best of all, what the choice costs counted."""
+        return self.attacks[self._verdict[0]]
+
+    @property
+    def p_value(self) -> float:
+        """That scores of no meaning would have `most_telling` tell as much, of this audit alone."""
+        return self._verdict[1]
+
+    @cached_property
+    def _verdict(self) -> tuple[int, float]:
+        known = len(self.attacks[0].training_scores) // 2
+        return most_telling(
+            np.stack([attack.scores for attack in self.attacks]),
+            self.attacks[0].is_member,
+            np.stack([attack.training_scores for attack in self.attacks]),
+            np.repeat([True, False], known),
+        )
 
 
 def vars_of(value: Any) -> dict[str, Any]:

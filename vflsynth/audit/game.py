@@ -29,6 +29,7 @@ from vflsynth.audit.targets import RULES
 from vflsynth.evaluation.columns import is_categorical
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames, check_party_frames, key_of, party_keys
+from vflsynth.privacy.releases import watched_releases
 
 PartyFrames = Mapping[str, pd.DataFrame]
 Publisher = Callable[[PartyFrames, int], pd.DataFrame]
@@ -49,7 +50,7 @@ THREAT_MODELS = {
         "eavesdropper. They see the features of all records after training, know every record "
         "except whether the target was used in training, and can train any number of models "
         "alike. They do not know the random seed, and do not use the features of earlier training "
-        "steps."
+        "steps. Where a private run sends no features, they see all its releases, noise included."
     ),
     "mechanism": (
         "The attacker sees one release of the mechanism, knows every record except whether the "
@@ -66,12 +67,16 @@ THREAT_MODELS = {
 }
 
 
+PUBLISHED = "releases"
+"""What is looked at of private runs that send no features."""
+
 RELEASES = {
     "ASSD": "one synthetic table",
     "ASIF": "one party's intermediate features of all records, once, after training",
     "mechanism": "one release",
     "canaries": "one synthetic table",
     MODEL: "the fitted model",
+    PUBLISHED: "all releases of the run",
 }
 """What an attacker is shown once, by scheme, or by source where that says more."""
 
@@ -96,16 +101,21 @@ class LeaveOneOutGame:
     party_frames : dict of str to DataFrame
         As they were given, with keys in the form in which they are compared.
     table : DataFrame
-        The matched records of all parties side by side, with their keys as the index. Whoever runs
-        an audit holds all of it.
+        The matched records of all parties side by side, with their keys as the index, without
+        columns that do not come out. Whoever runs an audit holds all of it.
     aligned : dict of str to DataFrame
         The same per party.
     """
 
-    def __init__(self, party_frames: PartyFrames, on: Any = None) -> None:
+    def __init__(
+        self, party_frames: PartyFrames, on: Any = None, left_out: Collection[Hashable] = ()
+    ) -> None:
         self.party_frames, self._on = check_party_frames(party_frames, on), on
         aligned, keys, _ = align_party_frames(self.party_frames, on)
-        self.aligned = {name: frame.set_axis(keys, axis=0) for name, frame in aligned.items()}
+        self.aligned = {
+            name: frame.set_axis(keys, axis=0).drop(columns=list(left_out), errors="ignore")
+            for name, frame in aligned.items()
+        }
         self.table = pd.concat(list(self.aligned.values()), axis=1)
 
     def choose(
@@ -190,13 +200,15 @@ def train(
     random_states: Sequence[int],
     *,
     keep_discriminators: bool = False,
+    watch_releases: bool = False,
     callbacks: Sequence[Any] = (),
 ) -> list[Any]:
     """Train one model, with ``sample(n)``, per random state; all at once where that is possible.
 
     The synthesizer has ``clone``, ``fit(party_frames, on)`` and ``sample(n)``, or is a `Publisher`.
-    Those that have callbacks and discriminators to keep are told so. A training that was cut short
-    raises KeyboardInterrupt: a half-trained model is no shadow model.
+    Those that have callbacks and discriminators to keep are told so. With `watch_releases` private
+    models have what they published as ``releases_``. A training that was cut short raises
+    KeyboardInterrupt: a half-trained model is no shadow model.
     """
     if not hasattr(synthesizer, "fit"):
         return [_Published(synthesizer(party_frames, state)) for state in random_states]
@@ -204,25 +216,45 @@ def train(
     quiet = {"verbose": 0} if "verbose" in parameters else {}
     template = clone(synthesizer).set_params(**quiet)
     watch = {"callbacks": list(callbacks)} if callbacks else {}
+    keep = {"keep_discriminators": True} if keep_discriminators else {}
     if trains_many(template):
-        keep = {"keep_discriminators": True} if keep_discriminators else {}
         models = template.fit_replicas(
             party_frames, on, random_states=list(random_states), **keep, **watch
         )
     else:
         models = []
         for state in random_states:
-            seeded = {"random_state": state} if "random_state" in parameters else {}
-            models.append(clone(template).set_params(**seeded).fit(party_frames, on, **watch))
+            with watched_releases() as released:
+                if keep:  # of a private model: it is trained alone, and so releases alone
+                    states = {"random_states": [state]}
+                    (model,) = template.fit_replicas(party_frames, on, **states, **keep, **watch)
+                else:
+                    seeded = {"random_state": state} if "random_state" in parameters else {}
+                    model = clone(template).set_params(**seeded).fit(party_frames, on, **watch)
+            if watch_releases:
+                model.releases_ = released
+            models.append(model)
     if any(getattr(model, "interrupted_", False) for model in models):
         raise KeyboardInterrupt
     return list(models)
+
+
+def columns_left_out(synthesizer: Any) -> list[Hashable]:
+    """Return the columns that do not come out, or come out made up, as a contract says."""
+    contract = getattr(synthesizer, "contract", None)
+    parts = [] if contract is None else contract.parties.values()
+    return [k for part in parts for k, column in part.columns.items() if not column.is_modelled]
 
 
 def trains_many(synthesizer: Any) -> bool:
     """Whether a synthesizer can train many models at once: not if each must release by itself."""
     private = _parameters(synthesizer).get("privacy") is not None
     return hasattr(synthesizer, "fit_replicas") and not private
+
+
+def publishes_releases(synthesizer: Any) -> bool:
+    """Whether all that leaves the parties of a run are releases with noise, and no features."""
+    return bool(getattr(_parameters(synthesizer).get("privacy"), "one_release", False))
 
 
 def check_model(synthesizer: Any) -> None:

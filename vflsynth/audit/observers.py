@@ -17,7 +17,7 @@ from vflsynth.audit.shadow import Observer
 from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
 from vflsynth.privacy import NeighbouringRelation
 
-_POPULATION = 100
+_POPULATION, _RELEASED = 100, 2000
 IMPOSSIBLE = -1e4
 """Logarithm of the probability of what a model cannot make."""
 _CLAIM, _RELATIONS = "claimed privacy", tuple(NeighbouringRelation)
@@ -189,6 +189,36 @@ class FeatureObserver:
                         observation[label_of(f"{party}: {statistic!r}", target)] = fitted.measure(
                             features, features.loc[[target]]
                         )
+        return observations
+
+
+class ReleaseObserver:
+    """What a private run published, with its noise: the first 2,000 numbers; zeros if fewer."""
+
+    keep_discriminators = False
+    watch_releases = True
+    label = "releases"
+
+    def labels(self) -> dict[str, str]:
+        """Name of the statistic, by the label that goes before the target's in observations."""
+        return {self.label: self.label}
+
+    def describe(self) -> str:
+        """Say what is observed."""
+        return self.label
+
+    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
+        """Return the published numbers of each model, the same for every target."""
+        observations = []
+        for model in models:
+            parts = [release.values.ravel() for release in model.releases_]
+            if not parts:
+                raise ParameterError(
+                    f"{type(model).__name__} published nothing; there is nothing to audit"
+                )
+            found = np.concatenate([*parts, np.zeros(_RELEASED)])[:_RELEASED]
+            seen = {label_of(self.label, target): found for target in targets}
+            observations.append(seen | _as_numbers(Claim.of_model(model)))
         return observations
 
 

@@ -107,12 +107,13 @@ class AuditReport:
 
     @cached_property
     def p_values(self) -> list[float]:
-        """That guessing does as well as the strongest attack, per audit; adjusted for all of them.
+        """That guessing does as well as the best attack, per audit; adjusted for all of them.
 
-        Holm's method, so that a release that tells nothing is called out in at most a share of
-        ``1 - confidence`` of reports, however many targets these have.
+        The choice of the attack is paid for (`most_telling`), targets by Holm's method, so that a
+        release that tells nothing is called out in at most a share of ``1 - confidence`` of
+        reports, however many attacks and targets these have.
         """
-        return holm([audit.strongest.p_value for audit in self.targets])
+        return holm([audit.p_value for audit in self.targets])
 
     def beats_guessing(self, audit: TargetAudit) -> bool:
         """Whether one of `targets` was told apart, with `confidence` for all of them at once."""
@@ -164,6 +165,13 @@ class AuditReport:
                 f"From the {audit.source} an attacker {how} can tell whether {audit.record} was "
                 f"used: right {share}, where guessing is right 50%."
             )
+            telling = audit.most_telling
+            if telling is not best:
+                sentences.append(
+                    f"Of {len(audit.attacks)} attacks {telling.statistic}, {telling.adversary} "
+                    f"tells most (AUC {telling.auc.value:.2f}); the verdict counts that it was "
+                    "chosen after the fact."
+                )
         else:
             sentences.append(
                 f"From the {audit.source} this attacker {how} was right {share} about whether "

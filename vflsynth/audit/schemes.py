@@ -16,12 +16,20 @@ from vflsynth.adversary import (
 from vflsynth.audit.findings import Claim
 from vflsynth.audit.game import (
     MODEL,
+    PUBLISHED,
     LeaveOneOutGame,
     PartyFrames,
     check_model,
-    trains_many,
+    columns_left_out,
+    publishes_releases,
 )
-from vflsynth.audit.observers import DensityObserver, FeatureObserver, Observers, TableObserver
+from vflsynth.audit.observers import (
+    DensityObserver,
+    FeatureObserver,
+    Observers,
+    ReleaseObserver,
+    TableObserver,
+)
 from vflsynth.audit.playing import Play
 from vflsynth.audit.results import AuditReport
 from vflsynth.audit.settings import AuditOptions, AuditSettings
@@ -119,7 +127,7 @@ def audit_synthetic_data(
         {"n_synthetic": n_synthetic, "attacker": attacker},
         {"n_synthetic": Optional(Number(2, whole=True)), "attacker": Choice(("table", "model"))},
     )
-    game = LeaveOneOutGame(party_frames, on)
+    game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     chosen = game.choose(targets, categorical)
     records = {target: game.record(target) for target in chosen}
     observer: Any = TableObserver(
@@ -152,21 +160,26 @@ def audit_intermediate_features(
     """Ask what the intermediate features that a party sends would tell about single records (ASIF).
 
     Trains models as `audit_synthetic_data` does; the attacker sees the features that the first part
-    of one party's local discriminator gives for all records. Every party is audited by itself.
+    of one party's local discriminator gives for all records. Every party is audited by itself. Of a
+    private run whose mechanism publishes once and sends no features (`MeanEmbedding` and others)
+    they see all releases, with the noise that they were published with.
 
     Parameters
     ----------
-    synthesizer : GANSynthesizer
-        With local discriminators in two parts and ``fit_replicas(keep_discriminators=True)``.
+    synthesizer : synthesizer
+        With local discriminators in two parts and ``fit_replicas(keep_discriminators=True)``, also
+        with `privacy`: the mechanism is in place in every shadow model, and features cross without
+        noise all the same. Or private, and publishing once.
     party_frames, on, targets, categorical, **options
         As in `audit_synthetic_data`.
     statistics : sequence of Statistic, default=(Naive(), Correlation(), Neighbourhood())
-        Of the matrix of features, whose columns are all numbers.
+        Of the matrix of features, whose columns are all numbers. Releases are taken as they are.
 
     Returns
     -------
     AuditReport
-        One `TargetAudit` per target and party.
+        One `TargetAudit` per target and party. Releases are compared with what the models claim;
+        no ε is about features.
 
     Raises
     ------
@@ -184,16 +197,24 @@ def audit_intermediate_features(
     The features are those after training; an attacker who collects them in every step sees more.
     """
     settings = _checked("audit_intermediate_features", targets, statistics, options)
-    if not trains_many(synthesizer):
+    if not hasattr(synthesizer, "fit_replicas"):
         raise ParameterError(
             "audit_intermediate_features looks at local discriminators, which only synthesizers "
-            "with fit_replicas(keep_discriminators=True) show, and none with privacy= does; "
-            f"got a {type(synthesizer).__name__}"
+            "with fit_replicas(keep_discriminators=True) show, or at the releases of a private "
+            f"run; got a {type(synthesizer).__name__}"
         )
-    game = LeaveOneOutGame(party_frames, on)
-    chosen = game.choose(targets, categorical, encodable_without=True)
-    observer = FeatureObserver(list(statistics), game.aligned, list(chosen))
-    sources = {f"intermediate features of {each}": observer.labels(each) for each in game.aligned}
+    game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
+    observer: Any
+    if publishes_releases(synthesizer):
+        chosen = game.choose(targets, categorical)
+        observer = ReleaseObserver()
+        sources = {PUBLISHED: observer.labels()}
+    else:
+        chosen = game.choose(targets, categorical, encodable_without=True)
+        observer = FeatureObserver(list(statistics), game.aligned, list(chosen))
+        sources = {
+            f"intermediate features of {each}": observer.labels(each) for each in game.aligned
+        }
     shadows = Shadows(synthesizer, game.worlds(list(chosen)), on, observer, settings)
     return Play("ASIF", game, chosen, shadows, sources).report()
 

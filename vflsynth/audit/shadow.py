@@ -356,6 +356,7 @@ def run_block(
                 on,
                 random_states,
                 keep_discriminators=observer.keep_discriminators,
+                watch_releases=getattr(observer, "watch_releases", False),
                 callbacks=callbacks,
             )
         observations = observer.observe(models, world.targets)

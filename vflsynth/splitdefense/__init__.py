@@ -2,13 +2,14 @@
 
 Several parties hold columns, one of them holds labels. A protection may act in three places and no
 others: on the labels once before training (`RandomizedResponse`), on the objective (`GAFM`,
-`DIMIP`, `DistanceCorrelation`), and on each party's cut gradient before it is sent (`Marvell` and
-others).
+`DIMIP`, `MID`, `DistanceCorrelation`), and on each party's cut gradient before it is sent
+(`Marvell` and others).
 """
 
 from vflsynth.splitdefense.aligned import AlignedFrames, aligned
 from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.classifiers import (
+    CutShiftClassifier,
     DIMIPClassifier,
     IsotropicClassifier,
     MarvellClassifier,
@@ -17,12 +18,16 @@ from vflsynth.splitdefense.classifiers import (
 )
 from vflsynth.splitdefense.gafm import GAFMClassifier
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
+from vflsynth.splitdefense.leakage.base import LeakageAttack
+from vflsynth.splitdefense.leakage.columns import Inversion, column_attacks
+from vflsynth.splitdefense.leakage.labels import Ranking
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor
 from vflsynth.splitdefense.leakage.report import LeakageReport, leakage_report
 from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.objectives import (
     DIMIP,
     GAFM,
+    MID,
     CrossEntropy,
     DistanceCorrelation,
     Objective,
@@ -44,19 +49,23 @@ from vflsynth.splitdefense.regressor import SplitNNRegressor
 __all__ = [
     "DIMIP",
     "GAFM",
+    "MID",
     "PPDL",
     "AlignedFrames",
     "BaseSplitClassifier",
     "Chain",
     "CrossEntropy",
+    "CutShiftClassifier",
     "DIMIPClassifier",
     "DiscreteSGD",
     "DistanceCorrelation",
     "Evidence",
     "GAFMClassifier",
     "GradientCompression",
+    "Inversion",
     "Isotropic",
     "IsotropicClassifier",
+    "LeakageAttack",
     "LeakageMonitor",
     "LeakageReport",
     "MaliciousSGD",
@@ -68,9 +77,11 @@ __all__ = [
     "Objective",
     "Protection",
     "RandomizedResponse",
+    "Ranking",
     "SplitNNClassifier",
     "SplitNNRegressor",
     "SquaredError",
     "aligned",
+    "column_attacks",
     "leakage_report",
 ]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal, Unpack
 
+from vflsynth._validation import Number, Rule
+from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, Mechanism
 from vflsynth.registry import register
 from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.objectives import DIMIP, Objective
 from vflsynth.splitdefense.protections import Isotropic, Marvell, MaxNorm, Protection
-from vflsynth.splitdefense.settings import AS_PUBLISHED, Shared
+from vflsynth.splitdefense.settings import AS_PUBLISHED, Shared, SplitSettings
 
 
 @register
@@ -115,6 +118,58 @@ class MaxNormClassifier(BaseSplitClassifier):
     def make_protection(self) -> Protection:
         """Return what is done to gradients before they are sent."""
         return MaxNorm()
+
+
+@register
+class CutShiftClassifier(BaseSplitClassifier):
+    """Split learning whose cut is so many layers lower: they move to the label holder.
+
+    Parameters
+    ----------
+    layers : int, default=1
+        How many of the bottom models' layers are above the cut, at most as many as they have hidden
+        ones.
+    protection : Protection, optional
+        On top.
+    **shared
+        See `BaseSplitEstimator`, for the network before the cut is moved.
+
+    Notes
+    -----
+    Source: arXiv 2603.18680. What is left at a passive party has learned less of labels and is of
+    little use as a classifier of its own. It tells the label holder all the more of the columns: a
+    bottom model of one layer sends linear functions of them, and nothing between the cut and the
+    first layer above bends them.
+    """
+
+    def __init__(
+        self, *, layers: int = 1, protection: Protection | None = None, **shared: Unpack[Shared]
+    ) -> None:
+        super().__init__(**shared)
+        self.layers = layers
+        self.protection = protection
+
+    _rules: ClassVar[Mapping[str, Rule]] = BaseSplitClassifier._rules | {
+        "layers": Number(0, whole=True)
+    }
+
+    def settings(self) -> SplitSettings:
+        """Return sizes with the cut moved."""
+        found = super().settings()
+        sizes = (*found.bottom_hidden, found.intermediate_dim)
+        if self.layers >= len(sizes):
+            raise ParameterError(
+                f"layers={self.layers} leaves nothing below the cut: the bottom models have "
+                f"{len(sizes)} layers. Fix: at most {len(sizes) - 1}, or a longer bottom_hidden"
+            )
+        *hidden, cut = sizes[: len(sizes) - self.layers]
+        moved = sizes[len(sizes) - self.layers :]
+        return replace(
+            found,
+            bottom_hidden=tuple(hidden),
+            intermediate_dim=cut,
+            top_hidden=(*moved, *found.top_hidden),
+        )
 
 
 @register

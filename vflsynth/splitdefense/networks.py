@@ -132,9 +132,17 @@ class Perceptron(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (replica, batch, in) to (replica, batch, out)."""
-        values = inputs if self.encoding is None else self.encoding(inputs)
-        for i, linear in enumerate(self.linears):
-            values = linear(F.leaky_relu(values, NEGATIVE_SLOPE) if i else values)
+        return self.after_first(self.first(inputs))
+
+    def first(self, inputs: Tensor) -> Tensor:
+        """Return the sums of the first layer."""
+        values: Tensor = self.linears[0](inputs if self.encoding is None else self.encoding(inputs))
+        return values
+
+    def after_first(self, values: Tensor) -> Tensor:
+        """Go on from the sums of the first layer."""
+        for linear in list(self.linears)[1:]:
+            values = linear(F.leaky_relu(values, NEGATIVE_SLOPE))
         return values.sigmoid() if self.output == "sigmoid" else values
 
 

@@ -57,7 +57,7 @@ class SplitRun(LocalRun):
         sample_weight: Any = None,
     ) -> None:
         active = method.parameters.active
-        labels, table = check_labels(y, frames, active, on, numbers=method.predicts_numbers)
+        labels, table = check_labels(y, frames, active, on, **method.of_labels)
         own = LABEL_HOLDER if active is None else active
         super().__init__(
             method,
@@ -127,6 +127,9 @@ class SplitRun(LocalRun):
     def evidence(self, replica: int) -> dict[str, Evidence]:
         """Return what each passive party could have kept of the training of one classifier."""
         active, used, features = self.algorithm.active, self.used(replica), self.features(replica)
+        own: Any = active.own
+        beside = np.empty((len(active.truth), 0), np.float32)
+        beside = (beside if own is None else own.records.cpu().numpy())[used]
         evidence = {}
         for name, record in active.records.items():
             party: Any = self.parties[name].party
@@ -142,6 +145,10 @@ class SplitRun(LocalRun):
                 residuals=record.mean("residuals", replica)[used],
                 early_gradients=record.mean("early_gradients", replica)[used],
                 all_residuals=record.mean("all_residuals", replica)[used],
+                signs=record.mean("signs", replica)[used],
+                snapshots=record.snapshots(replica)[used],
+                beside=beside,
+                spans=party.transformer.spans_,
                 last_gradients=record.last("gradients", replica)[used],
                 last_features=record.last("features", replica)[used],
                 batches=record.batches(replica),

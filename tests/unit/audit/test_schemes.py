@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,12 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator, clone
 
+from tests import planted
 from tests.unit.audit.conftest import make_tiny
 from vflsynth import (
+    FirstLayer,
     GaussianCopulaSynthesizer,
+    IndependentSynthesizer,
     MeanEmbedding,
     VertiGANSynthesizer,
     VFLGANSynthesizer,
@@ -23,17 +27,20 @@ from vflsynth.audit import (
     Claim,
     Correlation,
     JoinedTable,
+    LikelihoodRatio,
     Naive,
     RandomForest,
     RegularisedLogistic,
     SharedValues,
+    audit_disclosure,
     audit_intermediate_features,
     audit_synthetic_data,
     audit_with_canaries,
     shadow,
 )
-from vflsynth.audit.game import LeaveOneOutGame
+from vflsynth.audit.game import LeaveOneOutGame, columns_left_out
 from vflsynth.audit.observers import DensityObserver, FeatureObserver
+from vflsynth.contract import ColumnContract, Contract, PartyContract
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
 from vflsynth.privacy import PublicSchema
@@ -206,11 +213,11 @@ def test_canaries_take_the_claim_of_the_model_too(private):
     assert audit.delta == 1e-3
 
 
-@pytest.mark.parametrize("kind", ["private", "copula"])
-def test_nothing_is_trained_for_intermediate_features_that_nobody_sends(private, kind):
-    synthesizer = private[0] if kind == "private" else GaussianCopulaSynthesizer()
+def test_nothing_is_trained_for_intermediate_features_that_nobody_sends(number_frames):
     with pytest.raises(ParameterError, match="local discriminators"):
-        audit_intermediate_features(synthesizer, private[1], targets=[3], n_models=10)
+        audit_intermediate_features(
+            GaussianCopulaSynthesizer(), number_frames, targets=[3], n_models=10
+        )
 
 
 @pytest.mark.parametrize(
@@ -417,3 +424,59 @@ def test_discriminators_are_kept_in_memory_only(small_frames, tiny, tmp_path):
     model.save(tmp_path / "model")
     assert not [file for file in tmp_path.rglob("*") if "discriminator" in file.name]
     assert not hasattr(type(model).load(tmp_path / "model"), "local_discriminators_")
+
+
+def test_columns_that_a_contract_leaves_out_are_in_no_question():
+    frames = make_party_frames(120, 2, random_state=0)
+    party, frame = next(iter(frames.items()))
+    numbers = range(len(frame))
+    noted = frame.assign(note=[f"note {i}" for i in numbers], mail=[f"a{i}@b.c" for i in numbers])
+    noted = {**frames, party: noted}
+    left_out = {
+        "note": ColumnContract(role="free text"),
+        "mail": ColumnContract(role="identifier", replacement="surrogate"),  # comes out, made up
+    }
+    contract = Contract({party: PartyContract(columns=left_out)})
+    synth = IndependentSynthesizer(contract=contract, random_state=0)
+    assert len(audit_disclosure(synth, noted, "record_id").shown) == 2
+    assert audit_with_canaries(synth, noted, "record_id", n_canaries=20).n_canaries == 20
+    game = LeaveOneOutGame(noted, "record_id", left_out=columns_left_out(synth))
+    assert not {"note", "mail"} & set(game.table)
+    assert all("note" in world.party_frames[party] for world in game.worlds([]))
+
+
+@pytest.mark.parametrize("bug", [None, planted.no_noise])
+def test_releases_of_a_private_run_are_audited_as_they_were_published(private, monkeypatch, bug):
+    """With noise they tell what was claimed at most; without it the record is read off them."""
+    synthesizer, frames = private
+    if bug is not None:
+        bug(monkeypatch)
+    audit = audit_intermediate_features(
+        clone(synthesizer).set_params(privacy__epsilon=1.0),
+        frames,
+        targets=["farthest"],
+        n_models=24,
+        adversaries=[LikelihoodRatio()],
+        verbose=0,
+    )
+    (target,) = audit.targets
+    assert target.source == "releases"
+    assert audit.claim is not None
+    assert "for whoever sees all releases of the run" in str(audit)
+    assert audit.contradicts_claim == (bug is not None)
+    assert (target.strongest.auc.value > 0.95) == (bug is not None)
+
+
+@pytest.mark.slow
+def test_features_of_a_private_run_are_audited_with_the_mechanism_in_place(number_frames):
+    """The first layer's noise is drawn anew in every shadow model."""
+    synthesizer = make_tiny().set_params(privacy=FirstLayer(epsilon=10.0, delta=1e-3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        audit = audit_intermediate_features(
+            synthesizer, number_frames, targets=[3], n_models=10, adversaries=QUICK, verbose=0
+        )
+    assert [one.source for one in audit.targets] == [
+        f"intermediate features of {party}" for party in number_frames
+    ]
+    assert audit.claim is None

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
+from vflsynth.adversary import mixtures
 from vflsynth.splitdefense import RandomizedResponse
-from vflsynth.splitdefense.leakage import attacks, semi_supervised
+from vflsynth.splitdefense.leakage import attacks, labels, semi_supervised
+from vflsynth.splitdefense.leakage import columns as of_columns
 
 _HONEST = RandomizedResponse.transform
 
@@ -60,7 +62,11 @@ def digits():
 def short_attacks() -> Iterator[None]:
     """Have attacks that train by descent take few steps, where no test asks what they find."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attacks, "_MATCHING_STEPS", 30)
+        patch.setattr(labels, "_MATCHING_STEPS", 30)
+        patch.setattr(labels, "_SIMULATED_RECORDS", 150)
+        patch.setattr(mixtures, "_STARTS", 1)
+        patch.setattr(of_columns, "_STEPS", 30)
+        patch.setattr(of_columns, "_TREES", 5)
         patch.setattr(attacks, "_FINE_TUNING_STEPS", 20)
         patch.setattr(semi_supervised, "_STEPS", 20)
         yield

@@ -30,6 +30,7 @@ from vflsynth.run import local
 from vflsynth.splitdefense import (
     DIMIP,
     Chain,
+    CutShiftClassifier,
     DIMIPClassifier,
     DistanceCorrelation,
     GAFMClassifier,
@@ -43,6 +44,7 @@ from vflsynth.splitdefense import (
     Protection,
     RandomizedResponse,
     SplitNNClassifier,
+    column_attacks,
     method,
 )
 from vflsynth.splitdefense.algorithm import SplitLearning
@@ -493,3 +495,21 @@ def test_a_device_that_cannot_be_saved_is_refused(tables):
     frames, y = tables
     with pytest.raises(ParameterError, match=r"device must be .* as text"):
         SplitNNClassifier(active="bank", device=torch.device("cpu")).fit(frames, y, on="id")
+
+
+def test_a_lower_cut_moves_layers_to_the_label_holder(tables):
+    """The same layers, and a bottom model that tells less of labels and more of columns."""
+    frames, y = tables
+    shifted = CutShiftClassifier(layers=2, active="bank", random_state=0, epochs=3)
+    settings = shifted.settings()
+    assert (settings.bottom_hidden, settings.intermediate_dim) == ((), 64)
+    assert settings.top_hidden == (32, 16, 32)
+    shifted.fit(frames, y, on="id")
+    plain = SplitNNClassifier(active="bank", random_state=0, epochs=3).fit(frames, y, on="id")
+    linear = [
+        column_attacks(model.evidence_["web"]).query("attack == 'ridge inversion'")["value"].max()
+        for model in (plain, shifted)
+    ]
+    assert linear[1] > linear[0]
+    with pytest.raises(ParameterError, match="at most 2"):
+        CutShiftClassifier(layers=3, active="bank").fit(frames, y, on="id")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
+from vflsynth.columns.base import OutputSpan
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import (
     DistanceCorrelation,
@@ -20,9 +21,10 @@ from vflsynth.splitdefense import (
     MarvellClassifier,
     RandomizedResponse,
     SplitNNClassifier,
+    column_attacks,
     leakage_report,
 )
-from vflsynth.splitdefense.leakage import monitor
+from vflsynth.splitdefense.leakage import columns, monitor
 from vflsynth.splitdefense.leakage.attacks import transcript_attacks
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageRecord, pooled, residual
 from vflsynth.splitdefense.leakage.scores import (
@@ -182,6 +184,22 @@ def test_running_sums_are_what_a_log_would_give():
     assert list(kept.batches(0)["epoch"]) == list(range(1, 31))
 
 
+def test_signs_and_snapshots_are_kept_and_resumed():
+    kept, sent, snapshots = record(n_replicas=1), [], {}
+    for step in range(5):
+        outputs, gradients = torch.randn(2, 1, 10, 2, generator=generator(step)).unbind()
+        kept.add(step, torch.arange(10)[None], outputs, gradients, gradients)
+        unit = gradients.square().mean().sqrt()
+        sent.append(residual(gradients / unit, outputs, scalar_probability=False)[0].sign())
+        snapshots[step + 1] = outputs[0]
+    resumed = record(n_replicas=1)
+    resumed.load_state(kept.state())
+    for one in (kept, resumed):
+        assert one.mean("signs", 0) == pytest.approx(torch.stack(sent).mean(0).numpy())
+        expected = torch.cat([snapshots[epoch] for epoch in (1, 2, 4)], 1).numpy()
+        assert (one.snapshots(0) == expected).all()
+
+
 def test_taking_note_of_many_messages_at_once_changes_nothing(monkeypatch):
     kept = {}
     for block in (1, 10**9):
@@ -193,7 +211,8 @@ def test_taking_note_of_many_messages_at_once_changes_nothing(monkeypatch):
             kept[block].add(step, rows, features, sent, sent)
     one_by_one, together = kept.values()
     for replica in range(2):
-        for name in ("gradients", "early_gradients", "residuals", "all_residuals"):
+        assert (together.snapshots(replica) == one_by_one.snapshots(replica)).all()
+        for name in monitor.AVERAGED:
             expected = pytest.approx(one_by_one.mean(name, replica), abs=1e-5)
             assert together.mean(name, replica) == expected
         for name in ("gradients", "features"):
@@ -277,7 +296,8 @@ def test_report_shows_each_method_failing_where_it_fails(reports):
 
     private = reports["label privacy"].to_frame()
     gradients = private[(private["sees"] == "whole training") & (private["knows"] == "no label")]
-    gradients = gradients[gradients["attack"] != "forward output"]
+    looks_at_outputs = "forward output|joint|posterior|simulation"
+    gradients = gradients[~gradients["attack"].str.contains(looks_at_outputs)]
     assert (gradients["value"] < 0.62).all(), "ε = .1 leaves nothing to find"
 
 
@@ -289,6 +309,21 @@ def test_headline_does_not_round_a_gain_to_nothing(reports):
     headline = dataclasses.replace(report, frame=frame).headline
     assert "less than 15%" in headline
     assert "averaging (whole training) 14%" in headline
+
+
+def test_the_first_sentence_names_the_worst_column_beside_labels(reports):
+    first = reports["plain"].headline.split(". ")[0]
+    frame = reports["plain"].to_frame().query("sees == 'outputs at the cut' and column != ''")
+    worst = frame.loc[frame["disclosed"].idxmax()]
+    assert "attacks disclose labels" in first
+    assert f"{worst['column']!r} of {worst['party']} is read best" in first
+    assert f"{worst['attack']}, {worst['knows']} known" in first
+
+
+def test_gradients_at_the_first_layer_tell_labels_too(reports):
+    frame = reports["plain"].to_frame().query("sees == 'first layer'")
+    assert set(frame["attack"]) == {"norm", "cosine"}
+    assert frame.query("attack == 'cosine'")["value"].min() > 0.8
 
 
 def test_the_card_shows_the_attack_that_came_nearest(reports):
@@ -318,9 +353,80 @@ def hidden(n: int = 1500, share: float = 0.12, apart: float = 6.0) -> Evidence:
     gradients = (noise + apart * labels[:, None] * [0, 0, 1, 0]).astype(np.float32)
     blind = rng.normal(size=(n, 4)).astype(np.float32)
     return Evidence(
-        "party", labels, 2, blind, blind, blind, gradients, blind, blind, blind, gradients, blind,
-        pd.DataFrame(columns=["epoch", *BATCH_MEASURES]),
+        "party", labels, 2, blind, blind, blind, gradients, blind, blind, blind, blind, blind,
+        blind[:, :0], gradients, blind, (), pd.DataFrame(columns=["epoch", *BATCH_MEASURES]),
     )  # fmt: skip
+
+
+def test_joint_attacks_find_what_neither_outputs_nor_gradients_tell():
+    """Both have the same large noise, their difference is the label; noise alone tells nothing."""
+    rng = np.random.default_rng(3)
+    one = hidden()
+    noise = rng.normal(size=(len(one.labels), 1)) * 5.0
+    rest = rng.normal(size=noise.shape) * 0.2
+    told = dataclasses.replace(
+        one,
+        features=noise.astype(np.float32),
+        mean_gradients=(noise + rest + 2.0 * one.labels[:, None]).astype(np.float32),
+    )
+    for evidence, least, most in ((told, 0.95, 1.0), (hidden(apart=0.0), 0.5, 0.6)):
+        found = transcript_attacks(evidence).query("knows == 'no label'")
+        found = found.set_index("attack")["value"]
+        assert found["forward output"] < 0.6
+        assert found["averaging"] < 0.65
+        for attack in ("joint mixture, averaging", "joint mixture of directions, averaging"):
+            assert least <= found[attack] <= most, attack
+
+
+def test_a_posterior_tells_more_than_either_of_its_parts():
+    rng = np.random.default_rng(4)
+    one = hidden(share=0.5)
+    labels = one.labels[:, None]
+    kept = (labels == 1) ^ (rng.random(labels.shape) > 0.73)  # a randomised label
+    outputs = 2.0 * labels + rng.normal(size=labels.shape)
+    evidence = dataclasses.replace(
+        one,
+        features=outputs.astype(np.float32),
+        mean_gradients=(kept + 0.05 * rng.normal(size=labels.shape)).astype(np.float32),
+    )
+    found = transcript_attacks(evidence).query("knows == 'no label'").set_index("attack")["value"]
+    best = roc_auc_score(one.labels, 2.0 * outputs + np.log(0.73 / 0.27) * (2.0 * kept - 1.0))
+    parts = found[["forward output", "averaging", "mixture, averaging"]]
+    assert parts.max() + 0.01 < found["posterior, averaging"]
+    assert found["posterior, averaging"] == pytest.approx(best, abs=0.01)
+
+
+def crossed(leak: float, n: int = 900) -> Evidence:
+    """Columns (a number, three categories), of which outputs may be a linear function."""
+    rng = np.random.default_rng(5)
+    codes = rng.integers(3, size=n)
+    encoded = np.column_stack([rng.normal(size=n), np.eye(3)[codes]]).astype(np.float32)
+    mixed = leak * encoded @ rng.normal(size=(4, 6)) + 0.1 * rng.normal(size=(n, 6))
+    spans = (
+        OutputSpan(0, 1, "identity", "age", "value"),
+        OutputSpan(1, 3, "softmax", "town", "category"),
+    )
+    outputs = mixed.astype(np.float32)
+    blind = rng.normal(size=(n, 2)).astype(np.float32)
+    return dataclasses.replace(
+        hidden(n), encoded=encoded, snapshots=outputs, features=outputs, beside=blind, spans=spans
+    )
+
+
+def test_columns_are_read_where_outputs_tell_them_and_nowhere_else(monkeypatch):
+    monkeypatch.setattr(columns, "_STEPS", 300)
+    monkeypatch.setattr(columns, "_TREES", 40)
+    told = column_attacks(crossed(1.0)).set_index(["attack", "knows", "measure"])
+    kept = column_attacks(crossed(0.0))
+    for attack in ("ridge inversion", "boosted trees", "generative regression"):
+        assert told["gain"][attack, "400 records", "R²"] > 0.75, attack
+    for attack in ("attribute inference", "boosted trees", "generative regression"):
+        assert told["gain"][attack, "400 records", "accuracy"] > 0.4, attack
+    assert told["gain"]["ridge inversion", "40 records", "R²"] > 0.75
+    assert told["column"]["attribute inference", "400 records", "accuracy"] == "town"
+    assert kept["gain"].max() < 0.06
+    few = column_attacks(crossed(1.0, n=300))
+    assert few.query("knows == '400 records'")["gain"].isna().all()
 
 
 def test_a_mixture_finds_what_the_first_direction_does_not():
@@ -424,8 +530,9 @@ def test_attacks_that_nothing_is_left_to_measure_on_are_not_applicable():
         frame = report.to_frame()
         left_out = frame["verdict"] == "not applicable"
         assert left_out.equals(frame["gain"].isna())
-        with_labels = frame["knows"].str.contains("labels") & (frame["sees"] != "one message")
-        few_enough = frame["attack"].str.startswith("mixture")
+        with_labels = frame["knows"].str.contains("labels|records")
+        with_labels &= frame["sees"] != "one message"
+        few_enough = frame["attack"].str.contains("mixture|posterior")
         assert (with_labels | few_enough)[left_out].all()
         assert set(frame[frame["knows"].str.fullmatch(r"\d+ labels")]["verdict"]) == {
             "not applicable"
@@ -463,3 +570,18 @@ def test_random_labels_leak_nothing_but_gradients():
     assert found["value"]["forward output", "no label"] < 0.62
     assert found["value"]["averaging", "no label"] > 0.95
     assert found["value"]["residual", "no label"] > 0.95
+
+
+def test_an_attacker_who_simulates_needs_no_true_label():
+    """What is chosen on labels made up reads labels that outputs cannot know."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 4)), rng.integers(0, 2, 400)
+    classifier = SplitNNClassifier(epochs=4, bottom_hidden=(4,), random_state=0).fit(X, y)
+    evidence = classifier.evidence_["party"]
+    found = transcript_attacks(evidence, classifier=classifier).query("knows == 'no label'")
+    simulated = found[found["attack"].str.contains("simulation")]
+    assert len(simulated) == 2
+    assert simulated["value"].min() > 0.9
+    blind = dataclasses.replace(evidence, labels=rng.integers(0, 2, len(evidence.labels)))
+    kept = transcript_attacks(blind, classifier=classifier)
+    assert kept[kept["attack"].str.contains("simulation")]["value"].max() < 0.6

@@ -1,1 +1,1 @@
-"""What passive parties could learn about labels, measured on what they were sent."""
+"""What a split training tells of labels and columns, measured on what was sent."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from vflsynth._validation import Number
+from vflsynth.columns.base import OutputSpan
+from vflsynth.learning.training import labelled, section
 from vflsynth.registry import register
 from vflsynth.splitdefense.leakage.scores import BATCH_MEASURES, batch_measures, one_against_rest
 from vflsynth.splitdefense.parts import Part
@@ -21,6 +23,9 @@ _RIDGE = 1e-6
 
 _BLOCK = 1 << 19
 """Numbers of gradients that are taken note of at once: small operations cost more than sums."""
+
+AVERAGED = ("gradients", "early_gradients", "residuals", "all_residuals", "signs")
+"""What is averaged of every record's messages; see `Evidence`."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -73,8 +78,16 @@ class Evidence:
         The same over the first epochs, after what the party's own outputs explain was taken out.
     all_residuals : ndarray, shape (record, feature)
         The same over all epochs.
+    signs : ndarray, shape (record, feature)
+        Averaged signs of these residuals.
+    snapshots : ndarray, shape (record, snapshot · feature)
+        The party's outputs as it sent them in the first, second, fourth, eighth, ... epoch.
+    beside : ndarray, shape (record, column)
+        The label holder's own encoded records: what attacks on columns start from.
     last_gradients, last_features : ndarray, shape (record, feature)
         Of the last time that the record was in a batch.
+    spans : tuple of OutputSpan
+        What the encoded columns are.
     batches : DataFrame
         One row per batch looked at: ``epoch``, the AUC of each attack on one batch, and the
         ``total_variation`` distance between the classes.
@@ -90,8 +103,12 @@ class Evidence:
     early_gradients: Floats
     residuals: Floats
     all_residuals: Floats
+    signs: Floats
+    snapshots: Floats
+    beside: Floats
     last_gradients: Floats
     last_features: Floats
+    spans: tuple[OutputSpan, ...]
     batches: pd.DataFrame
 
 
@@ -104,10 +121,7 @@ def pooled(members: Sequence[Evidence], party: str) -> Evidence:
     party : str
         What they are called together.
     """
-    arrays = (
-        *("encoded", "features", "random_features", "last_features"),
-        *("mean_gradients", "early_gradients", "residuals", "all_residuals", "last_gradients"),
-    )
+    arrays = [field.name for field in fields(Evidence) if field.type == "Floats"]
     joined = {
         name: np.concatenate([getattr(member, name) for member in members], axis=1)
         for name in arrays
@@ -117,6 +131,7 @@ def pooled(members: Sequence[Evidence], party: str) -> Evidence:
         party=party,
         labels=members[0].labels,
         n_classes=members[0].n_classes,
+        spans=(),
         batches=none,
         **joined,
     )
@@ -169,16 +184,10 @@ class LeakageRecord:
         shape = (n_replicas * self.n_records, dim)
         zeros = torch.zeros(shape, device=device)
         self._sums = {
-            name: zeros.clone()
-            for name in (
-                *("gradients", "early_gradients", "residuals", "all_residuals"),
-                *("last_gradients", "last_features"),
-            )
+            name: zeros.clone() for name in (*AVERAGED, "last_gradients", "last_features")
         }
-        self._counts = {
-            name: torch.zeros(shape[0], 1, device=device)
-            for name in ("gradients", "early_gradients", "residuals", "all_residuals")
-        }
+        self._counts = {name: torch.zeros(shape[0], 1, device=device) for name in AVERAGED}
+        self._snapshots: dict[str, Tensor] = {}
         self._offset = torch.arange(n_replicas, device=device).unsqueeze(1) * self.n_records
         self._batches: list[Tensor] = []  # (1 + measure, replica) each
         self._pending: list[_Noted] = []
@@ -221,6 +230,8 @@ class LeakageRecord:
 
         left = residual(scaled, features, scalar_probability=self.scalar_probability)
         self._add("all_residuals", where, left)
+        self._add("signs", where, left.sign())
+        self._take_snapshots(noted)
         first_steps = self.monitor.residual_epochs * self.steps_per_epoch
         n_early = self.n_replicas * sum(note.step < first_steps for note in noted)
         if n_early:
@@ -232,6 +243,16 @@ class LeakageRecord:
     def _add(self, name: str, where: Tensor, values: Tensor) -> None:
         self._sums[name].index_add_(0, where, values.flatten(0, 1))
         self._counts[name].index_add_(0, where, torch.ones_like(where[:, None], dtype=values.dtype))
+
+    def _take_snapshots(self, noted: Sequence[_Noted]) -> None:
+        """Keep the outputs of epochs that are powers of two."""
+        for note in noted:
+            epoch = note.step // self.steps_per_epoch + 1
+            if epoch & (epoch - 1) == 0:
+                kept = self._snapshots.setdefault(
+                    str(epoch), torch.zeros_like(self._sums["last_features"])
+                )
+                kept[(note.rows + self._offset).flatten()] = note.features.flatten(0, 1)
 
     def _look_at(self, noted: list[_Noted]) -> None:
         """Run the attacks on single batches."""
@@ -266,6 +287,12 @@ class LeakageRecord:
         found: Floats = self._of(self._sums[f"last_{name}"], replica).cpu().numpy()
         return found
 
+    def snapshots(self, replica: int) -> Floats:
+        """Return outputs as sent in some epochs, side by side, (record, snapshot · feature)."""
+        self._sum_up()
+        epochs = sorted(self._snapshots, key=int)
+        return torch.cat([self._of(self._snapshots[e], replica) for e in epochs], 1).cpu().numpy()
+
     def _of(self, stacked: Tensor, replica: int) -> Tensor:
         return stacked[replica * self.n_records : (replica + 1) * self.n_records]
 
@@ -274,6 +301,7 @@ class LeakageRecord:
         self._sum_up()
         state = {f"sum {name}": value for name, value in self._sums.items()}
         state |= {f"count {name}": value for name, value in self._counts.items()}
+        state |= labelled("snapshots", self._snapshots)
         if self._batches:
             state["batches"] = torch.stack(self._batches)
         return state
@@ -283,7 +311,7 @@ class LeakageRecord:
         for group, values in (("sum", self._sums), ("count", self._counts)):
             for name in values:
                 values[name].copy_(state[f"{group} {name}"])
-        self._pending = []
+        self._pending, self._snapshots = [], section(state, "snapshots")
         self._batches = list(state["batches"]) if "batches" in state else []
 
 

@@ -1,4 +1,4 @@
-"""What the passive parties could have learned: one table, and one page that a newcomer can read."""
+"""What parties could have learned of each other: one table, and one page for newcomers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,21 @@ from vflsynth.reporting import (
 )
 from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
+from vflsynth.splitdefense.leakage.base import Found, as_frame
+from vflsynth.splitdefense.leakage.columns import column_attacks
 from vflsynth.splitdefense.leakage.monitor import Evidence, pooled
-from vflsynth.splitdefense.leakage.scores import BATCH_ATTACKS, principal_direction
+from vflsynth.splitdefense.leakage.scores import (
+    BATCH_ATTACKS,
+    batch_measures,
+    one_against_rest,
+    principal_direction,
+)
 
 BROKEN, PARTLY = 0.5, 0.15
 """Share disclosed of what outputs leave open, from which labels are called disclosed, or partly."""
 
 LEVELS = {
-    "broken": "Labels disclosed",
+    "broken": "Disclosed",
     "partly": "Partly disclosed",
     "held": "Close to the baseline",
     "not applicable": "Not applicable",
@@ -43,6 +50,9 @@ COALITION = "all passive parties together"
 
 OWN_OUTPUTS = "own outputs"
 """What a party sees that looks at no gradient."""
+
+AT_THE_CUT = "outputs at the cut"
+"""What the label holder sees, who attacks columns with it."""
 
 _NO_ATTACK = ("baseline", "not applicable")
 _CSS_LEVELS = {"broken": "far", "partly": "partly", "held": "close", "not applicable": ""}
@@ -60,7 +70,7 @@ MEANINGS = {
 
 
 def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> LeakageReport:
-    """Attack a classifier's training as each passive party could have.
+    """Attack a classifier's training as each party could have: labels, and columns.
 
     Parameters
     ----------
@@ -80,11 +90,13 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
 
     Notes
     -----
-    Attacks get what an honest-but-curious party sees: its columns, its bottom model, and every
-    gradient as sent, summed over the training. Where there are several passive parties, all of
-    them together are attackers, too, with what they have of the whole training. No result is a
-    guarantee: an attack that was not tried may do better. Where too few records of its classes are
-    left to measure an attack on, its verdict is "not applicable".
+    Attacks on labels get what an honest-but-curious party sees: its columns, its bottom model, and
+    every gradient as sent, summed over the training. Where there are several passive parties, all
+    of them together are attackers, too, with what they have of the whole training. Attacks on
+    columns get what the label holder sees: outputs of several epochs, labels and its own columns,
+    and the columns of 0, 40 or 400 records. No result is a guarantee: an attack that was not tried
+    may do better. Where too few records are left to measure an attack on, its verdict is "not
+    applicable".
 
     Examples
     --------
@@ -103,17 +115,19 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
         )
     frames = []
     for name, evidence in classifier.evidence_.items():
-        transcript = _transcript(evidence, random_state)
+        transcript = _transcript(evidence, random_state, classifier)
         forward = float(transcript["value"].iloc[0])
         frames += [
             transcript,
             _batch_attacks(evidence, forward).assign(sees="one message"),
+            _first_layer(classifier, evidence, forward).assign(sees="first layer"),
             _completion(classifier, name, random_state).assign(sees="trained bottom model"),
+            column_attacks(evidence, random_state).assign(sees=AT_THE_CUT),
         ]
     if len(classifier.evidence_) > 1:
         together = pooled(list(classifier.evidence_.values()), COALITION)
         frames.append(_transcript(together, random_state))
-    frame = pd.concat(frames, ignore_index=True)
+    frame = pd.concat(frames, ignore_index=True).fillna({"column": ""})
     open_ = (1.0 - frame["baseline"]).clip(lower=1e-9)
     frame["disclosed"] = (frame["gain"] / open_).clip(lower=0.0)
     frame["verdict"] = [
@@ -128,7 +142,7 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
 
 @dataclass(frozen=True, eq=False)
 class LeakageReport(Page):
-    """How far labels leaked, by party and attack, as a table and as a page.
+    """How far labels and columns leaked, by party and attack, as a table and as a page.
 
     Parameters
     ----------
@@ -146,9 +160,11 @@ class LeakageReport(Page):
         Returns
         -------
         DataFrame
-            ``party``, ``attack``, what it ``sees`` and ``knows``, ``measure``, ``value``,
-            ``baseline`` (what the party's own outputs tell; for these themselves, and for
-            completion, what its own columns tell without the active party's help), ``gain``,
+            ``party``, ``attack``, the ``column`` it reads, if any, what it ``sees`` and ``knows``,
+            ``measure``, ``value``, ``baseline`` (what the party's own outputs tell; for these
+            themselves, and for completion, what its own columns tell without the active party's
+            help; for columns, guessing and what labels and the label holder's own columns tell),
+            ``gain``,
             ``disclosed`` (gain as a share of what the baseline leaves open) and ``verdict``;
             numbers are NaN where it is "not applicable". AUCs of one message are 95 % quantiles
             over batches.
@@ -181,25 +197,35 @@ class LeakageReport(Page):
     def headline(self) -> str:
         """The verdict in one sentence; never that anything is safe."""
         attacks = _tried(self.frame)
-        worst = _strongest(attacks)
-        count = int((attacks["verdict"] == "broken").sum())
+        of_labels = attacks[attacks["sees"] != AT_THE_CUT]
+        worst, count = _strongest(of_labels), int((of_labels["verdict"] == "broken").sum())
+        who = f"{worst['attack']} ({worst['sees']})"
         if count:
-            return (
-                f"{count} of {len(attacks)} attacks disclose labels. Worst: {worst['attack']} "
-                f"({worst['sees']}), {worst['measure']} {worst['value']:.2f}." + self._outputs
-            )
-        if worst["verdict"] == "partly":
-            return (
-                f"Labels are partly disclosed: {worst['attack']} ({worst['sees']}) reaches "
-                f"{worst['measure']} {worst['value']:.2f}." + self._outputs
-            )
-        if worst["disclosed"] > 0.0:
-            return (
+            said = f"{count} of {len(of_labels)} attacks disclose labels, the worst is {who}, "
+        elif worst["verdict"] == "partly":
+            said = f"Labels are partly disclosed, by {who}, "
+        elif worst["disclosed"] > 0.0:
+            said = (
                 f"The attacks tried disclose less than {PARTLY:.0%} of what the baseline leaves "
-                f"open, {worst['attack']} ({worst['sees']}) {worst['disclosed']:.0%}; others may "
-                "disclose more." + self._outputs
+                f"open of labels, {who} {worst['disclosed']:.0%}, "
             )
-        return "None of the attacks tried tells more than the baseline; others may." + self._outputs
+        else:
+            said = "None of the attacks tried tells more of labels than the baseline, "
+        said += f"{worst['measure']} {worst['value']:.2f}; {self._columns}."
+        return said + " Other attacks may disclose more." + self._outputs
+
+    @property
+    def _columns(self) -> str:
+        """What the label holder reads of columns, at worst."""
+        tried = _tried(self.frame[self.frame["sees"] == AT_THE_CUT])
+        tried = tried[tried["column"] != ""]
+        if tried.empty:
+            return "attacks on columns could not be measured"
+        worst = _strongest(tried)
+        what = f"{worst['column']!r} of {worst['party']}"
+        how = f"{worst['attack']}, {worst['knows']} known"
+        guess = f"{worst['measure']} {worst['value']:.2f}, without the cut {worst['baseline']:.2f}"
+        return f"of columns, {what} is read best ({how}: {guess})"
 
     @property
     def _outputs(self) -> str:
@@ -224,7 +250,7 @@ class LeakageReport(Page):
         page = render(
             "vflsynth.splitdefense.leakage",
             "report.html",
-            title="Label leakage report",
+            title="Leakage report",
             facts=_facts(self.classifier),
             headline=self.headline,
             cards=[_card(self.frame, sees) for sees in self.frame["sees"].unique()],
@@ -254,9 +280,9 @@ def summarise(batches: pd.DataFrame) -> pd.DataFrame:
     return found.rename_axis("attack")
 
 
-def _transcript(evidence: Evidence, random_state: int) -> pd.DataFrame:
+def _transcript(evidence: Evidence, random_state: int, classifier: Any = None) -> pd.DataFrame:
     """Attacks on the whole training; the first, which needs no gradient, is of its own."""
-    frame = transcript_attacks(evidence, random_state)
+    frame = transcript_attacks(evidence, random_state, classifier)
     sees = np.where(frame.index == 0, OWN_OUTPUTS, "whole training")
     return frame.assign(sees=sees)
 
@@ -276,6 +302,28 @@ def _batch_attacks(evidence: Evidence, forward: float) -> pd.DataFrame:
         }
     )
     return frame.assign(gain=frame["value"] - frame["baseline"])
+
+
+def _first_layer(
+    classifier: BaseSplitClassifier, evidence: Evidence, forward: float
+) -> pd.DataFrame:
+    """Norm and angle of the last gradients at the party's own first layer (Marvell §5)."""
+    network = classifier.parties_[evidence.party].network
+    records = torch.tensor(evidence.encoded).double().unsqueeze(0)
+    first = network.first(records).detach().requires_grad_()
+    gradients = torch.tensor(evidence.last_gradients).double().unsqueeze(0)
+    (at_first,) = torch.autograd.grad(network.after_first(first), first, gradients)
+    found = one_against_rest(
+        lambda positive: batch_measures(at_first, at_first, positive.unsqueeze(0)),
+        torch.tensor(evidence.labels),
+        evidence.n_classes,
+    )
+    values = dict(zip(BATCH_ATTACKS, found[:, 0].tolist()))
+    rows = [
+        Found(name, "set up with all labels", "AUC", values[name], forward)
+        for name in ("norm", "cosine")
+    ]
+    return as_frame(evidence.party, rows)
 
 
 def _completion(classifier: BaseSplitClassifier, party: str, random_state: int) -> pd.DataFrame:
@@ -409,7 +457,9 @@ def _card(frame: pd.DataFrame, sees: str) -> dict[str, Any]:
         OWN_OUTPUTS: "Do a party's outputs alone tell labels?",
         "whole training": "Do gradients of the whole training tell labels?",
         "one message": "Does one message tell labels?",
+        "first layer": "Do gradients at a party's first layer tell labels?",
         "trained bottom model": "Is the trained bottom model of use to its owner?",
+        AT_THE_CUT: "Do outputs at the cut tell the label holder columns?",
     }[sees]
     rows = _tried(frame[frame["sees"] == sees])
     value, verdict = "–", "not applicable"
@@ -417,8 +467,9 @@ def _card(frame: pd.DataFrame, sees: str) -> dict[str, Any]:
     if len(rows):
         worst = _strongest(rows)
         value, verdict = f"{worst['value']:.2f}", worst["verdict"]
+        read = f"{worst['column']} of " if worst["column"] else ""
         text = (
-            f"{worst['measure']} of {worst['attack']} at {worst['party']}; it knows: "
+            f"{worst['measure']} of {worst['attack']} at {read}{worst['party']}; it knows: "
             f"{worst['knows']}. Baseline {worst['baseline']:.2f}; {worst['disclosed']:.0%} of what "
             "it leaves open."
         )
@@ -427,7 +478,7 @@ def _card(frame: pd.DataFrame, sees: str) -> dict[str, Any]:
 
 
 def _cells(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    texts = ["party", "sees", "attack", "knows", "measure"]
+    texts = ["party", "column", "sees", "attack", "knows", "measure"]
     return [
         {name: getattr(row, name) for name in texts}
         | {

@@ -5,11 +5,13 @@ from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropy
 from vflsynth.splitdefense.objectives.dimip import DIMIP
 from vflsynth.splitdefense.objectives.distance_correlation import DistanceCorrelation
 from vflsynth.splitdefense.objectives.gafm import GAFM
+from vflsynth.splitdefense.objectives.mid import MID
 from vflsynth.splitdefense.objectives.squared_error import SquaredError
 
 __all__ = [
     "DIMIP",
     "GAFM",
+    "MID",
     "Batch",
     "CrossEntropy",
     "DistanceCorrelation",
