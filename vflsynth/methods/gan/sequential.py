@@ -198,7 +198,7 @@ class _DrawWithGradient(torch.autograd.Function):
         return drawn.row
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Go back turn by turn; each gets what later ones saw of it."""
         row, added, *earlier = ctx.saved_tensors
@@ -294,7 +294,7 @@ class SequentialGenerator(Generator):
             return plain
         heads, weights = self.heads.forward(hidden), self.added.weight
         if plain.requires_grad and adjust is None:
-            rows: Tensor = _DrawWithGradient.apply(
+            rows: Tensor = _DrawWithGradient.apply(  # type: ignore[no-untyped-call]
                 self._turns, self._temperature, gumbel, heads, plain, weights, *self._earlier
             )
             return rows
