@@ -107,7 +107,7 @@ def parameters(data: str, method: str, settings: str) -> dict[str, Any]:
         }
         return plain | ({"private_heads": False} if method == "vflgan-base" else {})
     base, changes = OWN_SIZES.get(data, (data, {}))
-    chosen = preset(base, method) | changes
+    chosen = preset(base, method) | {"evaluate_every": 1} | changes
     if settings == "end_to_end":
         own = {"gradient_penalty": "end_to_end"} if method.startswith("vflgan") else {}
         return chosen | END_TO_END | own
@@ -184,7 +184,7 @@ def run(
         if settings is None:
             curve = [distance(table, real, sample)]
         else:
-            curve = model.history_["frechet_distance"].round(4).tolist()
+            curve = model.history_["frechet_distance"].dropna().round(4).tolist()
             row |= {"parameters": known(model), "frechet_distance_curve": curve}
         row |= {
             "column_kinds": kinds,

@@ -44,6 +44,7 @@ def settings_of(penalty: str, *, heads: bool, bias: bool) -> Settings:
         betas=(0.5, 0.999),
         generator_average=0.0,
         n_evaluation=10,
+        shared_weights=(0.7, 1.6),
     )
 
 
@@ -132,6 +133,7 @@ class JointVFLGAN:
         f_real = [first(x) for first, x in zip(self.firsts, real, strict=True)]
         f_fake = [first(x) for first, x in zip(self.firsts, fake, strict=True)]
         loss = self.shared(torch.cat(f_fake, 1)).mean() - self.shared(torch.cat(f_real, 1)).mean()
+        loss = settings.shared_weights[0] * loss
         for head, x, y in zip(self.heads, f_real, f_fake, strict=False):
             loss = loss + head(y).mean() - head(x).mean()
 
@@ -145,7 +147,7 @@ class JointVFLGAN:
                 penalty(nn.Sequential(*first, *head), x)
                 for first, head, x in zip(self.firsts, self.heads, mixed, strict=False)
             ]
-            terms.append(penalty(self.whole_shared, torch.cat(mixed, 1)))
+            of_shared = penalty(self.whole_shared, torch.cat(mixed, 1))
         elif settings.gradient_penalty == "layerwise":  # the release's five terms
             f_mixed = [first(x) for first, x in zip(self.firsts, mixed, strict=True)]
             terms = [penalty(first, x) for first, x in zip(self.firsts, mixed, strict=True)]
@@ -158,7 +160,8 @@ class JointVFLGAN:
                 for first, head, x in zip(self.firsts, self.heads, mixed, strict=False)
             ]
         if not penalty_is_joint(settings):
-            terms.append(penalty(self.shared, torch.cat(f_mixed, 1)))
+            of_shared = penalty(self.shared, torch.cat(f_mixed, 1))
+        terms.append(settings.shared_weights[0] * of_shared)  # λ_1 of Eq. 8
         loss = loss + settings.gradient_penalty_weight * sum(terms)
         for optimizer in self.discriminator_optimizers:
             optimizer.zero_grad()
@@ -173,11 +176,11 @@ class JointVFLGAN:
         return self.shared(torch.cat(features, 1))
 
     def generator_step(self, step):
-        """Eqs. 17-19: one loss for all generators."""
+        """Eqs. 9, 17-19: one loss for all generators."""
         features = [
             first(x) for first, x in zip(self.firsts, self.fakes(step, "generator"), strict=True)
         ]
-        loss = -self.shared(torch.cat(features, 1)).mean()
+        loss = -self.settings.shared_weights[1] * self.shared(torch.cat(features, 1)).mean()
         for head, f in zip(self.heads, features, strict=False):
             loss = loss - head(f).mean()
         for optimizer in self.generator_optimizers:
@@ -290,6 +293,7 @@ def test_a_window_goes_on_with_the_others_slopes_of_its_beginning(
     parties, server, algorithm = build(frames, settings, streams, replicas=1)
     joint = JointVFLGAN(parties, server, settings, 0, plain)
     weight, rows = settings.gradient_penalty_weight, joint.schedule.rows(0)[0]
+    of_shared = settings.shared_weights[0]
     real = [party.records[rows] for party in parties]
     fake = [rows.detach() for rows in joint.fakes(0, "discriminator")]
     a = joint.schedule.interpolation(0)[0]
@@ -302,7 +306,7 @@ def test_a_window_goes_on_with_the_others_slopes_of_its_beginning(
         return torch.autograd.grad(f.sum(), x, create_graph=True)
 
     at = [torch.cat(features(x), 1).detach().requires_grad_() for x in (real, fake, mixed)]
-    before = joint.shared(at[1]).mean() - joint.shared(at[0]).mean()
+    before = of_shared * (joint.shared(at[1]).mean() - joint.shared(at[0]).mean())
     cut = [g.split(4, 1) for g in torch.autograd.grad(before, at[:2])]
     upstream = [c.detach() for c in inner(joint.shared(at[2]), at[2])[0].split(4, 1)]
     pulled = torch.autograd.grad(
@@ -320,7 +324,7 @@ def test_a_window_goes_on_with_the_others_slopes_of_its_beginning(
     for _ in range(3):
         loss = joint.shared(at[1]).mean() - joint.shared(at[0]).mean()
         (slope,) = inner(joint.shared(at[2]), at[2])
-        loss = loss + weight * ((slope * directions).sum(1) - 1).square().mean()
+        loss = of_shared * (loss + weight * ((slope * directions).sum(1) - 1).square().mean())
         for i, (first, head) in enumerate(zip(joint.firsts, joint.heads, strict=True)):
             f = [first(x[i]) for x in (real, fake)]
             loss = loss + sum((g[i] * x).sum() for g, x in zip(cut, f, strict=True))
@@ -329,7 +333,7 @@ def test_a_window_goes_on_with_the_others_slopes_of_its_beginning(
             loss = loss + weight * (own.norm(dim=1) - 1).square().mean()
             (part,) = inner(upstream[i] * first(mixed[i]), mixed[i])
             norms = (part.square().sum(1) + sum(squares) - squares[i]).sqrt()
-            loss = loss + weight * (norms - 1).square().mean()
+            loss = loss + of_shared * weight * (norms - 1).square().mean()
         for optimizer in joint.discriminator_optimizers:
             optimizer.zero_grad()
         loss.backward()

@@ -7,7 +7,8 @@ from torch import nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
-from vflsynth.methods.gan.generator import Generator, SequentialGenerator, SpanActivation
+from vflsynth.methods.gan.generator import Generator, SpanActivation
+from vflsynth.methods.gan.sequential import SequentialGenerator, turns_of
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.networks.layers import BatchNorm
 
@@ -250,6 +251,40 @@ def test_columns_are_drawn_one_after_the_other(streams, plain):
                 raw = torch.cat([raw[:, :1] * state[:, :1], state], 1)
             row = torch.cat([row, raw], 1)
         torch.testing.assert_close(rows[r], row)
+
+
+def test_gradients_of_a_drawn_row_equal_automatic_differentiation(float64, streams):
+    """Through choices of two parts, states, bounds and all columns that saw them."""
+    spans = (
+        OutputSpan(0, 3, "softmax", "a", "category"),
+        OutputSpan(3, 1, "identity", "b", "value", gate=5, bound=1.5),
+        OutputSpan(4, 3, "softmax", "b", "state"),
+        OutputSpan(7, 2, "softmax", "c", "category"),
+        OutputSpan(9, 1, "identity", "d", "value", bound=0.5),
+        OutputSpan(10, 20, "softmax", "e", "category"),
+        OutputSpan(30, 1, "identity", "f", "value"),
+    )
+    generator = sequential(spans, streams(2)).double()
+    latent, gumbel = torch.randn(2, BATCH, 4), torch.randn(2, BATCH, generator.n_noisy)
+    upstream, parameters = torch.randn(2, BATCH, 31), list(generator.parameters())
+    row = generator(latent, gumbel)
+    found = torch.autograd.grad(row, parameters, upstream)
+
+    hidden = F.leaky_relu(generator.hidden[0](latent), 0.2)
+    heads, plain = generator.heads(hidden).split(3, -1), generator.output(hidden)
+    expected, noise = plain[..., :0], 0
+    for i, turn in enumerate(turns_of(spans)):
+        place = slice(turn[0].start, turn[-1].stop)
+        activation = SpanActivation([s.shifted(-place.start) for s in turn], 0.2)
+        own = heads[i] if not i else heads[i] + expected @ generator.earlier[i - 1].weight
+        raw = plain[..., place] + F.leaky_relu(own, 0.2) @ generator.added.weight[..., place]
+        drawn = gumbel[..., noise : noise + activation.n_noisy] if activation.n_noisy else None
+        expected = torch.cat([expected, activation(raw, drawn)], -1)
+        noise += activation.n_noisy
+    torch.testing.assert_close(row, expected)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, parameters, upstream))
+    with torch.no_grad():
+        torch.testing.assert_close(generator(latent, gumbel), expected)
 
 
 def test_a_row_without_columns_can_be_drawn(streams):

@@ -106,7 +106,10 @@ PARAMETERS = {
         Choice(("best", "last")),
     ),
     "evaluate_every": Parameter(
-        "int", "Epochs between evaluations of the Fréchet distance.", Number(1, whole=True)
+        "int",
+        "Epochs between evaluations of the Fréchet distance. Default: as many as make about 20 "
+        "evaluations.",
+        Optional(Number(1, whole=True)),
     ),
     "calibrate_marginals": Parameter(
         "bool",

@@ -233,7 +233,7 @@ class MLP(nn.Module):
         outputs = [inputs]
         for (weight, bias), activated in zip(self.layers, self._activated):
             value = affine(outputs[-1], weight, bias)
-            outputs.append(F.leaky_relu(value, NEGATIVE_SLOPE) if activated else value)
+            outputs.append(F.leaky_relu_(value, NEGATIVE_SLOPE) if activated else value)
         return outputs
 
     def cotangents(self, trace: Sequence[Tensor], upstream: Tensor) -> list[Tensor]:
@@ -253,7 +253,7 @@ class MLP(nn.Module):
         found: list[Tensor] = []
         for i in reversed(range(len(self.layers))):
             if self._activated[i]:
-                upstream = _leaky_relu_backward(upstream, trace[i + 1])
+                upstream = leaky_relu_backward(upstream, trace[i + 1])
             found.append(upstream)
             if i:
                 upstream = torch.bmm(upstream, self.layers[i][0].mT)
@@ -310,11 +310,11 @@ class MLP(nn.Module):
         changes = [change]
         for (weight, _), activated, outputs in zip(self.layers, self._activated, trace[1:]):
             change = torch.bmm(changes[-1], weight)
-            changes.append(_leaky_relu_backward(change, outputs) if activated else change)
+            changes.append(leaky_relu_backward(change, outputs) if activated else change)
         return changes
 
 
-def _leaky_relu_backward(gradient: Tensor, outputs: Tensor) -> Tensor:
+def leaky_relu_backward(gradient: Tensor, outputs: Tensor) -> Tensor:
     """Multiply by the LeakyReLU's slope, which shows in the sign of its output."""
     return torch.ops.aten.leaky_relu_backward(  # type: ignore[no-any-return]
         gradient, outputs, NEGATIVE_SLOPE, True

@@ -75,8 +75,8 @@ class EarlyStopping:
     Parameters
     ----------
     patience : int
-        Evaluations without an improvement; there is one per epoch unless ``evaluate_every`` says
-        otherwise, and none with ``model_selection="last"``.
+        Evaluations without an improvement; ``evaluate_every`` says how often there is one, and
+        there are none with ``model_selection="last"``.
     min_improvement : float, default=0.0
         Smaller improvements do not count; in units of the Fréchet distance, or nats per record.
 

@@ -166,6 +166,7 @@ PARAMETERS = {
     "first_part": ((), 8),
     "shared_hidden": (8, (-1,)),
     "private_heads": (1, None),
+    "shared_weights": (1.0, (1.0,), (0.0, 1.0), (1.0, -1.0)),
     "bias": (0, "yes"),
     "batch_norm_eps": (0, -1, "0.8"),
     "gumbel_temperature": (0, None),

@@ -62,12 +62,13 @@ PEAKS = {
     "all seen": (AutoregressiveSynthesizer(epochs=1), (300, 80)),
     "some seen": (AutoregressiveSynthesizer(epochs=1), (300, 140)),
     "sequential": (VFLGANSynthesizer(epochs=1, discriminator_steps=1), (2000, 200)),
+    "sequential, narrow": (VFLGANSynthesizer(epochs=1, batch_size=2048), (20000, 12)),
     "parallel": (VFLGANSynthesizer(epochs=1, generator="parallel"), (2000, 200)),
 }
 SOON = {"all seen"}
 
 
-@pytest.mark.usefixtures("quick_contexts")
+@pytest.mark.usefixtures("quick_contexts", "full_blocks")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in SOON else pytest.mark.slow) for n in PEAKS]
 )

@@ -119,7 +119,8 @@ def score(session, record):
     hidden, shared = torch.cat(features), session.algorithm.server.discriminator.linears
     for linear in shared[:-1]:
         hidden = F.leaky_relu(hidden @ linear.weight[0] + linear.bias[0, 0], 0.2)
-    return total + (hidden @ shared[-1].weight[0]).sum()
+    weight, _ = session.settings.shared_weights
+    return total + weight * (hidden @ shared[-1].weight[0]).sum()
 
 
 def clipped(session, records, mixed=None):
@@ -141,6 +142,8 @@ def clipped(session, records, mixed=None):
             norm = math.sqrt(sum(g.double().square().sum().item() for g in found if g is not None))
             bound = session.parties["bank"].descent.noisy.plan.max_grad_norm
             bound *= 1.0 if mixed is None else OF_A_SUM
+            if owner == "server":  # λ_1 is a factor of what is clipped and noisy
+                bound *= session.settings.shared_weights[0]
             for name, g in zip(named, found):
                 if g is not None:
                     total[owner][name] += g * min(1.0, bound / norm)
@@ -205,6 +208,7 @@ def penalty_gradients(session, mixed, weight=10.0):
     joined = torch.cat([features[name] for name in sorted(features)], -1).detach().requires_grad_()
     (slope,) = torch.autograd.grad(shared(joined).sum(), joined, create_graph=True)
     named = dict(shared.named_parameters())
+    weight *= session.settings.shared_weights[0]
     penalty = weight * (slope.norm(dim=-1) - 1.0).square().mean()
     parts = torch.autograd.grad(penalty, list(named.values()), allow_unused=True)
     return found | {"server": dict(zip(named, parts))}
@@ -245,10 +249,13 @@ def assert_step_is_the_clipped_sum(session):
             )
 
 
-@pytest.mark.parametrize("heads", [True, False])
-def test_a_step_is_the_clipped_sum_one_record_at_a_time(frames, session_of, monkeypatch, heads):
+@pytest.mark.parametrize(("heads", "shared"), [(True, 0.6), (False, 1.0)])
+def test_a_step_is_the_clipped_sum_one_record_at_a_time(
+    frames, session_of, monkeypatch, heads, shared
+):
     without_noise(monkeypatch)
-    assert_step_is_the_clipped_sum(session_of(frames, private_heads=heads))
+    session = session_of(frames, private_heads=heads, shared_weights=(shared, 1.0))
+    assert_step_is_the_clipped_sum(session)
 
 
 @pytest.mark.parametrize("heads", [True, False])

@@ -163,10 +163,13 @@ class JointSlope(NamedTuple):
         Derivative of D_s with respect to the party's features.
     others : Tensor, shape (replica, batch, 1)
         Squared norms of the slopes with respect to the other parties' records.
+    weight : float, default=1
+        Of the shared critic's loss, λ_1 of Eq. 8.
     """
 
     upstream: Tensor
     others: Tensor
+    weight: float = 1.0
 
 
 class LocalDiscriminator(nn.Module):
@@ -269,7 +272,7 @@ class LocalDiscriminator(nn.Module):
         if joint is None:
             mixed_upstream = self.mixed_upstream(mixed[-1])
         elif head is None:
-            mixed_upstream, others = joint
+            mixed_upstream, others = joint.upstream, joint.others
         else:
             own = self.mixed_upstream(joint.upstream)
             mixed_upstream = torch.cat([own, joint.upstream], 1)
@@ -286,6 +289,8 @@ class LocalDiscriminator(nn.Module):
         penalty, change = slope_penalty(
             first.input_gradient(cotangents), penalty_weight, others, n_batches
         )
+        if joint is not None and joint.weight != 1.0:
+            change[:, -joint.upstream.shape[1] :] *= joint.weight
         carried = first.push(mixed, cotangents, change)
         if head is None:
             return wasserstein, penalty if joint is None else nothing

@@ -38,7 +38,7 @@ class GANSynthesizer(TrainedSynthesizer):
     betas: tuple[float, float]
     generator_average: float
     model_selection: Literal["best", "last"]
-    evaluate_every: int
+    evaluate_every: int | None
     calibrate_marginals: bool
     memory_limit: float | None
     device: str

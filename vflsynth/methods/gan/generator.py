@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
@@ -62,7 +61,6 @@ class SpanActivation(nn.Module):
         bounded = [(s.start, s.bound) for s in spans if s.bound is not None]
         filled = [i for i, x in enumerate(padding) if x == 0.0]
         self._has_padding = len(filled) < len(columns)
-        self._is_one = len(spans) == 1 and spans[0].activation == "softmax"
         self._has_gates, self._has_bounds = bool(gated), bool(bounded)
         for name, values in {
             "columns": torch.tensor(columns, dtype=torch.long),
@@ -95,8 +93,6 @@ class SpanActivation(nn.Module):
             raw = raw.index_copy(-1, self.bounded, self.bounds * torch.tanh(values / self.bounds))
         if gumbel is None:
             return raw
-        if self._is_one:  # of a column alone: nothing has to be sorted
-            return _one_hot(raw + gumbel, self.temperature)
         if self._has_padding:
             gumbel = gumbel + self.padding
         logits = raw.index_select(-1, self.columns) + gumbel
@@ -232,104 +228,6 @@ class Generator(nn.Module):
         for layer in self.hidden:  # without the hooks of module calls, which show in the profile
             latent = layer.forward(latent)
         return latent
-
-
-class SequentialGenerator(Generator):
-    """A generator whose columns are drawn one after the other, in the order of the table.
-
-    To what `Generator` would have a head of one hidden layer is added for each column, which sees
-    the last layer that all have in common and the columns before it as they were drawn: a row is
-    drawn as a row, not as columns that know of each other by the latent alone.
-
-    Parameters
-    ----------
-    latent_dim, hidden, spans
-        See `Generator`.
-    head : int
-        Hidden units of a column's head.
-    **options
-        See `Generator`.
-
-    Notes
-    -----
-    Departs from the paper, whose generators draw all columns at once. What heads make of the layer
-    in common is one product for all of them, and the gradient of a choice among categories goes
-    on, straight through, into the columns after it.
-    """
-
-    def __init__(
-        self, latent_dim: int, hidden: Sequence[int], spans: Sequence[OutputSpan], *, head: int,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        self._head = head
-        super().__init__(latent_dim, hidden, spans, **options)
-
-    def _build(
-        self, width: int, spans: Sequence[OutputSpan], temperature: float, streams: RandomStreams
-    ) -> None:
-        turns, head = turns_of(spans), self._head
-        self.places = [slice(turn[0].start, turn[-1].stop) for turn in turns]
-        self.heads = Linear(
-            width, head * len(turns), bias=True, streams=streams, name="generator.heads"
-        )
-        earlier = [
-            Linear(
-                place.start,
-                head,
-                bias=False,
-                streams=streams,
-                name=f"generator.earlier.{i}",
-                fan_in=width + place.start,
-            )
-            for i, place in enumerate(self.places[1:], 1)
-        ]
-        self.added = Linear(head, self.width, bias=False, streams=streams, name="generator.added")
-        nn.init.zeros_(self.added.weight)  # it begins as a generator that draws all at once
-        activations = [
-            SpanActivation([s.shifted(-t[0].start) for s in t], temperature) for t in turns
-        ]
-        self.earlier = nn.ModuleList(earlier)
-        self.activations = nn.ModuleList(activations).to(streams.device)
-        # Without module look-ups, which take as long as a small product.
-        self._earlier, self._activations = [linear.weight for linear in earlier], activations
-        self._widths = [place.stop - place.start for place in self.places]
-        self._noisy = [activation.n_noisy for activation in activations]
-
-    @property
-    def n_noisy(self) -> int:
-        """Numbers of Gumbel noise that a row takes."""
-        return sum(self._noisy)
-
-    def forward(
-        self, latent: Tensor, gumbel: Tensor | None, adjust: Adjust | None = None
-    ) -> Tensor:
-        """Map (replica, batch, latent) to encoded rows (replica, batch, width)."""
-        hidden = self._hidden(latent)
-        heads = torch.split(self.heads.forward(hidden), self._head, -1)
-        plain = torch.split(self.output.forward(hidden), self._widths, -1)
-        weights = torch.split(self.added.weight, self._widths, -1)
-        noise = None if gumbel is None else torch.split(gumbel, self._noisy, -1)
-        row: list[Tensor] = []
-        for i, activation in enumerate(self._activations):
-            seen = torch.cat(row, -1) if row else None
-            own = heads[i] if seen is None else torch.baddbmm(heads[i], seen, self._earlier[i - 1])
-            raw = torch.baddbmm(plain[i], F.leaky_relu(own, NEGATIVE_SLOPE), weights[i])
-            if adjust is not None:
-                raw = adjust(self.places[i], raw, raw[..., :0] if seen is None else seen)
-            row.append(activation.forward(raw, noise[i] if noise and self._noisy[i] else None))
-        return torch.cat(row, -1) if row else self.output.forward(hidden)
-
-
-def turns_of(spans: Sequence[OutputSpan]) -> list[list[OutputSpan]]:
-    """Group spans that are drawn at once: a number, and the state that says whether it is there."""
-    turns: list[list[OutputSpan]] = []
-    stop = 0
-    for span in spans:
-        if span.start >= stop:
-            turns.append([])
-        turns[-1].append(span)
-        stop = max(stop, span.stop, 0 if span.gate is None else span.gate + 1)
-    return turns
 
 
 @torch.no_grad()

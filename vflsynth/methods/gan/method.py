@@ -27,8 +27,8 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, Message, Schedule
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
 
-_MAX_EVALUATION = 1 << 14
-"""Fakes that an evaluation looks at, at most."""
+_MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
+"""Fakes that an evaluation looks at, at most; and about how many evaluations a fit has."""
 
 
 class GANAlgorithm(Algorithm):
@@ -267,12 +267,12 @@ class GANMethod(Method):
 
     def duration(self, n_records: int, settings: Settings) -> Duration:
         """Epochs and steps."""
-        evaluate_every = self.parameters.evaluate_every
-        if self.plan is not None and self.plan.length is not None:
-            length = self.plan.length
-            return Duration(length.epochs, length.steps_per_epoch, evaluate_every)
-        epochs = self.default_epochs(n_records, settings.batch_size)
-        return Duration(epochs, -(-n_records // settings.batch_size), evaluate_every)
+        length = None if self.plan is None else self.plan.length
+        if length is None:
+            epochs = self.default_epochs(n_records, settings.batch_size)
+            length = Length.of(n_records, settings.batch_size, epochs)
+        every = self.parameters.evaluate_every or max(1, length.epochs // _EVALUATIONS)
+        return Duration(length.epochs, length.steps_per_epoch, every)
 
     def n_blocks(self, settings: Settings) -> int:
         """Return how many blocks of masked records there are."""

@@ -13,12 +13,16 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.methods.gan.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
-from vflsynth.methods.gan.generator import Generator, SequentialGenerator, sample_encoded, turns_of
+from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.sequential import SequentialGenerator, turns_of
 from vflsynth.models.samplers import RowSampler
 from vflsynth.registry import register
 
-# Generated rows that a calibration looks at, and what the names of its tensors begin with.
-_CALIBRATION_ROWS, _MARGINALS, _PLACES = 1 << 14, "marginals.", "places."
+CALIBRATION_ROWS = 1 << 14
+"""Generated rows that a calibration looks at."""
+
+# What the names of a calibration's tensors begin with.
+_MARGINALS, _PLACES = "marginals.", "places."
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ class GeneratorSampler(RowSampler):
             The party's own, of one replica; what is drawn here is drawn nowhere else.
         """
         streams = streams.child("calibration")
-        latent = streams.normal("latent", 0, (_CALIBRATION_ROWS, self.latent_dim))
+        latent = streams.normal("latent", 0, (CALIBRATION_ROWS, self.latent_dim))
         weights = {name: value.clone() for name, value in self.generator.state_dict().items()}
         own = type(self)(self.spec, self.spans, weights, self.device)
 

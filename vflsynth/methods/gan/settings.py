@@ -39,6 +39,7 @@ class Settings:
     wire_precision: Precision = "float32"
     n_masked_blocks: int = 1
     generator_head: int | None = None
+    shared_weights: tuple[float, float] = (1.0, 1.0)
 
     def window(self, step: int, steps_per_epoch: int) -> range:
         """Return the discriminator steps that are taken with the exchange that `step` belongs to.

@@ -103,7 +103,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         betas: tuple[float, float] = (0.5, 0.999),
         generator_average: float = 0.999,
         model_selection: Literal["best", "last"] = "best",
-        evaluate_every: int = 1,
+        evaluate_every: int | None = None,
         calibrate_marginals: bool = True,
         wire_precision: Precision = "float32",
         column_kinds: Mapping[Any, str] | None = None,

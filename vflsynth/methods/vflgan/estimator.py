@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsynth._random import RandomState
-from vflsynth._validation import Choice, Number, Optional, Rule, Sizes
+from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import DPSGD, FirstLayer, Mechanism
@@ -44,6 +44,9 @@ class VFLGANSynthesizer(GANSynthesizer):
         Hidden layer sizes of the shared discriminator. Default: two layers as wide as the features.
     private_heads : bool, default=True
         False drops the second parts of the local discriminators: VFLGAN-base of the paper's §5.1.2.
+    shared_weights : tuple of float, default=(1, 1)
+        How much the shared discriminator counts beside the local ones in what discriminators and
+        what generators learn (λ_1 of Eq. 8, λ_2 of Eq. 9).
     {bias, batch_norm_eps, gumbel_temperature}
     gradient_penalty : {"end_to_end", "layerwise", "paper"}, optional
         Which slopes are held near one: of whole critics with respect to records, the shared one's
@@ -125,6 +128,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         first_part: Sequence[int] | None = None,
         shared_hidden: Sequence[int] | None = None,
         private_heads: bool = True,
+        shared_weights: tuple[float, float] = (1.0, 1.0),
         bias: bool = True,
         batch_norm_eps: float | None = 1e-5,
         gumbel_temperature: float = 0.2,
@@ -137,7 +141,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         betas: tuple[float, float] = (0.5, 0.999),
         generator_average: float = 0.998,
         model_selection: Literal["best", "last"] = "best",
-        evaluate_every: int = 1,
+        evaluate_every: int | None = None,
         calibrate_marginals: bool = True,
         steps_per_exchange: int = 1,
         wire_precision: Precision = "float32",
@@ -157,6 +161,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.first_part = first_part
         self.shared_hidden = shared_hidden
         self.private_heads = private_heads
+        self.shared_weights = shared_weights
         self.bias = bias
         self.batch_norm_eps = batch_norm_eps
         self.gumbel_temperature = gumbel_temperature
@@ -188,6 +193,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         "first_part": Optional(Sizes()),
         "shared_hidden": Optional(Sizes(at_least=0)),
         "private_heads": Choice((True, False)),
+        "shared_weights": Pair(Number(0, closed=(False, True))),
         "gradient_penalty": Optional(Choice(PENALTIES)),
         "steps_per_exchange": Number(1, whole=True),
     }

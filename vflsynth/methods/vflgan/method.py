@@ -172,4 +172,5 @@ class VFLGANMethod(GANMethod):
             "private_heads": parameters.private_heads,
             "gradient_penalty": self.gradient_penalty,
             "steps_per_exchange": parameters.steps_per_exchange,
+            "shared_weights": (parameters.shared_weights[0], parameters.shared_weights[1]),
         }

@@ -184,7 +184,7 @@ class VFLGANParty(GANParty):
         assert self._open is not None
         (_, gradients), self._open = self._open, None
         others = (message.squared.unsqueeze(-1) - self._own_slopes).clamp_min_(0.0)
-        joint = JointSlope(gradients[:, -batch:], others)
+        joint = JointSlope(gradients[:, -batch:], others, self.settings.shared_weights[0])
 
         def descend(trace: list[Tensor]) -> tuple[Tensor, Tensor]:
             return self.descent.descend_at(self, trace, gradients[:, :-batch], joint)

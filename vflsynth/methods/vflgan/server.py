@@ -71,27 +71,35 @@ class VFLGANServer(GANServer):
         Returns
         -------
         dict of party name to DiscriminatorGradients
-            dL_{D_s}/df_i at the old D_s; then, if generators move in this window, d(-E[D_s])/df~_i
-            of the same fakes at the new one.
+            λ_1 dL_{D_s}/df_i at the old D_s; then, if generators move in this window,
+            d(-λ_2 E[D_s])/df~_i of the same fakes at the new one.
         """
         window = self.settings.window(step, self.steps_per_epoch)
         received = self._all_unpacked(received)
         replies = []
         for number in window:
             score, penalty, gradients = self.descend(number, received)
-            self.optimizer.step()
+            self._take_step()
             self.losses.add(score, penalty)
             replies.append(gradients)
         del replies[1:]
+        replies[0] = _times(replies[0], self.settings.shared_weights[0])
         if self.settings.replies_for_generators(window):
             features = self.join(received, self.settings.sent_blocks * self.settings.batch_size)
             replies.append(self._for_generators(features))
         return self._split(DiscriminatorGradients, step, torch.cat(replies, 1))
 
+    def _take_step(self) -> None:
+        _times(self.optimizer.gradient, self.settings.shared_weights[0], in_place=True)
+        self.optimizer.step()
+
     def _for_generators(self, features: Tensor) -> Tensor:
-        """Compute d(-E[D_s])/df~_i of the fakes of a discriminator step."""
+        """Compute d(-λ_2 E[D_s])/df~_i of the fakes of a discriminator step."""
         batch = self.settings.batch_size
-        return self.discriminator.fake_gradient(features[:, batch : 2 * batch])
+        return self._fake_gradient(features[:, batch : 2 * batch])
+
+    def _fake_gradient(self, fakes: Tensor) -> Tensor:
+        return _times(self.discriminator.fake_gradient(fakes), self.settings.shared_weights[1])
 
     def descend(
         self, step: int, received: Mapping[str, DiscriminatorFeatures]
@@ -116,9 +124,9 @@ class VFLGANServer(GANServer):
     def score_fakes(
         self, step: int, received: Mapping[str, GeneratorFeatures]
     ) -> dict[str, GeneratorGradients]:
-        """Reply with d(-E[D_s(f~)])/df~_i (Eq. 17); nothing is updated."""
+        """Reply with d(-λ_2 E[D_s(f~)])/df~_i (Eqs. 9, 17); nothing is updated."""
         features = self.join(self._all_unpacked(received), self.settings.batch_size)
-        return self._split(GeneratorGradients, step, self.discriminator.fake_gradient(features))
+        return self._split(GeneratorGradients, step, self._fake_gradient(features))
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs."""
@@ -163,6 +171,13 @@ class VFLGANServer(GANServer):
         }
 
 
+def _times(values: Tensor, weight: float, *, in_place: bool = False) -> Tensor:
+    """Multiply, unless that changes nothing."""
+    if weight == 1.0:
+        return values
+    return values.mul_(weight) if in_place else values * weight
+
+
 class EndToEndServer(VFLGANServer):
     """The server of VFLGAN that penalises the slope of D_s o (C_1 .. C_M) at joint records.
 
@@ -188,8 +203,11 @@ class EndToEndServer(VFLGANServer):
     ) -> dict[str, DiscriminatorGradients]:
         """Reply with dL_{D_s}/df_i, and c_i at interpolated records; nothing is updated yet."""
         features = self.join(self._all_unpacked(received), 3 * self.settings.batch_size)
-        judged, _ = self._judged = self.discriminator.judge(features)
-        return self._split(DiscriminatorGradients, step, judged.gradient)
+        judged, rows = self._judged = self.discriminator.judge(features)
+        gradients, weight = judged.gradient, self.settings.shared_weights[0]
+        if weight != 1.0:  # of the loss, not of the slopes c_i
+            gradients = torch.cat([weight * gradients[:, :rows], gradients[:, rows:]], 1)
+        return self._split(DiscriminatorGradients, step, gradients)
 
     @torch.no_grad()
     def settle(self, step: int, received: Mapping[str, FeatureSlopes]) -> dict[str, JointSlopes]:
@@ -207,7 +225,7 @@ class EndToEndServer(VFLGANServer):
                     judged, rows, directions, self.settings.gradient_penalty_weight
                 )
             )
-            self.optimizer.step()
+            self._take_step()
         replies = None
         if self.settings.replies_for_generators(window):
             replies = self._split(GeneratorGradients, step, self._for_generators(features))

@@ -1,0 +1,301 @@
+"""Generators that draw the columns of a row one after the other, with all derivatives.
+
+A column's operations are small: at a batch's size, automatic differentiation of each would take
+longer than their products. So the columns are one operation for it, written out in both
+directions, and what all have in common stays in large products around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
+from vflsynth.methods.gan.generator import Adjust, Generator
+from vflsynth.networks.layers import NEGATIVE_SLOPE, Linear, leaky_relu_backward, softmax
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What is drawn at once: a category, or a number and the state that says whether it is there.
+
+    Parameters
+    ----------
+    place : slice
+        Of its columns in the encoded row.
+    values : tuple of slice
+        Where numbers are, counted from the first of its columns.
+    choices : tuple of (slice, slice)
+        Where one-hot codes are, counted so; and their noise, in that of a row.
+    bounds : tuple of (int, float)
+        Numbers that stay within a bound.
+    gates : tuple of (int, int)
+        Numbers, and the places in codes that say whether they are there.
+    """
+
+    place: slice
+    values: tuple[slice, ...]
+    choices: tuple[tuple[slice, slice], ...]
+    bounds: tuple[tuple[int, float], ...]
+    gates: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, spans: Sequence[OutputSpan], noise: int) -> Self:
+        """Make one of adjacent spans, whose noise begins at `noise`."""
+        place = slice(spans[0].start, spans[-1].stop)
+        own = [span.shifted(-place.start) for span in spans]
+        choices = []
+        for span in own:
+            if span.activation == "softmax":
+                stop = noise + span.width
+                choices.append((slice(span.start, span.stop), slice(noise, stop)))
+                noise = stop
+        return cls(
+            place,
+            tuple(slice(s.start, s.stop) for s in own if s.activation != "softmax"),
+            tuple(choices),
+            tuple((s.start, s.bound) for s in own if s.bound is not None),
+            tuple((s.start, s.gate) for s in own if s.gate is not None),
+        )
+
+    def activate(
+        self, raw: Tensor, row: Tensor, gumbel: Tensor | None, temperature: float | None
+    ) -> list[Tensor]:
+        """Write what the raw outputs become into the row's columns.
+
+        Parameters
+        ----------
+        raw : Tensor, shape (replica, batch, own column)
+            Changed in place.
+        row : Tensor, shape (replica, batch, own column)
+        gumbel : Tensor, shape (replica, batch, noise), or None
+        temperature : float, optional
+            None if no gradient is wanted.
+
+        Returns
+        -------
+        list of Tensor
+            The soft choices, if a gradient is wanted.
+        """
+        for column, bound in self.bounds:
+            value = raw[..., column]
+            value.div_(bound).tanh_().mul_(bound)
+        for place in self.values:
+            row[..., place] = raw[..., place]
+        soft = []
+        for place, noise in self.choices:
+            assert gumbel is not None
+            logits = raw[..., place] + gumbel[..., noise]
+            row[..., place].zero_().scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+            if temperature is not None:
+                soft.append(softmax(logits.div_(temperature)))
+        for column, gate in self.gates:
+            row[..., column] *= row[..., gate]
+        return soft
+
+    def backward(
+        self, upstream: Tensor, raw: Tensor, row: Tensor, soft: Sequence[Tensor], temperature: float
+    ) -> Tensor:
+        """Pull the gradient with respect to the row's columns back to the raw outputs.
+
+        A choice passes on the gradient of the soft one (straight-through).
+        """
+        for column, gate in self.gates:
+            upstream[..., gate].addcmul_(upstream[..., column], raw[..., column])
+            upstream[..., column] *= row[..., gate]
+        for column, bound in self.bounds:
+            value = raw[..., column]
+            upstream[..., column].addcmul_(
+                upstream[..., column], value.square(), value=-(bound**-2.0)
+            )
+        for (place, _), chosen in zip(self.choices, soft):
+            weighted = upstream[..., place] * chosen
+            torch.addcmul(
+                weighted, weighted.sum(-1, keepdim=True), chosen, value=-1.0, out=weighted
+            )
+            upstream[..., place] = weighted.div_(temperature)
+        return upstream
+
+
+def turns_of(spans: Sequence[OutputSpan]) -> list[list[OutputSpan]]:
+    """Group spans that are drawn at once: a number, and the state that says whether it is there."""
+    turns: list[list[OutputSpan]] = []
+    stop = 0
+    for span in spans:
+        if span.start >= stop:
+            turns.append([])
+        turns[-1].append(span)
+        stop = max(stop, span.stop, 0 if span.gate is None else span.gate + 1)
+    return turns
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """A row, and what the gradient needs of every turn."""
+
+    row: Tensor
+    raw: list[Tensor] = field(default_factory=list)
+    own: list[Tensor] = field(default_factory=list)
+    soft: list[list[Tensor]] = field(default_factory=list)
+
+
+def _draw(
+    turns: Sequence[Turn],
+    temperature: float | None,
+    gumbel: Tensor | None,
+    heads: Tensor,
+    plain: Tensor,
+    added: Tensor,
+    earlier: Sequence[Tensor],
+    adjust: Adjust | None = None,
+) -> _Drawn:
+    """Draw turn after turn; see `SequentialGenerator` for the tensors."""
+    drawn = _Drawn(torch.empty_like(plain))
+    size = added.shape[1]
+    for i, turn in enumerate(turns):
+        place, seen = turn.place, drawn.row[..., : turn.place.start]
+        own = heads[..., i * size : (i + 1) * size]
+        if i:
+            own = torch.baddbmm(own, seen, earlier[i - 1])
+        own = F.leaky_relu(own, NEGATIVE_SLOPE)
+        raw = torch.baddbmm(plain[..., place], own, added[..., place])
+        if adjust is not None:
+            raw = adjust(place, raw, seen)
+        soft = turn.activate(raw, drawn.row[..., place], gumbel, temperature)
+        if temperature is not None:
+            drawn.raw.append(raw)
+            drawn.own.append(own)
+            drawn.soft.append(soft)
+    return drawn
+
+
+class _DrawWithGradient(torch.autograd.Function):
+    """`_draw`, for automatic differentiation of what is around it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        turns: Sequence[Turn],
+        temperature: float,
+        gumbel: Tensor | None,
+        heads: Tensor,
+        plain: Tensor,
+        added: Tensor,
+        *earlier: Tensor,
+    ) -> Tensor:
+        """Draw, and keep what the gradient needs."""
+        drawn = _draw(turns, temperature, gumbel, heads, plain, added, earlier)
+        ctx.save_for_backward(drawn.row, added, *earlier)
+        ctx.turns, ctx.temperature = turns, temperature
+        ctx.raw, ctx.own, ctx.soft = drawn.raw, drawn.own, drawn.soft
+        return drawn.row
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Go back turn by turn; each gets what later ones saw of it."""
+        row, added, *earlier = ctx.saved_tensors
+        size, upstream = added.shape[1], upstream.clone(memory_format=torch.contiguous_format)
+        of_heads = upstream.new_empty(*upstream.shape[:2], size * len(ctx.turns))
+        of_added, of_earlier = torch.empty_like(added), []
+        for i in reversed(range(len(ctx.turns))):
+            turn, own = ctx.turns[i], ctx.own[i]
+            place = turn.place
+            raw = turn.backward(
+                upstream[..., place], ctx.raw[i], row[..., place], ctx.soft[i], ctx.temperature
+            )
+            of_added[..., place] = torch.bmm(own.mT, raw)
+            change = leaky_relu_backward(torch.bmm(raw, added[..., place].mT), own)
+            of_heads[..., i * size : (i + 1) * size] = change
+            if i:
+                of_earlier.append(torch.bmm(row[..., : place.start].mT, change))
+                upstream[..., : place.start] += torch.bmm(change, earlier[i - 1].mT)
+        return None, None, None, of_heads, upstream, of_added, *reversed(of_earlier)
+
+
+class SequentialGenerator(Generator):
+    """A generator whose columns are drawn one after the other, in the order of the table.
+
+    To what `Generator` would have a head of one hidden layer is added for each column, which sees
+    the last layer that all have in common and the columns before it as they were drawn: a row is
+    drawn as a row, not as columns that know of each other by the latent alone.
+
+    Parameters
+    ----------
+    latent_dim, hidden, spans
+        See `Generator`.
+    head : int
+        Hidden units of a column's head.
+    **options
+        See `Generator`.
+
+    Notes
+    -----
+    Departs from the paper, whose generators draw all columns at once. What heads make of the layer
+    in common is one product for all of them, and the gradient of a choice among categories goes
+    on, straight through, into the columns after it.
+    """
+
+    def __init__(
+        self, latent_dim: int, hidden: Sequence[int], spans: Sequence[OutputSpan], *, head: int,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        self._head = head
+        super().__init__(latent_dim, hidden, spans, **options)
+
+    def _build(
+        self, width: int, spans: Sequence[OutputSpan], temperature: float, streams: RandomStreams
+    ) -> None:
+        head, self._temperature = self._head, temperature
+        self._turns: list[Turn] = []
+        self._n_noisy = 0
+        for turn in turns_of(spans):
+            self._turns.append(Turn.of(turn, self._n_noisy))
+            self._n_noisy += sum(s.width for s in turn if s.activation == "softmax")
+        self.heads = Linear(
+            width, head * len(self._turns), bias=True, streams=streams, name="generator.heads"
+        )
+        earlier = [
+            Linear(
+                turn.place.start,
+                head,
+                bias=False,
+                streams=streams,
+                name=f"generator.earlier.{i}",
+                fan_in=width + turn.place.start,
+            )
+            for i, turn in enumerate(self._turns[1:], 1)
+        ]
+        self.added = Linear(head, self.width, bias=False, streams=streams, name="generator.added")
+        nn.init.zeros_(self.added.weight)  # it begins as a generator that draws all at once
+        self.earlier = nn.ModuleList(earlier)
+        # Without module look-ups, which take as long as a small product.
+        self._earlier = [linear.weight for linear in earlier]
+
+    @property
+    def n_noisy(self) -> int:
+        """Numbers of Gumbel noise that a row takes."""
+        return self._n_noisy
+
+    def forward(
+        self, latent: Tensor, gumbel: Tensor | None, adjust: Adjust | None = None
+    ) -> Tensor:
+        """Map (replica, batch, latent) to encoded rows (replica, batch, width)."""
+        hidden = self._hidden(latent)
+        plain = self.output.forward(hidden)
+        if not self._turns:
+            return plain
+        heads, weights = self.heads.forward(hidden), self.added.weight
+        if plain.requires_grad and adjust is None:
+            rows: Tensor = _DrawWithGradient.apply(  # type: ignore[no-untyped-call]
+                self._turns, self._temperature, gumbel, heads, plain, weights, *self._earlier
+            )
+            return rows
+        return _draw(self._turns, None, gumbel, heads, plain, weights, self._earlier, adjust).row
