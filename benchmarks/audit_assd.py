@@ -9,7 +9,7 @@ finds all models in the cache. One epoch of the plain loop is timed before and a
 same process, on the same cores; processor time tells more than wall time where others use the
 machine too. The plain loop knows wines only. Adult's models at the paper's length take days of one
 core for 100 a world; ``--models 20 --epochs 3`` is what we ran, and the result says so. With
-``--epsilon`` models have the paper's mechanism, `FirstLayer` with its δ, and are trained one by one.
+``--epsilon`` models have the paper's mechanism, `FirstLayer` with its δ, and are trained alone.
 """
 
 from __future__ import annotations
