@@ -135,6 +135,37 @@ def load_california_housing() -> BenchmarkTable:
     return _split("california-housing", frame, 4, "median_house_value", [])
 
 
+def load_small_mixed() -> BenchmarkTable:
+    """Make 1003 x 7, as few records and as mixed as many studies; A has 4 columns.
+
+    Ages, incomes with a tail, visits with many zeros and a risk depend on each other and on three
+    labels, and all of them on the outcome.
+    """
+    rng = np.random.default_rng(7)
+    n = 1003
+    age = rng.integers(18, 90, n)
+    region = rng.choice(["north", "south", "east", "west"], n, p=[0.4, 0.3, 0.2, 0.1])
+    smoker = rng.random(n) < np.where(age < 50, 0.35, 0.15)
+    income = np.exp(9.8 + 0.02 * np.minimum(age, 60) + 0.3 * (region == "north")
+                    + rng.normal(0, 0.5, n)).round()  # fmt: skip
+    bmi = (22 + 0.06 * age - 1.5 * smoker + rng.normal(0, 3, n)).round(1)
+    visits = rng.poisson(np.exp(-1.5 + 0.03 * age + 0.6 * smoker)) * (rng.random(n) < 0.7)
+    odds = -6.0 + 0.05 * age + 0.08 * bmi + 0.9 * smoker + 0.15 * visits
+    ill = rng.random(n) < 1 / (1 + np.exp(-odds))
+    frame = pd.DataFrame(
+        {
+            "age": age,
+            "region": region,
+            "smoker": np.where(smoker, "yes", "no"),
+            "income": income.astype(np.int64),
+            "bmi": bmi,
+            "visits": visits.astype(np.int64),
+            "ill": np.where(ill, "yes", "no"),
+        }
+    )
+    return _split("small-mixed", frame, 4, "ill", ["region", "smoker", "ill"])
+
+
 LOADERS: dict[str, Callable[[], BenchmarkTable]] = {
     "red-wine": load_red_wine,
     "white-wine": load_white_wine,
@@ -144,6 +175,7 @@ LOADERS: dict[str, Callable[[], BenchmarkTable]] = {
     "spambase": load_spambase,
     "credit-default": load_credit_default,
     "california-housing": load_california_housing,
+    "small-mixed": load_small_mixed,
 }
 
 

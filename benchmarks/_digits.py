@@ -36,7 +36,7 @@ from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.numeric import IntegerTransformer
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.methods.gan.estimator import GANSynthesizer
-from vflsynth.run.callbacks import EpochState
+from vflsynth.run.loop import EpochState
 
 Images = npt.NDArray[np.uint8]
 

@@ -142,12 +142,23 @@ HCV = PublicSchema(
     },
 )
 
+SMALL_MIXED = PublicSchema(
+    dtypes="given",
+    bounds={"age": (18, 100), "income": (0, 500_000), "bmi": (10, 60), "visits": (0, 50)},
+    categories={
+        "region": ("north", "south", "east", "west"),
+        "smoker": ("yes", "no"),
+        "ill": ("yes", "no"),
+    },
+)
+
 SCHEMAS: dict[str, PublicSchema] = {
     "red-wine": WINE,
     "white-wine": WINE,
     "adult": ADULT,
     "south-german-credit": SOUTH_GERMAN_CREDIT,
     "hcv": HCV,
+    "small-mixed": SMALL_MIXED,
 }
 
 
@@ -164,8 +175,9 @@ DELTAS = {
     "adult": 1e-5,
     "south-german-credit": 1e-3,
     "hcv": 8e-4,
+    "small-mixed": 5e-4,
 }
-"""The paper's (Table 1)."""
+"""The paper's (Table 1), but for the generated table."""
 
 N_RECORDS: dict[str, int] = {
     "red-wine": 1_600,
@@ -173,5 +185,6 @@ N_RECORDS: dict[str, int] = {
     "adult": 43_000,
     "south-german-credit": 1_000,
     "hcv": 1_400,
+    "small-mixed": 1_000,
 }
 """Rough public sizes, of which DP-SGD's sample rates are computed."""

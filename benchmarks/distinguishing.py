@@ -52,9 +52,8 @@ from vflsynth import (
 from vflsynth.adversary import Adversary
 from vflsynth.audit import AuditReport, Claim, audit_mechanism
 from vflsynth.columns import PublicSchema
-from vflsynth.mechanisms import Mechanism
-from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.privacy import NeighbouringRelation, PrivacyLedger, releases
+from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
 
 EPSILON, DELTA, N_RECORDS, N_MODELS = 4.0, 1e-3, 24, 120
 LEVELS = ("a", "b", "c")
@@ -70,19 +69,30 @@ _BUDGET: dict[str, Any] = {
 _SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 8, "device": "cpu", "verbose": 0}
 _GAN = _SMALL | {"latent_dim": 2, "generator_hidden": (4,)}
 _AR = _SMALL | {"protocol": "one_message", "hidden": 4, "n_features": 8}
+_SPLIT = _SMALL | {
+    "classes": (False, True),
+    "bottom_hidden": (),
+    "intermediate_dim": 2,
+    "top_hidden": (),
+}
 _DPSGD = partial(DPSGD, n_records=N_RECORDS)
 
-MECHANISMS: dict[str, tuple[type[BaseSynthesizer], dict[str, Any], Callable[..., Mechanism]]] = {
+MECHANISMS: dict[str, tuple[type[Any], dict[str, Any], Callable[..., Any]]] = {
     "VFLGAN, MeanEmbedding": (VFLGANSynthesizer, _GAN, partial(MeanEmbedding, n_features=50)),
     "VFLGAN, DPSGD": (VFLGANSynthesizer, _GAN, _DPSGD),
     "VertiGAN, DPSGD": (VertiGANSynthesizer, _GAN, _DPSGD),
     "autoregressive, DPSGD": (AutoregressiveSynthesizer, _AR, _DPSGD),
     "DPLT, LatentTree": (DPLTSynthesizer, {}, LatentTree),
     "mixture, PairwiseTables": (MixtureSynthesizer, {"n_components": 4}, PairwiseTables),
+    "WGAN-GP, MeanEmbedding": (WGANGPSynthesizer, _GAN, partial(MeanEmbedding, n_features=50)),
+    "WGAN-GP, DPSGD": (WGANGPSynthesizer, _GAN, _DPSGD),
     "WGAN-GP, DPSGDGAN": (WGANGPSynthesizer, _GAN, DPSGDGAN),
     "WGAN-GP, GSWGAN": (WGANGPSynthesizer, _GAN, partial(GSWGAN, n_shards=2)),
+    "classifier, DPSGD": (SplitNNClassifier, _SPLIT, _DPSGD),
+    "classifier, responses": (SplitNNClassifier, _SPLIT, RandomizedResponse),
 }
-"""Every mechanism that protects what is saved; `FirstLayer` says that it does not."""
+"""Every mechanism that protects what is saved, with every synthesizer that can have it, and both
+guarantees of classifiers; `FirstLayer` says that it has none."""
 
 
 def tables(relation: NeighbouringRelation, inside: bool) -> Tables:
@@ -95,7 +105,31 @@ def tables(relation: NeighbouringRelation, inside: bool) -> Tables:
     return {"a": table[["x"]], "b": table[["y"]]}
 
 
-def numbers_of(synth: BaseSynthesizer) -> dict[str, float]:
+def made(name: str, epsilon: float) -> Any:
+    """Return an estimator with a budget."""
+    kind, parameters, mechanism = MECHANISMS[name]
+    if mechanism is RandomizedResponse:
+        return kind(label_privacy=mechanism(epsilon), **parameters)
+    return kind(privacy=mechanism(epsilon=epsilon, **_BUDGET), **parameters)
+
+
+def fitted(estimator: Any, inside: bool) -> Any:
+    """Fit with the record or without it; whether a record is like the first ones is its label.
+
+    Where labels alone are private, the record is there in any case and its label is another one.
+    """
+    privacy = getattr(estimator, "privacy", None)
+    relation = NeighbouringRelation.REPLACE_ONE if privacy is None else privacy.relation
+    own = tables(relation, inside or privacy is None)
+    if not hasattr(estimator, "classes"):
+        return estimator.fit(own)
+    labels = np.array(own["a"]["x"] == LEVELS[0])
+    if privacy is None:
+        labels[-1] = inside
+    return estimator.fit(own, labels)
+
+
+def numbers_of(synth: Any) -> dict[str, float]:
     """Save a model, and read all numbers of its files, by where they are."""
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -170,21 +204,21 @@ def distinguish(
     name: str, n_models: int = N_MODELS, epsilon: float = EPSILON
 ) -> tuple[AuditReport, PrivacyLedger]:
     """Fit so many models of either table, and tell them apart."""
-    kind, parameters, mechanism = MECHANISMS[name]
-    synth = kind(privacy=mechanism(epsilon=epsilon, **_BUDGET), **parameters)
-    assert synth.privacy is not None
-    both = {inside: tables(synth.privacy.relation, inside) for inside in (True, False)}
-    with mock.patch.object(releases, "discrete_gaussian", _no_noise):
-        fits = (clone(synth).set_params(random_state=0).fit(own) for own in both.values())
-        with_it, without = map(numbers_of, fits)
+    synth = made(name, epsilon)
+    with (
+        mock.patch.object(releases, "discrete_gaussian", _no_noise),
+        mock.patch.object(RandomizedResponse, "transform", lambda _, labels, *rest: labels),
+    ):
+        seeded = clone(synth).set_params(random_state=0)
+        with_it, without = (numbers_of(fitted(seeded, inside)) for inside in (True, False))
     places = sorted(with_it.keys() & without.keys())
     change = np.array([with_it[place] - without[place] for place in places])
 
     def release(inside: bool) -> Floats:
-        found = numbers_of(synth.fit(both[inside]))
+        found = numbers_of(fitted(synth, inside))
         return np.array([found.get(place, 0.0) for place in places])
 
-    ledger = synth.fit(both[True]).privacy_ledger_
+    ledger = fitted(synth, True).privacy_ledger_
     assert ledger is not None
     report = audit_mechanism(
         release,
@@ -207,7 +241,7 @@ def measure(name: str, n_models: int) -> _results.Row:
         "mechanism": name,
         "relation": str(ledger.relation),
         "epsilon": ledger.epsilon(),
-        "delta": DELTA,
+        "delta": ledger.delta,
         "bound": attack.epsilon,
         "most": report.epsilon_ceiling,
         "auc": [attack.auc.value, attack.auc.low, attack.auc.high],

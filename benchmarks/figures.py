@@ -142,7 +142,7 @@ def _by_bits(data: str) -> dict[float | None, float]:
 def exceptions() -> str:
     """Say which rows lack the commit, or were made with changes that were not committed."""
     found = {
-        "No commit": _cells_with(lambda row: "commit" not in row),
+        "No commit": _cells_with(lambda row: not {"commit", "source"} & set(row)),
         "Made while the package had changes that were not committed": _cells_with(
             lambda row: bool(row.get("uncommitted_changes"))
         ),

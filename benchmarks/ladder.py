@@ -1,24 +1,28 @@
-"""Every synthesizer beside published figures of centralised generators, on the field's own metrics.
+"""Every synthesizer on the field's metrics, and beside published figures by their own judge.
 
 Two parties: A has the first columns, B the others, as in `benchmarks._data`. Two thirds of the rows
-are for training, of Adult the 32,561 of ``adult.data``; the published figures of Adult are of the
-same split, those of credit-default of another one of the same table; of ours, wgan-gp alone sees
-the joined table. Default settings but for what
-the name of a row says; nothing is tuned per table. 1 is best in Shape, Trend and both detection
-scores; ours by boosted trees are scikit-learn's with 8,000 rows of each table, theirs XGBoost's
-with all rows, which find more: they are not to be compared directly. With a star: of the test rows
-that no training row equals. A quarter of the white wines are in the table twice, and who learns
-from real rows knows these by heart.
+are for training, of Adult the 32,561 of ``adult.data``; wgan-gp alone sees the joined table.
+Default settings but for what the name of a row says; nothing is tuned per table. 1 is best in
+Shape, Trend and both detection scores; boosted trees are scikit-learn's with 8,000 rows of each
+table. With a star: of the test rows that no training row equals. A quarter of the white wines are
+in the table twice, and who learns from real rows knows these by heart.
 
     python -m benchmarks ladder --data red-wine --methods bounded one-message --seeds 0
     python -m benchmarks ladder --data red-wine --methods bounded --show
-    python -m benchmarks ladder --data adult --samples theirs.csv     # somebody else's rows
     python -m benchmarks ladder --table mine.csv --target income --first 8 --methods bounded
 
-What is there is not measured again. Whoever has another synthesizer adds a row with a class and an
-entry in `METHODS`, or has its samples scored: ``--samples`` wants the columns of the table, as many
-rows as the training rows at best. Neither these nor a table of one's own are recorded. TabDDPM has
-no figures by these metrics in the source of the published ones.
+``--judge field`` is the published ladder's own judge, on Adult and credit-default with the
+published rows (`benchmarks._field`); its figures stand beside the published ones, and its detector
+is stronger. What is there is not measured again. Others add a row with one file or one class:
+
+    python -m benchmarks ladder --judge field --data adult --write-rows real     # what to train on
+    python -m benchmarks ladder --judge field --data adult --rows theirs.csv --name theirs
+    python -m benchmarks ladder --judge field --data adult --synthesizer my_package:Theirs
+
+A file wants the columns of the table, and as many rows as the training rows. A class wants
+``fit(frames)``, of a mapping of party to DataFrame, ``sample(n)`` and ``random_state``. With a
+``--name`` the row is recorded, else shown; a table of one's own is never recorded. TabDDPM has no
+figures by these metrics in the source of the published ones.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import resource
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -39,7 +44,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.metrics import r2_score, roc_auc_score
 
-from benchmarks import _commands, _private, _results
+from benchmarks import _commands, _field, _private, _results
 from benchmarks._data import BenchmarkTable, data_file, load_table
 from benchmarks._schemas import SCHEMAS
 from vflsynth import (
@@ -63,6 +68,7 @@ from vflsynth.evaluation import (
 )
 from vflsynth.evaluation.columns import is_categorical
 from vflsynth.frames import read_table
+from vflsynth.methods.synthesizer import BaseSynthesizer
 
 TABLES = (
     "adult",
@@ -73,9 +79,13 @@ TABLES = (
     "spambase",
     "south-german-credit",
     "hcv",
+    "small-mixed",
 )
 METHODS: dict[str, Callable[[int], Any]] = {
     "bounded": lambda seed: AutoregressiveSynthesizer(random_state=seed, verbose=0),
+    "16 bits": lambda seed: AutoregressiveSynthesizer(
+        bits_per_record=16.0, random_state=seed, verbose=0
+    ),
     "trained": lambda seed: AutoregressiveSynthesizer(
         protocol="trained", random_state=seed, verbose=0
     ),
@@ -88,6 +98,8 @@ METHODS: dict[str, Callable[[int], Any]] = {
     "copula": lambda seed: GaussianCopulaSynthesizer(random_state=seed),
     "independent": lambda seed: IndependentSynthesizer(random_state=seed),
 }
+FIELD = ("bounded", "16 bits", "trained", "one-message", "vflgan")
+"""Of these, what `benchmarks._field` judges by default."""
 PRIVATE: dict[str, tuple[str, float]] = {
     f"{label}, ε {epsilon:g}": (method, epsilon)
     for label, method in (
@@ -95,35 +107,11 @@ PRIVATE: dict[str, tuple[str, float]] = {
         ("pairwise tables", "pairwise_tables"),
         ("latent tree", "dplt"),
         ("autoregressive DP-SGD", "autoregressive_dpsgd"),
+        ("AIM, joined table", _private.AIM_PIPELINE),
     )
     for epsilon in (10.0, 3.0, 1.0)
 }
 """Methods and ε of `benchmarks.dp`, for the tables that have public schemas there."""
-
-PUBLISHED: dict[str, dict[str, tuple[float, float, float, float, float]]] = {
-    "adult": {
-        "CTGAN": (0.809, 0.758, 0.588, 0.000, 0.862),
-        "TVAE": (0.762, 0.666, 0.229, 0.000, 0.871),
-        "TabSyn": (0.992, 0.980, 0.987, 0.794, 0.910),
-        "TabDiff": (0.993, 0.985, 0.990, 0.841, 0.913),
-        "TabPC": (0.994, 0.986, 0.996, 0.855, 0.916),
-        "TabularARGN with DP": (0.956, 0.910, 0.764, 0.240, 0.851),
-        "shallow mixture": (0.992, 0.981, float("nan"), 0.773, 0.902),
-        "independent columns": (0.996, 0.925, float("nan"), 0.016, 0.516),
-    },
-    "credit-default": {
-        "CTGAN": (0.831, 0.702, 0.413, 0.000, 0.727),
-        "TVAE": (0.913, 0.814, 0.666, 0.002, 0.747),
-        "TabSyn": (0.987, 0.971, 0.946, 0.402, 0.759),
-        "TabDiff": (0.988, 0.973, 0.970, 0.591, 0.763),
-        "TabPC": (0.995, 0.950, 1.000, 0.262, 0.744),
-        "shallow mixture": (0.991, 0.977, float("nan"), 0.105, 0.732),
-        "independent columns": (0.995, 0.888, float("nan"), 0.000, 0.490),
-    },
-}
-"""Shape, Trend, detection by logistic regression and by XGBoost, AUC of models trained on synthetic
-rows: arXiv 2603.23016 and its repository. TabularARGN's: the published samples of its paper's
-repository, of another split, scored by these metrics; which ε they have is not said there."""
 
 RULES: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
     "adult": {
@@ -181,7 +169,7 @@ COLUMNS = {
     "rules": "rule_violations",
     "cpu s": "fit_cpu_seconds",
 }
-"""What is printed of a row, the first five as published figures have them; older rows lack some."""
+"""What is printed of a row; older rows lack some."""
 
 STUDIED = {
     "Shape": "shape",
@@ -242,11 +230,17 @@ def split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
 def measure(name: str, method: str, seed: int) -> _results.Row:
     """Fit one method to one table, and score what it draws."""
     table, train, test = split(name)
-    if method in METHODS:
-        synth = METHODS[method](seed)
+    if method in PRIVATE and PRIVATE[method][0] in _private.MARGINAL_METHODS:
+        rival, epsilon = PRIVATE[method]
+        frames = {party: train[list(columns)] for party, columns in table.party_columns.items()}
+        release = _private.rival_release(replace(table, party_frames=frames), rival, epsilon, seed)
+        synthetic = release.sample
+        found = _scores(table, train, test, synthetic, seed)
+        found |= {"fit_seconds": round(release.seconds, 1), "parameters": release.parameters}
     else:
-        synth = private(table, *PRIVATE[method]).set_params(random_state=seed)
-    found, synthetic = fit_and_score(table, train, test, synth, seed)
+        made = METHODS[method](seed) if method in METHODS else private(table, *PRIVATE[method])
+        synth = made.set_params(random_state=seed)
+        found, synthetic = fit_and_score(table, train, test, synth, seed)
     found |= _more_scores(table, train, test, synthetic, seed)
     return {"data": name, "method": method, "seed": seed, **found}
 
@@ -261,9 +255,34 @@ def private(table: BenchmarkTable, method: str, epsilon: float) -> Any:
 def rescore(name: str, path: Path, seed: int) -> _results.Row:
     """Score rows that somebody else drew."""
     table, train, test = split(name)
-    synthetic = read_table(path)[list(train.columns)]
+    synthetic = _rows_of(path, train)
     found = _scores(table, train, test, synthetic, seed)
     return found | _more_scores(table, train, test, synthetic, seed)
+
+
+def _rows_of(path: Path, train: pd.DataFrame) -> pd.DataFrame:
+    """Read somebody's rows, in the order and the types of the training rows."""
+    rows = read_table(path)
+    if lacking := [c for c in train if c not in rows]:
+        raise SystemExit(f"{path} lacks the columns {', '.join(map(str, lacking))}")
+    return rows[list(train.columns)]
+
+
+def field_split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
+    """Return a table with its published training and test rows, or the ladder's own."""
+    return _field.split_credit_default() if name == "credit-default" else split(name)
+
+
+def judge(name: str, method: str, seed: int, make: Callable[[int], Any] | None) -> _results.Row:
+    """Fit one method and judge its rows as the published ladder does; `make` makes no real rows."""
+    table, train, test = field_split(name)
+    if make is None:
+        rows, taken = test, {}
+    else:
+        rows, taken = _field.kept(name, method, seed, lambda: _fitted(table, train, make(seed)))
+    options = ["--real"] if make is None else ["--seen"]
+    found = _field.judge(table, train, test, rows, seed, *options)
+    return {"data": name, "method": method, "seed": seed, **found, **taken}
 
 
 def _more_scores(
@@ -301,23 +320,31 @@ def fit_and_score(
     table: BenchmarkTable, train: pd.DataFrame, test: pd.DataFrame, synth: Any, seed: int
 ) -> tuple[_results.Row, pd.DataFrame]:
     """Fit to a table's parties; return its rows' scores and what the fit took, and the rows."""
+    synthetic, taken = _fitted(table, train, synth)
+    return _scores(table, train, test, synthetic, seed) | taken, synthetic
+
+
+def _fitted(
+    table: BenchmarkTable, train: pd.DataFrame, synth: Any
+) -> tuple[pd.DataFrame, _results.Row]:
+    """Fit to a table's parties; return as many rows, and what the fit took."""
     frames = {party: train[list(columns)] for party, columns in table.party_columns.items()}
+    ours = isinstance(synth, BaseSynthesizer)
     started, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    synth.fit(frames, transcript=True)
-    seconds = time.perf_counter() - started
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_utime - used
-    synthetic = synth.sample(len(train))
-    found = _scores(table, train, test, synthetic, seed)
-    transcript = synth.transcript_
-    trained = transcript[~transcript["message"].isin(["KeyList", "AlignmentNotice"])]
-    found |= {
-        "epochs": len(synth.history_),
-        "messages": int(trained["messages"].sum()),
-        "megabytes": float(trained["bytes"].sum() / 1e6),
-        "fit_seconds": round(seconds, 1),
-        "fit_cpu_seconds": round(used, 1),
+    synth.fit(frames, **({"transcript": True} if ours else {}))
+    taken: _results.Row = {
+        "fit_seconds": round(time.perf_counter() - started, 1),
+        "fit_cpu_seconds": round(resource.getrusage(resource.RUSAGE_SELF).ru_utime - used, 1),
     }
-    return found, synthetic
+    if ours:
+        transcript = synth.transcript_
+        trained = transcript[~transcript["message"].isin(["KeyList", "AlignmentNotice"])]
+        taken |= {
+            "epochs": len(synth.history_),
+            "messages": int(trained["messages"].sum()),
+            "megabytes": float(trained["bytes"].sum() / 1e6),
+        }
+    return synth.sample(len(train)), taken
 
 
 def _scores(
@@ -423,7 +450,7 @@ def show(
     tables: Sequence[str] = TABLES,
     others: Mapping[tuple[str, str], Sequence[_results.Row]] | None = None,
 ) -> str:
-    """Print results beside published ones, as means over seeds.
+    """Print results as means over seeds.
 
     Parameters
     ----------
@@ -441,8 +468,6 @@ def show(
         if not mine:
             continue
         lines.append(f"{data:<34}" + "".join(f"{head:>8}" for head in COLUMNS) + f"{'seeds':>7}")
-        for method, values in PUBLISHED.get(data, {}).items():
-            lines.append(f"  {method + ' (published)':<32}" + "".join(f"{v:>8.3f}" for v in values))
         for method, frame in mine.items():
             means = [frame[key].mean() if key in frame else np.nan for key in COLUMNS.values()]
             cells = ["-" if np.isnan(mean) else f"{mean:.3f}" for mean in means]
@@ -454,33 +479,99 @@ def show(
 def main() -> None:
     """Measure what is missing, and print the ladder."""
     parser = _commands.parser(__doc__, data=TABLES, methods=(*METHODS, *PRIVATE))
-    parser.set_defaults(methods=list(METHODS))
     _commands.add_seeds(parser, [0])
+    parser.set_defaults(data=None, methods=None)
+    parser.add_argument("--judge", choices=("ours", "field"), default="ours")
     parser.add_argument("--show", action="store_true", help="measure nothing")
-    parser.add_argument("--samples", type=Path, help="csv or parquet to score, for one --data")
+    parser.add_argument("--rows", type=Path, help="csv or parquet to score, for one --data")
+    parser.add_argument("--synthesizer", help="module:Class to fit, with --judge field")
+    parser.add_argument("--name", help="of --rows or --synthesizer, to have the row recorded")
+    parser.add_argument("--write-rows", type=Path, help="folder for train.csv and test.csv")
+    parser.add_argument(
+        "--seen", action="store_true", help="also say what tells --rows or --synthesizer"
+    )
     parser.add_argument("--table", type=Path, help="csv or parquet, instead of --data")
     parser.add_argument("--target", help="column of --table to predict, one of B's")
     parser.add_argument("--first", type=int, help="columns of --table that A has; default: half")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    tables, others = list(arguments.data), {}
+    by_field = arguments.judge == "field"
+    tables = arguments.data or list(_field.TABLES if by_field else TABLES)
     if arguments.table is not None:
         tables = [own_table(arguments.table, arguments.target, arguments.first)]
-    if arguments.samples is not None:
-        if len(tables) != 1:
-            parser.error("--samples needs one table: --data NAME or --table FILE")
-        row = rescore(tables[0], arguments.samples, arguments.seeds[0])
-        others[tables[0], arguments.samples.stem] = [row]
+    alone = (arguments.rows, arguments.write_rows, arguments.synthesizer)
+    if any(option is not None for option in alone) and len(tables) != 1:
+        parser.error("that needs one table: --data NAME or --table FILE")
+    if arguments.write_rows is not None:
+        _write_rows(tables[0], arguments.write_rows, field_split if by_field else split)
+        return
+    others: dict[tuple[str, str], list[_results.Row]] = {}
+    if by_field:
+        _measure_field(arguments, tables, others)
+        methods = arguments.methods or METHODS
+        print(_field.show(tables, methods, others))
+        return
+    if arguments.rows is not None:
+        row = rescore(tables[0], arguments.rows, arguments.seeds[0])
+        others[tables[0], arguments.name or arguments.rows.stem] = [row]
     elif arguments.table is not None:
-        for method in arguments.methods:
+        for method in arguments.methods or METHODS:
             rows = [measure(tables[0], method, seed) for seed in arguments.seeds]
             others[tables[0], method] = rows
     elif not arguments.show:
-        for name, method in product(tables, arguments.methods):
+        for name, method in product(tables, arguments.methods or METHODS):
             for seed in _results.missing("ladder", arguments.seeds, data=name, method=method):
                 _results.put("ladder", measure(name, method, seed))
     print(show(tables, others))
+
+
+def _write_rows(
+    name: str, folder: Path, parts: Callable[[str], tuple[Any, pd.DataFrame, pd.DataFrame]]
+) -> None:
+    """Write what others train on and are tested on."""
+    _, train, test = parts(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, frame in (("train", train), ("test", test)):
+        frame.to_csv(folder / f"{part}.csv", index=False)
+        print(folder / f"{part}.csv", len(frame), "rows")
+
+
+def _measure_field(
+    arguments: Any, tables: Sequence[str], others: dict[tuple[str, str], list[_results.Row]]
+) -> None:
+    """Have the published judge score what was asked for; record what has a name or is ours."""
+    seed = arguments.seeds[0]
+    if arguments.show:
+        return
+    if arguments.rows is not None:
+        table, train, test = field_split(tables[0])
+        rows = _rows_of(arguments.rows, train)
+        found = _field.judge(table, train, test, rows, seed, "--seen")
+        if arguments.seen:
+            print(_field.told(found["seen"]))
+        found |= {"rows": len(rows), "brought": f"--rows {arguments.rows.name}"}
+        method = arguments.name or arguments.rows.stem
+        made = [{"data": tables[0], "method": method, "seed": seed, **found}]
+    elif arguments.synthesizer is not None:
+        make = _field.synthesizer_of(arguments.synthesizer)
+        method = arguments.name or arguments.synthesizer.rpartition(":")[2]
+        brought = {"brought": f"--synthesizer {arguments.synthesizer}"}
+        made = [judge(tables[0], method, seed, make) | brought for seed in arguments.seeds]
+        if arguments.seen:
+            print(_field.told(made[0]["seen"]))
+    else:
+        for name, method in product(tables, arguments.methods or (_field.REAL, *FIELD)):
+            wanted = arguments.seeds if method != _field.REAL else arguments.seeds[:1]
+            for seed in _results.missing(_field.TABLE, wanted, data=name, method=method):
+                row = judge(name, method, seed, METHODS.get(method))
+                _results.put(_field.TABLE, row)
+                print(f"{name} {method} {seed}: XGB {row['detection_xgboost']:.3f}", flush=True)
+        return
+    if arguments.name and arguments.table is None:
+        _results.put(_field.TABLE, *made)
+    else:
+        others[tables[0], method] = made
 
 
 if __name__ == "__main__":

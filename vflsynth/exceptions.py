@@ -306,5 +306,13 @@ class PublishingWarning(UserWarning):
     """A table is probably not what its owner means to model or to publish."""
 
 
+class OwnTableWarning(UserWarning):
+    """What a private run tells an owner of the owner's own table, and nobody else.
+
+    It may say what single records have: it is no part of what a guarantee is about, and is neither
+    sent, saved with a model, nor published.
+    """
+
+
 class NoPrivacyWarning(UserWarning):
     """A mechanism, or a delta, was asked for that does not protect the synthetic data."""

@@ -120,10 +120,10 @@ def parameters_to_json(owner: Any, where: str = "") -> dict[str, Any]:
     -------
     dict
     """
-    if dataclasses.is_dataclass(owner):
-        values = {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner)}
-    else:
+    if hasattr(owner, "get_params"):
         values = owner.get_params(deep=False)
+    else:
+        values = {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner)}
     if not isinstance(values.get("random_state", 0), int | np.integer):
         values["random_state"] = None
     return {n: to_json(v, f"{where or type(owner).__name__}.{n}") for n, v in values.items()}

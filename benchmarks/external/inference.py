@@ -138,6 +138,21 @@ def _two_groups(
     return first, tuple(i for i in tables if i not in first)
 
 
+def _balanced(tables: Tables) -> Tables:
+    """Move what a whole row of a two-way table has in common to the row's one-way table.
+
+    The product stays the same. Steps let such shares drift apart until tables exclude each other.
+    """
+    made = dict(tables)
+    for names in tables:
+        for axis, name in enumerate(names if len(names) == 2 else ()):
+            if (name,) in made:
+                common = made[names].max(axis=1 - axis, keepdims=True)
+                made[names] = made[names] - common
+                made[name,] = made[name,] + common.ravel()
+    return made
+
+
 class _Sums:
     """The order in which columns are summed out of tables, and back.
 
@@ -163,11 +178,20 @@ class _Sums:
         """Return the marginals of the product of exponentials, which sums to a total.
 
         Messages and tables are scaled to a maximum of 1: what is below 1e-308 of it is zero.
+
+        Raises
+        ------
+        FloatingPointError
+            If that leaves nothing of a message, as of tables whose largest cells exclude each
+            other. Then only sums of logarithms tell them apart.
         """
-        found = [np.exp(tables[names] - tables[names].max()) for names in self._tables]
+        balanced = _balanced(tables)
+        found = [np.exp(balanced[names] - balanced[names].max()) for names in self._tables]
         parts = []
         for elimination in self._eliminations:
             message, part = elimination.summed(found)
+            if not message.max() > 0.0:
+                raise FloatingPointError("every cell of a message is below 1e-308")
             found.append(message / message.max())
             parts.append(part)
         wanted: list[np.ndarray] = [np.array(total)] * len(found)
@@ -220,7 +244,7 @@ class TreeInference(FactoredInference):
         self._measured = self._merge_measurements()
         self._place_tables()
         tables = {names: part.copy() for names, part in self._tables.items()}
-        found = self._sums.marginals(tables, self.model.total)
+        found = self._marginals(tables)
         loss, gradient = self._loss(found)
         alpha = 1.0 / self.model.total**2
         for _ in range(self.iters if loss > 0.0 else 0):
@@ -228,7 +252,7 @@ class TreeInference(FactoredInference):
             alpha *= 2.0
             for _ in range(25):
                 tables = old | {names: old[names] - alpha * slope[names] for names in slope}
-                found = self._sums.marginals(tables, self.model.total)
+                found = self._marginals(tables)
                 loss, gradient = self._loss(found)
                 gained = sum(np.vdot(slope[n], was[n] - found[n]) for n in slope)
                 if old_loss - loss >= 0.5 * alpha * gained:
@@ -281,6 +305,25 @@ class TreeInference(FactoredInference):
             self._tables[names] = self._tables[names] + part
         self._sums = _Sums(self._tables, domain.config)
 
+    def _marginals(self, tables: Tables) -> Tables:
+        """Return the tables' marginals; in logarithms, as the package does, where it needs that."""
+        try:
+            return self._sums.marginals(tables, self.model.total)
+        except FloatingPointError:
+            beliefs = self.model.belief_propagation(self._potentials(tables))
+            return {
+                names: beliefs[clique].project(names).values
+                for names, clique in self._homes.items()
+            }
+
+    def _potentials(self, tables: Tables) -> CliqueVector:
+        """Sum tables to the package's potentials of cliques."""
+        model, domain = self.model, self.domain
+        potentials = {clique: Factor.zeros(domain.project(clique)) for clique in model.cliques}
+        for names, clique in self._homes.items():
+            potentials[clique] += Factor(domain.project(names), tables[names])
+        return CliqueVector(potentials)
+
     def _loss(self, found: Tables) -> tuple[float, Tables]:
         loss, gradient = 0.0, {}
         for names, measured in self._measured.items():
@@ -291,15 +334,12 @@ class TreeInference(FactoredInference):
 
     def _finish(self, tables: Tables, found: Tables) -> None:
         """Hand over potentials, marginals and two-way tables in the package's form."""
-        model, domain = self.model, self.domain
+        model = self.model
         for names, clique in self._owners.items():
             key = (clique, names)
             change = tables[names] - self._tables[names]
             self._parts[key] = self._parts.get(key, 0.0) + change
-        potentials = {clique: Factor.zeros(domain.project(clique)) for clique in model.cliques}
-        for names, clique in self._homes.items():
-            potentials[clique] += Factor(domain.project(names), tables[names])
-        model.potentials = CliqueVector(potentials)
+        model.potentials = self._potentials(tables)
         model.marginals = model.belief_propagation(model.potentials)
         self.deviation_ = max(
             float(np.abs(model.marginals[clique].project(names).values - found[names]).max())

@@ -30,6 +30,7 @@ from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
 )
+from vflsynth.parameters import from_json, to_json
 from vflsynth.privacy.discovery import Discovery
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.registry import Members
@@ -351,7 +352,7 @@ def test_every_column_is_encoded_without_a_schema(name: str) -> None:
 def test_every_column_is_encoded_with_a_schema(name: str, noise_std: float | None) -> None:
     frame = ZOO[name].to_frame(name)
     schema = stated(ZOO[name].rename(name))
-    again = PublicSchema.from_dict(json.loads(json.dumps(schema.to_dict(), allow_nan=False)))
+    again = from_json(json.loads(json.dumps(to_json(schema), allow_nan=False)))
     table = public(frame, schema, noise_std=noise_std)
     assert public(frame, again, noise_std=noise_std).to_dict() == table.to_dict()
     assert_public(table, frame)

@@ -1,6 +1,8 @@
 """The law of non-interference over every synthesizer with every mechanism that protects its data,
 and that it finds what it is there for."""
 
+import json
+import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import ClassVar
@@ -10,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.contract.test_combinations import (
+    ACROSS,
     MECHANISMS,
     NOISE,
     OF_MECHANISM,
@@ -18,34 +21,39 @@ from tests.contract.test_combinations import (
     parameters,
 )
 from tests.contract.test_exact_releases import PROTECTING
-from tests.unit.federation.trial import Trial
+from tests.unit.federation.trial import Direct, Trial
 from vflsynth import IndependentSynthesizer, registry
+from vflsynth.cli import main
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Budget
 from vflsynth.learning import Learning, Releasing
-from vflsynth.mechanisms import Asked, Discriminators, HistogramMechanism, Plan
+from vflsynth.mechanisms import DPSGD, Asked, Discriminators, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import histogram_event, ledger_of, split_budget
-from vflsynth.methods.marginals.method import IndependentMethod
-from vflsynth.methods.marginals.party import MarginalParty
-from vflsynth.methods.marginals.sampler import MarginalSampler
+from vflsynth.methods.marginals.distributions import MarginalSampler
+from vflsynth.methods.marginals.method import IndependentMethod, MarginalParty
 from vflsynth.methods.pairwise.method import PairwiseMethod
 from vflsynth.methods.pairwise.party import affordable_states
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.ledger import LedgerEntry
+from vflsynth.run import Options
+from vflsynth.splitdefense import MarvellClassifier, RandomizedResponse, SplitNNClassifier
+from vflsynth.splitdefense.targets import Classes
 from vflsynth.testing import mechanism_checks
 from vflsynth.testing.mechanisms import nothing_but_releases_shows
 from vflsynth.testing.noninterference import (
+    USUAL,
     Tape,
     difference,
+    files_within,
     ready,
-    tables_within,
+    records_within,
     what_tells_numbers_apart,
     what_tells_records_apart,
 )
-from vflsynth.testing.tables import KEY, private_tables
+from vflsynth.testing.tables import KEY, private_tables, replaced
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -86,53 +94,194 @@ def test_no_step_in_the_number_of_records_shows(synthesizer, mechanism):
     assert what_tells_numbers_apart(case, [2**k for k in range(15)]) == []
 
 
-# -- across processes ------------------------------------------------------------------------------
+# -- split classifiers -----------------------------------------------------------------------------
+
+SMALL = {
+    "epochs": 2,
+    "batch_size": 8,
+    "bottom_hidden": (4,),
+    "intermediate_dim": 3,
+    "top_hidden": (4,),
+    "device": "cpu",
+}
+RESPONSES = RandomizedResponse(1.0)
 
 
-def job_of(synthesizer, mechanism, on=KEY):
-    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
-    given = parameters(synthesizer, mechanism)
-    values = {name: own for name, own in given.items() if name not in ("device", "verbose")}
-    of_mechanism = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
-    content = {"name": "trial", "parties": ["a", "b"], "method": synthesizer, "on": on}
-    return Job.from_dict(content | {"parameters": values | {"privacy": of_mechanism}})
-
-
-def seen_at_sites(folder, job, tables, tape):
-    """Run with every node in a thread; return what each ends with, and all of its half."""
-    folder.mkdir()
-    trial = Trial(folder, tables, job, root=bytes(32))
-    _, schema = private_tables(1)
-    for name in job.parties:
-        trial.change(name, budget=Budget(1e3, 1e-3), schema=schema)
-    with tape.running():
-        trial.run()
-    seen = {f"how {name} ends": repr(error) for name, error in trial.outcome.items()}
-    for name in job.parties:
-        half = folder / name / "trial" / "half"
-        for file in sorted(half.rglob("*")):
-            if file.is_file():
-                seen[f"file {name}/{file.relative_to(half).as_posix()}"] = file.read_bytes()
-    return seen
+def private_classifier(relation=ADD, **parameters):
+    noise = {"noise_multiplier": 2.0, "delta": 1e-3, "neighbouring_relation": str(relation)}
+    return SplitNNClassifier(privacy=DPSGD(**noise), **SMALL, **parameters)
 
 
 @pytest.mark.parametrize(
+    "classifier",
+    [
+        SplitNNClassifier(label_privacy=RESPONSES, **SMALL),
+        private_classifier(),
+        pytest.param(private_classifier(REPLACE), marks=pytest.mark.slow),
+        pytest.param(private_classifier(active="a"), marks=pytest.mark.slow),
+        pytest.param(MarvellClassifier(label_privacy=RESPONSES, **SMALL), marks=pytest.mark.slow),
+    ],
+    ids=["labels", "records", "another record", "columns of the active party", "protected"],
+)
+def test_nothing_but_releases_shows_of_a_classifier_s_records_and_labels(classifier):
+    assert what_tells_records_apart(classifier) == []
+
+
+def test_nothing_but_releases_shows_of_the_number_of_a_classifier_s_records():
+    assert what_tells_numbers_apart(private_classifier(), (40, 300)) == []
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [SplitNNClassifier(label_privacy=RESPONSES, **SMALL), private_classifier()],
+    ids=["labels", "records"],
+)
+def test_classes_that_are_learned_from_labels_are_found(classifier, monkeypatch):
+    """One record more with a class of its own: whoever has the top model counts its outputs."""
+    honest = Classes.of.__func__
+    learned = classmethod(lambda cls, labels, parts, *stated, **how: honest(cls, labels, parts))
+    monkeypatch.setattr(Classes, "of", learned)
+    found = what_tells_records_apart(classifier)
+    assert any("values are far away" in said for said in found)
+
+
+# -- across processes ------------------------------------------------------------------------------
+
+
+def job_of(method, mechanism):
+    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    given = parameters(method, mechanism)
+    values = {name: own for name, own in given.items() if name not in ("device", "verbose")}
+    of_mechanism = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
+    content = {"name": "trial", "parties": ["a", "b"], "method": method, "on": KEY}
+    return Job.from_dict(content | {"parameters": values | {"privacy": of_mechanism}})
+
+
+class Weighed(Direct):
+    """A link that keeps all frames, in both directions."""
+
+    frames: ClassVar = {}
+
+    def exchange(self, frame, timeout):
+        reply = super().exchange(frame, timeout)
+        self.frames.setdefault(self._name, []).extend((frame, reply))
+        return reply
+
+
+def seen_at_sites(folder, job, tables, tape):
+    """Run with every node in a thread; return what each ends with, its half, and sizes of frames.
+
+    Of as many frames as there are: the last one of the party that comes last may not be answered.
+    """
+    folder.mkdir()
+    own, schema = private_tables(1)
+    trial = Trial(folder, own, job, root=bytes(32))
+    for name, table in tables.items():
+        table.to_csv(path := folder / f"{name}.csv", index=False)
+        trial.change(name, table=path, budget=Budget(1e3, 1e-3), schema=schema)
+    Weighed.frames.clear()
+    with tape.running():
+        trial.run(Weighed)
+    seen = {f"how {name} ends": repr(error) for name, error in trial.outcome.items()}
+    for name, frames in Weighed.frames.items():
+        assert not any(b"Nobody else is told" in frame for frame in frames)
+        seen[f"sizes of frames of {name}"] = [len(frame) for frame in frames]
+    return seen | {
+        f"{name}/{file}": content
+        for name in job.parties
+        for file, content in files_within(folder / name / "trial" / "half").items()
+    }
+
+
+AT_SITES = [(s, m) for s, m in PROTECTING if m in ACROSS.get(s, ())]
+QUICK_AT_SITES = {"DPLTSynthesizer", "VertiGANSynthesizer"}
+
+
+@pytest.mark.filterwarnings("default::vflsynth.exceptions.OwnTableWarning")
+@pytest.mark.parametrize(
     ("synthesizer", "mechanism"),
     [
-        ("DPLTSynthesizer", "latent_tree"),
-        pytest.param("MixtureSynthesizer", "pairwise_tables", marks=pytest.mark.slow),
-        pytest.param("VFLGANSynthesizer", "kernel_mean_embedding", marks=pytest.mark.slow),
+        pytest.param(*case, marks=() if case[0] in QUICK_AT_SITES else pytest.mark.slow)
+        for case in AT_SITES
     ],
 )
 def test_nothing_but_releases_shows_at_sites(synthesizer, mechanism, tmp_path):
     job, tables = job_of(synthesizer, mechanism), private_tables(40)[0]
     one = seen_at_sites(tmp_path / "one", job, tables, tape := Tape())
-    assert set(one) > {"how a ends", "how server ends", "file a/party.json"}
+    assert set(one) > {"how a ends", "how server ends", "a/file party.json"}
     assert {one[f"how {name} ends"] for name in ("a", "b", "server")} == {"None"}
+    alike = replaced(tables)["whose values are of other types"]
     fewer = {name: table.iloc[:-1] for name, table in tables.items()}
-    many = private_tables(300)[0]
-    for number, other in enumerate((fewer, many)):
+    others = alike, fewer, private_tables(300)[0]
+    for number, other in enumerate(
+        others[: 3 if MECHANISMS[mechanism].default_relation is ADD else 1]
+    ):
         found = seen_at_sites(tmp_path / str(number), job, other, Tape(tape))
+        if number:  # sizes tell numbers of records, as the ledger says
+            found |= {place: one[place] for place in one if place.startswith("sizes")}
+        assert difference(one, found) == ""
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def config_of(synthesizer, mechanism, relation):
+    """A file of a private fit, in TOML."""
+    _, schema = private_tables(1)
+    given = parameters(synthesizer, mechanism) | {"random_state": 0}
+    given = {name: value for name, value in given.items() if name not in ("device", "verbose")}
+    privacy = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
+    tables = {
+        "parameters": given,
+        "parameters.privacy": privacy | {"neighbouring_relation": str(relation)},
+        "privacy.bounds": dict(schema.bounds),
+        "privacy.categories": dict(schema.categories),
+        "privacy.dtypes": dict(schema.dtypes),
+    }
+    return f'method = "{synthesizer}"\non = "{KEY}"\n' + "".join(
+        f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in own.items())
+        for name, own in tables.items()
+    )
+
+
+def seen_of_commands(folder, config, tables, tape, capsys):
+    """Fit, and look at the model: exit codes, all that is printed but times, and all files."""
+    folder.mkdir()
+    (folder / "run.toml").write_text(config)
+    for name, table in tables.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+    files = [f"{name}={folder / name}.csv" for name in tables]
+    model, seen = str(folder / "model"), {}
+    commands = {
+        "fit": ["--config", str(folder / "run.toml"), *files, "--output", model, "--transcript"],
+        "inspect": [model],
+        "sample": [model, "-n", "3", "--seed", "1"],
+    }
+    for name, options in commands.items():
+        with tape.running():
+            seen[f"exit status of {name}"] = main([name, *options])
+        for stream, text in zip(("stdout", "stderr"), capsys.readouterr(), strict=True):
+            lines = text.replace(str(folder), "").splitlines()
+            said = [line for line in lines if "Nobody else is told" not in line]
+            seen[f"{stream} of {name}"] = re.sub(r"\d[\d.]* (?=s\b)", "", "\n".join(said))
+    return seen | files_within(folder / "model")
+
+
+@pytest.mark.filterwarnings("default::vflsynth.exceptions.OwnTableWarning")
+@pytest.mark.parametrize(
+    ("synthesizer", "mechanism"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if case[1] != "latent_tree" else ())
+        for case in PROTECTING
+    ],
+)
+def test_commands_end_and_say_the_same(synthesizer, mechanism, tmp_path, capsys):
+    config, tables = config_of(synthesizer, mechanism, REPLACE), private_tables(40)[0]
+    one = seen_of_commands(tmp_path / "one", config, tables, tape := Tape(), capsys)
+    assert {one[f"exit status of {name}"] for name in ("fit", "inspect", "sample")} == {0}
+    assert "matched" in one["stderr of fit"]
+    for number, other in enumerate(replaced(tables).values()):
+        found = seen_of_commands(tmp_path / str(number), config, other, Tape(tape), capsys)
         assert difference(one, found) == ""
 
 
@@ -276,9 +425,47 @@ def test_quantiles_that_come_another_way_are_found_by_the_law(carried_to):
         the_law(synth.privacy)()
 
 
-def test_what_makes_a_half_reaches_no_table():
-    tables, _ = private_tables(5)
+@pytest.mark.parametrize(
+    ("kept", "found"),
+    [
+        (lambda party: party, "a SmugglingParty"),
+        (lambda party: {"deep": [lambda: None, party._frame]}, "a DataFrame of 41 rows"),
+        (lambda party: [party._frame.to_numpy()], "a ndarray of shape (41, 4)"),
+        (lambda party: Releasing(party), "a SmugglingParty"),
+        (lambda party: SmugglingMethod(OpenSynthesizer()), "a SmugglingMethod"),
+    ],
+    ids=["party", "table", "array", "releasing", "method"],
+)
+def test_what_makes_a_half_reaches_no_records(kept, found):
+    tables, _ = private_tables(USUAL)
     learning = Smuggling(SimpleNamespace(name="a", transformer=None))
-    assert tables_within(learning) == []
-    learning.somewhere = {"deep": [lambda: None, {"party": SmugglingParty("a", tables["a"], KEY)}]}
-    assert any("DataFrame of 5 rows" in found for found in tables_within(learning))
+    assert records_within(learning) == []
+    learning.somewhere = kept(SmugglingParty("a", tables["a"], KEY))
+    assert found in records_within(learning)
+
+
+class Keeping(Smuggling):
+    """Keeps what it may ask for releases, and asks again when it makes its half."""
+
+    def learn(self, records):
+        self.records = records
+
+    def samplers(self):
+        return self.records.release("quantiles")
+
+
+class KeepingMethod(SmugglingMethod):
+    learner = Keeping
+
+
+def test_no_record_is_within_reach_once_releases_are_given(carried_to):
+    synth = ready(carried_to(KeepingMethod, epsilon=0.01))
+    with pytest.raises(ProtocolError, match="asked for more after it had given its releases"):
+        synth.fit(private_tables(100)[0], KEY)
+    case = ready(made("DPLTSynthesizer", "latent_tree", ADD))
+    run = case._fit_models([case], private_tables(USUAL)[0], KEY, Options())
+    for node in run.parties.values():
+        assert records_within(node.learning) == []
+        assert len(node.seat.frame) == 0
+        with pytest.raises(ProtocolError, match="has given its releases: no record is left"):
+            node.party.encode()

@@ -19,14 +19,13 @@ from vflsynth.methods.autoregressive.contexts import (
     into_ball,
     noise_for_bits,
 )
-from vflsynth.methods.autoregressive.layout import Layout
+from vflsynth.methods.autoregressive.layout import Layout, seen_columns
 from vflsynth.methods.autoregressive.mixtures import (
     N_COMPONENTS,
     mixture_log_density,
     mixture_parameters,
 )
-from vflsynth.methods.autoregressive.neighbours import seen_columns
-from vflsynth.models.known import pick
+from vflsynth.models.samplers import pick
 
 STREAMS = RandomStreams([b"one", b"other"])
 
@@ -177,7 +176,7 @@ def test_columns_that_see_some_are_drawn_alike(encoded, network, few_at_once, mo
 
 def test_a_column_sees_the_earlier_ones_that_tell_most_of_it(monkeypatch):
     """Every column follows from the one before the last and the label a third of them back."""
-    monkeypatch.setattr("vflsynth.methods.autoregressive.neighbours.N_SEEN", 3)
+    monkeypatch.setattr("vflsynth.methods.autoregressive.layout.N_SEEN", 3)
     rng, n, n_columns = np.random.default_rng(0), 600, 70
     table = rng.integers(0, 4, (n, n_columns)).astype(float)
     for i in range(2, n_columns):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from vflsynth._random import RandomStreams
-from vflsynth.methods.latent_tree.inference import states_given
+from vflsynth.methods.latent_tree.model import states_given
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler
-from vflsynth.models.known import Known, pick
+from vflsynth.models.samplers import Known, pick
 
 SIZES = (3, 2, 4, 2)
 TREES = {"chain": (-1, 0, 1, 2), "star": (-1, 0, 0, 0), "root in the middle": (1, -1, 1, 0)}

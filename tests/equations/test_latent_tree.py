@@ -23,7 +23,7 @@ from vflsynth.methods.latent_tree.model import (
 )
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler
 from vflsynth.methods.latent_tree.server import publish_tree
-from vflsynth.privacy.contingency import exact_tables
+from vflsynth.privacy.histograms import exact_tables
 
 
 @pytest.fixture

@@ -30,8 +30,9 @@ from vflsynth.audit import (
 )
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.schema import Bounds
+from vflsynth.mechanisms import first_layer
 from vflsynth.methods.mean_embedding import embedding as mean_embedding
-from vflsynth.privacy import dpsgd, first_layer, histograms
+from vflsynth.privacy import dpsgd, histograms
 from vflsynth.privacy.gaussian_dp import delta_of_gaussian, epsilon_of_gaussian
 from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.secure import RotationParty, RotationServer, angles_of

@@ -22,6 +22,7 @@ EXPECTED = {
     "spambase": (4601, 29, 29, 1, [2788, 1813]),
     "credit-default": (30000, 11, 13, 10, [23364, 6636]),
     "california-housing": (20640, 4, 5, 0, None),
+    "small-mixed": (1003, 4, 3, 3, [672, 331]),
 }
 
 

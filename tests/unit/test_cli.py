@@ -517,6 +517,7 @@ def test_a_fit_needs_tables(capsys):
     assert "there are no tables; name them as PARTY=FILE, or in --config" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore::vflsynth.exceptions.OwnTableWarning")
 @pytest.mark.parametrize("odd", ["unknown", "", "1"])
 def test_one_value_of_a_private_csv_moves_no_other(odd, tmp_path):
     """True and false alone are truth values to a program that looks at all of them."""

@@ -41,6 +41,7 @@ values = st.recursive(
         st.lists(inner).map(tuple),
         st.dictionaries(scalars | st.tuples(scalars, scalars), inner),
     ),
+    max_leaves=20,
 )
 
 

@@ -20,7 +20,7 @@ from vflsynth.adversary.distances import nearest_distances
 from vflsynth.adversary.encoding import Encoding, Floats
 from vflsynth.adversary.intervals import Estimate, auc_interval
 from vflsynth.audit.findings import RELATION_WORDS, Claim, vars_of
-from vflsynth.audit.game import RELEASES, THREAT_MODELS, PartyFrames, train
+from vflsynth.audit.game import RELEASES, THREAT_MODELS, PartyFrames, columns_left_out, train
 from vflsynth.audit.one_run import N_WAYS, best_bound, one_run_epsilon
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import (
@@ -216,7 +216,9 @@ def audit_with_canaries(
     synthetic = model.sample(n_synthetic or len(known))
 
     score = partial(closeness, categorical=categorical) if score is None else score
-    scores = np.asarray(score(synthetic, candidates, known), dtype=np.float64)
+    left_out = columns_left_out(synthesizer)
+    shown = [frame.drop(columns=left_out, errors="ignore") for frame in (candidates, known)]
+    scores = np.asarray(score(synthetic, *shown), dtype=np.float64)
     if scores.shape != (len(candidates),) or not np.isfinite(scores).all():
         raise ParameterError(
             f"score must return {len(candidates)} finite numbers, one per candidate, got an array "

@@ -101,16 +101,21 @@ class LeaveOneOutGame:
     party_frames : dict of str to DataFrame
         As they were given, with keys in the form in which they are compared.
     table : DataFrame
-        The matched records of all parties side by side, with their keys as the index. Whoever runs
-        an audit holds all of it.
+        The matched records of all parties side by side, with their keys as the index, without
+        columns that do not come out. Whoever runs an audit holds all of it.
     aligned : dict of str to DataFrame
         The same per party.
     """
 
-    def __init__(self, party_frames: PartyFrames, on: Any = None) -> None:
+    def __init__(
+        self, party_frames: PartyFrames, on: Any = None, left_out: Collection[Hashable] = ()
+    ) -> None:
         self.party_frames, self._on = check_party_frames(party_frames, on), on
         aligned, keys, _ = align_party_frames(self.party_frames, on)
-        self.aligned = {name: frame.set_axis(keys, axis=0) for name, frame in aligned.items()}
+        self.aligned = {
+            name: frame.set_axis(keys, axis=0).drop(columns=list(left_out), errors="ignore")
+            for name, frame in aligned.items()
+        }
         self.table = pd.concat(list(self.aligned.values()), axis=1)
 
     def choose(
@@ -232,6 +237,13 @@ def train(
     if any(getattr(model, "interrupted_", False) for model in models):
         raise KeyboardInterrupt
     return list(models)
+
+
+def columns_left_out(synthesizer: Any) -> list[Hashable]:
+    """Return the columns that do not come out, or come out made up, as a contract says."""
+    contract = getattr(synthesizer, "contract", None)
+    parts = [] if contract is None else contract.parties.values()
+    return [k for part in parts for k, column in part.columns.items() if not column.is_modelled]
 
 
 def trains_many(synthesizer: Any) -> bool:

@@ -12,7 +12,7 @@ from vflsynth.adversary.distances import distance_blocks
 from vflsynth.adversary.encoding import Booleans, Encoding, Floats
 from vflsynth.audit.compared import Compared, QuestionOptions, among
 from vflsynth.audit.criteria import Criteria, Disclosure
-from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, check_model, train
+from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, check_model, columns_left_out, train
 from vflsynth.audit.inference import attribute_inference
 from vflsynth.audit.shadow import quiet
 from vflsynth.audit.singling_out import singling_out
@@ -142,7 +142,8 @@ def audit_disclosure(
     """
     if attacker == "model":
         check_model(synthesizer)
-    game = LeaveOneOutGame(party_frames, on)
+    left_out = columns_left_out(synthesizer)
+    game = LeaveOneOutGame(party_frames, on, left_out)
     rng = np.random.default_rng([random_state, 11])
     order = rng.permutation(len(game.table))
     training = game.table.iloc[order[: len(order) // 2]]
@@ -150,7 +151,8 @@ def audit_disclosure(
     frames = game.frames_without(control.index)
     with quiet():
         (model,) = train(synthesizer, frames, on, [int(rng.integers(2**32))])
-    tables = training, model.sample(len(training)), control
+    synthetic = model.sample(len(training)).drop(columns=left_out, errors="ignore")
+    tables = training, synthetic, control
     rest: QuestionOptions = {
         "categorical": categorical,
         "confidence": confidence,

@@ -20,6 +20,7 @@ from vflsynth.audit.game import (
     LeaveOneOutGame,
     PartyFrames,
     check_model,
+    columns_left_out,
     publishes_releases,
 )
 from vflsynth.audit.observers import (
@@ -126,7 +127,7 @@ def audit_synthetic_data(
         {"n_synthetic": n_synthetic, "attacker": attacker},
         {"n_synthetic": Optional(Number(2, whole=True)), "attacker": Choice(("table", "model"))},
     )
-    game = LeaveOneOutGame(party_frames, on)
+    game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     chosen = game.choose(targets, categorical)
     records = {target: game.record(target) for target in chosen}
     observer: Any = TableObserver(
@@ -202,7 +203,7 @@ def audit_intermediate_features(
             "with fit_replicas(keep_discriminators=True) show, or at the releases of a private "
             f"run; got a {type(synthesizer).__name__}"
         )
-    game = LeaveOneOutGame(party_frames, on)
+    game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     observer: Any
     if publishes_releases(synthesizer):
         chosen = game.choose(targets, categorical)

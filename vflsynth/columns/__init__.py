@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     )
     from vflsynth.columns.encoders.base import Curve, Encoder
     from vflsynth.columns.encoders.log import Log
-    from vflsynth.columns.encoders.quantile import NormalScores
-    from vflsynth.columns.encoders.ranks import Ranks
+    from vflsynth.columns.encoders.quantile import NormalScores, Ranks
     from vflsynth.columns.encoders.standard import Standardizer
     from vflsynth.columns.histograms import NoisyHistogram
     from vflsynth.columns.kinds import (
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
         check_kinds,
         column_kind,
         infer_kind,
-        is_categorical,
     )
     from vflsynth.columns.numeric import (
         ContinuousTransformer,
@@ -68,5 +66,4 @@ __all__ = [
     "check_public",
     "column_kind",
     "infer_kind",
-    "is_categorical",
 ]

@@ -93,10 +93,7 @@ def has_timezone(dtype: Any) -> bool:
 def read_times(column: pd.Series[Any], dtype: Any) -> tuple[npt.NDArray[np.int64], Flags]:
     """Points in time, in UTC, or durations as 64-bit counts of a dtype's unit, and missing flags.
 
-    Raises
-    ------
-    ColumnKindError
-        If the column's values are of another kind than the dtype's, or lack its time zone.
+    ColumnKindError, if the values are of another kind than the dtype's, or lack its time zone.
     """
     own, got = numpy_dtype(dtype), column.dtype
     if numpy_dtype(got).kind != own.kind or has_timezone(got) != has_timezone(dtype):
@@ -148,26 +145,12 @@ def write_numbers(
 
 
 def read_numbers(column: pd.Series[Any], origin: int = 0) -> npt.NDArray[np.float64]:
-    """Read numbers and times as float64, every record by itself; all else is missing.
+    """Read numbers and times, less an origin, as float64, every record by itself; all else is NaN.
 
     Unlike `read_integers` and `read_floats` this never fails because of a value, which would tell
-    about a record.
-
-    Parameters
-    ----------
-    column : Series, shape (record,)
-    origin : int
-        What is subtracted from integers and times, exactly.
-
-    Returns
-    -------
-    float64 array, shape (record,)
-        NaN where missing.
-
-    Notes
-    -----
-    ``pandas.to_numeric`` would not do: a single odd record, such as a complex number, decides how
-    it reads all the others, and then one record moves more than one cell per column.
+    about a record. ``pandas.to_numeric`` would not do: a single odd record, such as a complex
+    number, decides how it reads all the others, and then one record moves more than one cell per
+    column.
     """
     kind = column.dtype.kind
     if kind in "iumM":

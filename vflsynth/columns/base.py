@@ -381,13 +381,7 @@ def naming(party: str | None, column: Hashable) -> Iterator[None]:
 
 
 def held_as(dtype: Any, given: pd.Series[Any]) -> pd.Series[Any]:
-    """Return given values, none of them missing, in the type of a column.
-
-    Raises
-    ------
-    ColumnKindError
-        If it cannot hold them.
-    """
+    """Return given values, none of them missing, in a column's type, or raise ColumnKindError."""
     try:
         held = given.astype(dtype)
         same = dtype.kind == "f" or held.astype(object).equals(given.astype(object))

@@ -137,19 +137,10 @@ Cells: TypeAlias = Bins | Categories
 
 
 def cell_codes(values: pd.Series[Any], cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the number of every record's cell.
+    """Return the number of every record's cell, shape (record,): bins or categories from 0.
 
-    Parameters
-    ----------
-    values : pandas.Series, shape (record,)
-    cells : Bins or Categories
-
-    Returns
-    -------
-    int64 array, shape (record,)
-        Bins or categories from 0; the last cell, number ``n_cells(cells) - 1``, holds missing
-        values and values outside the public list. Every record is in exactly one cell, whatever it
-        contains.
+    The last, ``n_cells(cells) - 1``, holds missing values and values outside the public list. Every
+    record is in exactly one cell, whatever it contains.
     """
     if isinstance(cells, Bins):
         return cells.codes(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,9 +22,17 @@ from vflsynth.columns.base import (
     one_hot,
 )
 from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
-from vflsynth.columns.distinct import factorize, key_of
-from vflsynth.columns.levels import TwoPartCode, allocate, members, shared_slots
-from vflsynth.columns.merging import RARE, Rare, merged
+from vflsynth.columns.levels import (
+    RARE,
+    Rare,
+    TwoPartCode,
+    allocate,
+    factorize,
+    key_of,
+    members,
+    merged,
+    shared_slots,
+)
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     CardinalityError,
@@ -48,6 +56,7 @@ MANY_RECORDS = 5
 """Fewest records of a value that comes out of a column which has a code in two parts."""
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class CategoricalTransformer(ColumnTransformer):
     """One-hot code of a column of any dtype whose values repeat.
 
@@ -105,20 +114,11 @@ class CategoricalTransformer(ColumnTransformer):
     kind: ClassVar[str] = "categorical"
     is_labels: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        max_categories: int = 100_000,
-        rare_threshold: float = 0.001,
-        rare_records: int = 0,
-        rare: Rare = "redraw",
-        categories: Sequence[Hashable] | None = None,
-    ) -> None:
-        self.max_categories = max_categories
-        self.rare_threshold = rare_threshold
-        self.rare_records = rare_records
-        self.rare = rare
-        self.categories = categories
+    max_categories: int = 100_000
+    rare_threshold: float = 0.001
+    rare_records: int = 0
+    rare: Rare = "redraw"
+    categories: Sequence[Hashable] | None = None
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the one-hot code of each record's slot, or the code in two parts."""

@@ -22,13 +22,7 @@ from vflsynth.columns.arrays import numpy_dtype
 
 
 def scalar_to_json(value: Any) -> Any:
-    """Encode one label or value.
-
-    Raises
-    ------
-    TypeError
-        The type has no exact JSON form here (for example lists or arbitrary objects).
-    """
+    """Encode one label or value; TypeError for types without an exact form here, such as lists."""
     match value:
         case None | bool() | str():
             return value
@@ -88,13 +82,7 @@ def scalar_from_json(content: Any) -> Any:
 
 
 def dtype_to_json(dtype: Any) -> Any:
-    """Encode a pandas or NumPy dtype.
-
-    Raises
-    ------
-    TypeError
-        The dtype cannot be rebuilt from its description (for example an unnamed timezone).
-    """
+    """Encode a dtype; TypeError if it cannot be rebuilt, as one with an unnamed timezone."""
     content: Any
     if isinstance(dtype, pd.CategoricalDtype):
         content = {"category": index_to_json(dtype.categories), "ordered": bool(dtype.ordered)}

@@ -27,14 +27,10 @@ _OWN_KINDS = (NumericTransformer, PublicTransformer)
 class Evidence:
     """What is known of encoded records, column by column; constants have no place in it.
 
-    Parameters
-    ----------
-    allowed : list of bool array, shape (record, code), or None
-        Categories or states that each record may have; None where nothing is known.
-    lower, upper : list of float64 array, shape (record,)
-        Of the columns with numbers: between which scaled numbers theirs lies where the code is 0.
-    log_width : float or float64 array, shape (record,)
-        Sum of the logarithms by which probabilities become densities.
+    `allowed` are categories or states that each record may have, bool (record, code), None where
+    nothing is known. `lower` and `upper` are, of the columns with numbers, between which scaled
+    numbers theirs lies where the code is 0, (record,). `log_width` sums the logarithms by which
+    probabilities become densities.
     """
 
     allowed: list[Flags | None] = field(default_factory=list)
@@ -58,25 +54,12 @@ def evidence_of_rows(
     missing_is_value: bool,
     among: Mapping[Any, Sequence[tuple[Any, ...]]] | None = None,
 ) -> Evidence:
-    """Say which codes and scaled numbers decode to some columns' values.
+    """Say which codes and scaled numbers decode to some of the fitted columns' values.
 
-    Parameters
-    ----------
-    table : TableTransformer
-    frame : DataFrame
-        Any of the fitted columns.
-    missing_is_value : bool
-        Whether a missing cell says that the value is missing, or that it is not known and none
-        that is missing.
-    among : mapping of column label to sequence of tuples, optional
-        Categories of which each record has one, for columns that `frame` lacks.
-
-    Raises
-    ------
-    ColumnMismatchError
-        If it has another column.
-    UnseenValueError
-        A category or a missing value that did not occur when fitted.
+    A missing cell says that the value is missing (`missing_is_value`), or that it is not known and
+    none that is missing. `among` has, for columns that `frame` lacks, categories of which each
+    record has one. Raises ColumnMismatchError for other columns, and UnseenValueError for a
+    category or a missing value that did not occur when fitted.
     """
     if unknown := [label for label in frame.columns if label not in table.transformers_]:
         raise ColumnMismatchError(
@@ -103,17 +86,9 @@ def evidence_of_rows(
 def evidence_of_wanted(table: TableTransformer, wanted: Mapping[Any, Wanted]) -> Evidence:
     """Say which codes and numbers can decode to what is wanted of columns, for one record.
 
-    Parameters
-    ----------
-    table : TableTransformer
-    wanted : mapping of column label to Wanted
-        Labels that are not the table's are skipped.
-
-    Returns
-    -------
-    Evidence
-        Nothing that is wanted lies outside; what lies inside has to be looked at once decoded: sets
-        of numbers are filled up, and rare categories share a code.
+    Labels that are not the table's are skipped. Nothing that is wanted lies outside; what lies
+    inside has to be looked at once decoded: sets of numbers are filled up, and rare categories
+    share a code.
     """
     found = Evidence()
     for label, column in table.transformers_.items():
@@ -237,13 +212,7 @@ def _scores_of(column: ColumnTransformer, values: pd.Series[Any]) -> tuple[Float
 
 
 def _scores_between(column: ColumnTransformer, low: Any, high: Any) -> tuple[Floats, Floats]:
-    """Find the scaled numbers that decode to values between two ends, None if open.
-
-    Returns
-    -------
-    lower, upper : float64 arrays, shape (1,)
-        An empty interval where nothing decodes to such values.
-    """
+    """Find the scaled numbers that decode to values between ends, None if open; perhaps none."""
     lower, upper = np.full(1, -_FURTHEST), np.full(1, _FURTHEST)
     if low is not None:
         lower = _first_score(column, 1, lambda decoded: decoded >= low)

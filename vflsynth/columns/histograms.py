@@ -427,18 +427,10 @@ def _tail(start: int, end: int) -> list[int]:
 
 
 def nearest_shares(counts: Floats) -> Floats:
-    """Turn noisy counts into shares.
+    """Turn noisy counts into shares, shape (cell,), that are not negative and add up to 1.
 
-    Parameters
-    ----------
-    counts : float64 array, shape (cell,)
-
-    Returns
-    -------
-    float64 array, shape (cell,)
-        Non-negative, adding up to 1: the counts moved to the nearest such point (in least squares,
-        "norm-sub"), which unlike cutting off negative counts adds no mass to empty cells. Equal
-        shares if the counts add up to nothing.
+    The counts are moved to the nearest such point (in least squares, "norm-sub"), which unlike
+    cutting off negative counts adds no mass to empty cells. Equal shares if they add up to nothing.
     """
     total = counts.sum()
     if not total > 0.0:
@@ -452,18 +444,10 @@ def nearest_shares(counts: Floats) -> Floats:
 
 
 def estimate_n_records(columns: Iterable[Floats]) -> float:
-    """Estimate the number of records from published histograms, at no further cost.
+    """Estimate the number of records, at least 1, from published histograms, at no further cost.
 
-    Parameters
-    ----------
-    columns : iterable of float64 array, shape (cell,)
-        Noisy counts of any parties' columns; every one of them counts all records.
-
-    Returns
-    -------
-    float
-        At least 1. A column's sum has the noise of its cells together, so columns are weighted by
-        the inverse of their numbers of cells.
+    Each of any parties' columns, noisy counts of shape (cell,), counts all records. A sum has the
+    noise of its cells together, so columns are weighted by the inverse of their numbers of cells.
     """
     pairs = [(counts.sum(), 1.0 / len(counts)) for counts in columns]
     weight = sum(weight for _, weight in pairs)

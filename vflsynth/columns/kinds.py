@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.base import ColumnTransformer, naming
 from vflsynth.columns.categorical import (
     BooleanTransformer,
@@ -37,8 +35,6 @@ for _transformer in (  # in the order in which they are asked whether a column i
 
 TRANSFORMERS: Mapping[str, type[ColumnTransformer]] = Members("column_kinds")
 """Classes by kind, registered ones included."""
-
-_NUMBERS_OF_OBJECTS = {"integer", "floating", "mixed-integer-float", "decimal"}
 
 # Text that is different in more than this share of at least so many records identifies them.
 _LARGEST_SHARE_OF_DISTINCT, _FEWEST_RECORDS = 0.5, 50
@@ -95,16 +91,7 @@ def _recognised(name: Hashable, dtype: Any, **known: Any) -> str:
 
 
 def kind_of_public(name: Hashable, dtype: Any, listed: PublicColumn | None) -> str:
-    """Kind of a column that nobody declared, without looking at its records.
-
-    Parameters
-    ----------
-    name : object
-        Label of the column, for error messages.
-    dtype : dtype
-    listed : Bounds or Categories, optional
-        What the public schema says: a column that it lists categories of has labels.
-    """
+    """Kind of a column that nobody declared, by its dtype and what the public schema says of it."""
     return _recognised(name, dtype, listed=listed)
 
 
@@ -115,28 +102,11 @@ def public_columns(
     *,
     party: str | None = None,
 ) -> dict[Hashable, tuple[type[ColumnTransformer], PublicColumn | None]]:
-    """Say what is known of a table's columns without looking at the records.
+    """Say what is known of a table's columns by labels and dtypes, without looking at the records.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Only labels and dtypes are looked at.
-    schema : PublicSchema
-    kinds : mapping
-        Of the columns whose kind was declared; others are left alone.
-    party : str, optional
-        For error messages.
-
-    Returns
-    -------
-    dict of column to (class, Bounds or Categories or None)
-        Class of the column's kind, and what is public; None if it has to be discovered.
-
-    Raises
-    ------
-    ColumnKindError
-        If declared kind, dtype and schema contradict each other, or a column would have to be
-        discovered that cannot be.
+    Returns the class of each column's kind, which `kinds` declares of some, and what is public;
+    None if it has to be discovered. ColumnKindError if declared kind, dtype and schema contradict
+    each other, or a column would have to be discovered that cannot be.
     """
     found: dict[Hashable, tuple[type[ColumnTransformer], PublicColumn | None]] = {}
     for label, dtype in frame.dtypes.items():
@@ -198,32 +168,6 @@ def check_kinds(
                 )
             column_kind(kind)
     return dict(kinds or {})
-
-
-def is_categorical(values: pd.Series[Any], kinds: Mapping[Hashable, str] | None = None) -> bool:
-    """Whether a column is one of labels: by its declared kind, or else by its type.
-
-    Parameters
-    ----------
-    values : Series
-    kinds : mapping of column to kind, optional
-
-    Returns
-    -------
-    bool
-        Of an undeclared column, True for booleans, text, categories, and objects that are not all
-        numbers: tables that are compared may have few distinct numbers by chance.
-    """
-    dtype, declared = values.dtype, (kinds or {}).get(values.name)
-    if declared is not None:
-        return column_kind(declared, values.name).is_labels
-    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
-        return True
-    if numpy_dtype(dtype).kind in "mM":
-        return False
-    if dtype == np.dtype(object):
-        return pd.api.types.infer_dtype(values, skipna=True) not in _NUMBERS_OF_OBJECTS
-    return not pd.api.types.is_numeric_dtype(dtype)
 
 
 _ROLES = (

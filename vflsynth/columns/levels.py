@@ -1,4 +1,4 @@
-"""Columns of many levels: a code in two parts, and levels of a public list that few records hold.
+"""Distinct values of a column: rare ones, codes in two parts, levels that few records hold.
 
 One-hot, 12,000 zip codes take 12,000 matrix columns. In two parts, a group of neighbouring levels
 and the place within it, they take two square roots of that, 220.
@@ -6,15 +6,19 @@ and the place within it, they take two square roots of that, 220.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from vflsynth.columns.arrays import Codes, even_points, nearest_places
 from vflsynth.columns.base import from_one_hot
+from vflsynth.exceptions import CardinalityError, ColumnKindError
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,7 @@ class TwoPartCode:
 
     @classmethod
     def of(cls, n_slots: int, *, last_alone: bool) -> TwoPartCode:
-        """Cut slots into about as many groups as a group has slots.
-
-        Parameters
-        ----------
-        n_slots : int
-        last_alone : bool
-            Whether the last slot, that of missing values, is a group of its own.
-        """
+        """Cut slots into about as many groups as a group has slots; perhaps the last one apart."""
         n_cut = n_slots - last_alone
         n_groups = math.isqrt(max(n_cut - 1, 0)) + 1
         sizes = [(n_cut + n_groups - 1 - k) // n_groups for k in range(n_groups)]
@@ -81,26 +78,10 @@ class TwoPartCode:
 def shared_slots(counts: Codes, fewest: int) -> tuple[Codes, npt.NDArray[np.bool_]]:
     """Give levels of a public list their slots: rare ones share one with their neighbours.
 
-    Parameters
-    ----------
-    counts : array of int, shape (level,)
-        Records of every level, in the order of the list.
-    fewest : int
-        Levels of fewer records share a slot with the rare levels that follow, until so many records
-        hold them together.
-
-    Returns
-    -------
-    slots : array of int, shape (level,)
-        Slots are numbered as their first levels are; every slot is held by `fewest` records.
-    comes_out : array of bool, shape (level,)
-        False for rare levels that are not held often enough by all together: their records count
-        as those of the nearest level with a slot.
-
-    Raises
-    ------
-    ValueError
-        If all levels together are held by fewer records.
+    Of `counts`, shape (level,), those below `fewest` share a slot with the rare levels that follow,
+    until so many records hold them together. Returns slots, numbered as their first levels are, and
+    which levels come out: not rare ones that are not held often enough by all together, whose
+    records count as those of the nearest level with a slot. ValueError if that is all of them.
     """
     frequent = counts >= max(fewest, 1)
     rare = np.flatnonzero(~frequent)
@@ -146,3 +127,138 @@ def members(slots: Codes, levels: Codes, n_slots: int) -> Codes:
     ends = np.searchsorted(levels[order], np.arange(n_slots + 1))
     first, sizes = ends[:-1][slots], np.diff(ends)[slots]
     return order[first + (even_points(np.arange(len(slots))) * sizes).astype(np.intp)]
+
+
+OTHER = "other"
+"""What text counts as that too few records hold, if it is pooled."""
+
+Rare = Literal["redraw", "nearest", "pool"]
+RARE: tuple[Rare, ...] = ("redraw", "nearest", "pool")
+"""What can become of rare values, see `CategoricalTransformer`."""
+
+
+def merged(
+    column: pd.Series[Any], kept: Sequence[Any], shares: Sequence[float], rare: Rare
+) -> pd.Series[Any]:
+    """Return a column in which all values are among those that are kept, or are `OTHER`.
+
+    Parameters
+    ----------
+    column : Series, shape (record,)
+    kept : sequence
+        Distinct values.
+    shares : sequence of float
+        How frequent each of them is.
+    rare : {"redraw", "nearest", "pool"}
+        See `CategoricalTransformer`. What a value becomes depends on the value and on what is kept,
+        and not on the other records.
+
+    Returns
+    -------
+    Series
+        The categories of a type are those that are kept and those that no record has.
+
+    Raises
+    ------
+    CardinalityError
+        If nothing is kept that a number or an ordered category could become.
+    """
+    known = set(kept)
+    present = column.dropna().unique()
+    lost = [value for value in present if value not in known]
+    dtype = column.dtype
+    found = _replacements(dtype, lost, list(present), kept, shares, rare, column.name)
+    becomes = dict(zip(lost, found))
+    if isinstance(dtype, pd.CategoricalDtype):
+        left = (value for value in dtype.categories if value not in becomes)
+        categories = list(dict.fromkeys([*left, *becomes.values()]))
+        dtype = pd.CategoricalDtype(categories, ordered=dtype.ordered)
+    objects = column.astype(object).map(lambda value: becomes.get(value, value))
+    return objects.astype(dtype)
+
+
+def _replacements(
+    dtype: Any,
+    lost: Sequence[Any],
+    present: Sequence[Any],
+    kept: Sequence[Any],
+    shares: Sequence[float],
+    rare: Rare,
+    label: Any,
+) -> list[Any]:
+    ordered = isinstance(dtype, pd.CategoricalDtype) and dtype.ordered
+    text = not ordered and any(isinstance(value, str) for value in present)
+    if text and (rare == "pool" or not len(kept)):
+        return [OTHER] * len(lost)
+    if not len(kept):
+        raise CardinalityError(
+            "no value is held by rare_records records",
+            fix="lower rare_records, group the values, or leave the column out",
+            column=label,
+        )
+    if ordered:
+        places = {value: place for place, value in enumerate(dtype.categories)}
+        kept = sorted(kept, key=places.__getitem__)
+        return _nearest(kept, [places[v] for v in kept], [places[v] for v in lost])
+    if all(isinstance(value, int | float | np.number | np.bool_) for value in [*present, *kept]):
+        kept = sorted(kept)
+        return _nearest(kept, kept, lost)
+    if rare == "redraw":
+        ends = np.cumsum(shares)
+        drawn = np.searchsorted(ends, [ends[-1] * _point(value) for value in lost], side="right")
+        return [kept[k] for k in np.minimum(drawn, len(kept) - 1)]
+    return [kept[int(np.argmax(shares))]] * len(lost)
+
+
+def _point(value: Any) -> float:
+    """Return a number in [0, 1) that is always the same for a value, and otherwise as random."""
+    return int.from_bytes(hashlib.sha256(str(value).encode()).digest()[:4], "big") / 2**32
+
+
+def _nearest(kept: Sequence[Any], places: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
+    """Return those that are kept at the nearest of rising places, the first of several."""
+    at, own = np.array(places, dtype=np.float64), np.array(wanted, dtype=np.float64)
+    return [kept[k] for k in np.searchsorted(at, at[nearest_places(at, own)])]
+
+
+def key_of(value: Any) -> tuple[bool, Any]:
+    """Return a dictionary key that tells True from 1."""
+    return isinstance(value, bool | np.bool_), value
+
+
+def factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
+    """Code of each record (-1 where missing) and the distinct values as Python objects."""
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:
+        raise ColumnKindError(
+            "the column holds values that cannot be hashed, such as lists",
+            fix="convert them to text, or drop the column",
+            column=column.name,
+        ) from None
+    values = list(uniques)
+    if column.dtype == np.dtype(object) and any(v in (0, 1) for v in values if _is_number(v)):
+        return _separate_booleans(column, codes, values)
+    return codes, values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_ | int | float | np.number)
+
+
+def _separate_booleans(
+    column: pd.Series[Any], codes: Codes, values: list[Any]
+) -> tuple[Codes, list[Any]]:
+    """Undo that pandas takes True for 1 and False for 0 in columns of mixed objects."""
+    boolean = np.fromiter((isinstance(v, bool | np.bool_) for v in column), np.bool_, len(column))
+    pairs = np.where(codes < 0, -1, 2 * codes + boolean)
+    new_codes, pairs_found = pd.factorize(pairs[pairs >= 0])
+    result = np.full(len(codes), -1, dtype=np.intp)
+    result[pairs >= 0] = new_codes
+    separated = [bool(values[p // 2]) if p % 2 else values[p // 2] for p in pairs_found.tolist()]
+    # A number that was first met as a boolean still looks like one.
+    separated = [
+        int(v) if not p % 2 and isinstance(v, bool | np.bool_) else v
+        for v, p in zip(separated, pairs_found.tolist())
+    ]
+    return result, separated

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -65,6 +65,7 @@ from vflsynth.exceptions import (
 _SMALL = 1e-6
 
 
+@dataclass(repr=False, eq=False)
 class NumericTransformer(ColumnTransformer):
     """What continuous, integer and datetime columns share.
 
@@ -106,22 +107,13 @@ class NumericTransformer(ColumnTransformer):
 
     ranges: ClassVar[NumberRanges | TimeRanges]
 
-    def __init__(
-        self,
-        encoder: str | Encoder = "auto",
-        *,
-        spike_share: float | None = 0.1,
-        max_levels: int = 0,
-        spike_records: int = 10,
-        rare_records: int = 0,
-        extreme_records: int = 0,
-    ) -> None:
-        self.rare_records = rare_records
-        self.extreme_records = extreme_records
-        self.encoder = encoder
-        self.spike_share = spike_share
-        self.max_levels = max_levels
-        self.spike_records = spike_records
+    encoder: str | Encoder = "auto"
+    _: KW_ONLY
+    spike_share: float | None = 0.1
+    max_levels: int = 0
+    spike_records: int = 10
+    rare_records: int = 0
+    extreme_records: int = 0
 
     @property
     def tolerance_(self) -> float:

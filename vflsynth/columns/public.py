@@ -14,7 +14,7 @@ from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, wri
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, not_held
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
-from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json
+from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
 from vflsynth.columns.encoders.base import Curve, Encoder, encoder_of
 from vflsynth.columns.encoders.standard import Standardizer
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
@@ -201,11 +201,12 @@ class PublicTransformer(ColumnTransformer):
 
     def _state(self) -> dict[str, Any]:
         histogram, column = self.histogram_, self.histogram_.column
-        bounds = isinstance(column, Bounds)
         public: dict[str, Any] = {"declared": self._kind}
-        public["bounds" if bounds else "categories"] = column.to_json()
         if isinstance(column, Bounds):
+            public["bounds"] = [scalar_to_json(end) for end in column.ends]
             public |= {"origin": column.origin, "step": column.step}
+        else:
+            public["categories"] = [scalar_to_json(value) for value in column.values]
         if isinstance(histogram.cells, Bins):
             public["lows"] = histogram.cells.lows.tolist()
             public["highs"] = histogram.cells.highs.tolist()

@@ -20,23 +20,11 @@ _N_LEVELS, _JUMP = 200, 1e-6
 
 
 def corrected_shares(generated: Floats, published: Floats, noise_std: float) -> Floats:
-    """Move generated shares of bins towards published ones, as far as errors do not explain.
+    """Move generated shares of bins towards published noisy counts where errors do not explain.
 
-    Parameters
-    ----------
-    generated : float64 array, shape (bin,)
-        Non-negative, adding up to 1.
-    published : float64 array, shape (bin,)
-        Noisy counts.
-    noise_std : float
-        Of a count.
-
-    Returns
-    -------
-    float64 array, shape (bin,)
-        Non-negative, adding up to 1. The differences are thresholded as Haar wavelets (Donoho and
-        Johnstone, 1994), at three standard deviations of the noise and of having counted that many
-        records: what no bin shows by itself, many together do.
+    The differences are thresholded as Haar wavelets (Donoho and Johnstone, 1994), at three standard
+    deviations of the noise and of having counted that many records: what no bin shows by itself,
+    many together do.
     """
     n_records = max(published.sum(), 1.0)
     difference = published / n_records - generated
@@ -60,21 +48,11 @@ def _thresholded(values: Floats, variance: Floats) -> Floats:
 
 
 def quantile_map(values: Floats, edges: Floats, shares: Floats) -> tuple[Floats, Floats]:
-    """Find the increasing map that gives values these shares of bins.
+    """Find the increasing map that gives generated values these shares of the bins between edges.
 
-    Parameters
-    ----------
-    values : float64 array, shape (value,)
-        Generated; the bins at the ends are taken to reach as far as these.
-    edges : float64 array, shape (bin + 1,)
-    shares : float64 array, shape (bin,)
-        Wanted; adding up to 1.
-
-    Returns
-    -------
-    before, after : float64 arrays, shape (knot,)
-        Knots of the piecewise linear map. Within a bin values keep their distribution; a bin where
-        nothing was generated is filled evenly.
+    Returns the knots, before and after, of a piecewise linear map. The bins at the ends are taken
+    to reach as far as the values. Within a bin values keep their distribution; a bin where nothing
+    was generated is filled evenly.
     """
     values, inner = np.sort(values), edges[1:-1]
     edges = np.concatenate([[min(edges[0], values[0])], inner, [max(edges[-1], values[-1])]])

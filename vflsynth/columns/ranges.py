@@ -167,18 +167,9 @@ class TimeRanges:
 
 
 def axis_of(bounds: Bounds, dtype: Any) -> Axis:
-    """Return the number line of a column between public bounds.
+    """Return the number line of a column between the bounds that the classes above return.
 
-    Parameters
-    ----------
-    bounds : Bounds
-        As the classes above return them.
-    dtype : dtype
-
-    Raises
-    ------
-    ValueError
-        If the dtype holds no number between the bounds, or not all of them.
+    ValueError if the dtype holds no number between them, or not all of them.
     """
     own, (low, high) = numpy_dtype(dtype), bounds.ends
     if bounds.step:
@@ -302,21 +293,10 @@ class ColumnGrid:
         steps: Iterable[tuple[int | float, int]],
         precision: float = 0.0,
     ) -> Self | None:
-        """Find the widest step whose multiples nearly all values are.
+        """Find the widest step whose multiples nearly all sorted values are; None if there is none.
 
-        Parameters
-        ----------
-        ordered : array of float64, int64 or uint64, shape (value,)
-            Sorted, at least one.
-        steps : iterable of (int or float, int)
-            Steps with their decimals, wide ones first.
-        precision : float, default=0
-            Relative precision of the column's own dtype.
-
-        Returns
-        -------
-        ColumnGrid or None
-            None if there is none with three places or more within the range.
+        `steps` are tried in their order, wide ones first, each with its decimals; a step needs
+        three places within the range. `precision` is that of the column's own dtype, relative.
         """
         some = ordered[:: -(-len(ordered) // _LOOKED_AT)]
         lowest, highest = ordered[0].item(), ordered[-1].item()

@@ -55,14 +55,7 @@ _DIGITS = 8
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a column looks like.
-
-    Parameters
-    ----------
-    what : str
-        In words, such as "e-mail addresses".
-    role : {"identifier", "free text"}
-    """
+    """What a column looks like, in words, and its role: "identifier" or "free text"."""
 
     what: str
     role: str
@@ -76,18 +69,10 @@ def is_known_to_others(label: object) -> bool:
 def recognise(column: pd.Series[Any]) -> Recognised | None:
     """Say whether a column's values identify somebody, or are free text; None if not.
 
-    Parameters
-    ----------
-    column : Series, shape (record,)
-        At most 2,000 distinct values are looked at.
-
-    Returns
-    -------
-    Recognised or None
-        E-mail addresses, telephone and social-security numbers and universally unique identifiers
-        by their shape (nine in ten values); names of people by the column's label, where it is
-        "name" alone only if most names are those of fewer than five records; text of five words and
-        more; and whole numbers of eight digits and more that are nearly all different.
+    E-mail addresses, telephone and social-security numbers and universally unique identifiers by
+    their shape (nine in ten of at most 2,000 distinct values); names of people by the column's
+    label, where it is "name" alone only if most names are those of fewer than five records; text of
+    five words and more; and whole numbers of eight digits and more that are nearly all different.
     """
     dtype, label = column.dtype, str(column.name)
     kinds = dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype

@@ -8,17 +8,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from numbers import Real
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.codec import (
-    dtype_from_json,
-    dtype_to_json,
-    scalar_from_json,
-    scalar_to_json,
-)
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.registry import register
 
@@ -98,10 +92,6 @@ class Bounds:
         """Return numbers so many steps above the origin; those of decimals as they are written."""
         return steps / 10**decimals if (decimals := self.decimals) else steps * self.step
 
-    def to_json(self) -> list[Any]:
-        """Return the ends as JSON values."""
-        return [scalar_to_json(end) for end in self.ends]
-
 
 @dataclass(frozen=True, slots=True)
 class Categories:
@@ -127,10 +117,6 @@ class Categories:
                 self.values,
                 "a list of at least one value, all distinct, without missing ones",
             )
-
-    def to_json(self) -> list[Any]:
-        """Return the values as JSON values."""
-        return [scalar_to_json(value) for value in self.values]
 
 
 PublicColumn: TypeAlias = Bounds | Categories
@@ -243,43 +229,6 @@ class PublicSchema:
                 "them this column could only be read outside the privacy budget",
             )
         return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; labels stand beside what is known about them, as pairs."""
-        dtypes: Any = self.dtypes
-        if isinstance(dtypes, Mapping):
-            dtypes = [[scalar_to_json(label), _dtype_to_json(t)] for label, t in dtypes.items()]
-        return {
-            name: [[scalar_to_json(label), self[label].to_json()] for label in getattr(self, name)]
-            for name in ("bounds", "categories")
-        } | {"dtypes": dtypes}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Decode `to_dict`."""
-        return cls(
-            **{
-                name: {
-                    scalar_from_json(label): tuple(scalar_from_json(value) for value in values)
-                    for label, values in content[name]
-                }
-                for name in ("bounds", "categories")
-            },
-            dtypes=_dtypes_from_json(content.get("dtypes", [])),
-        )
-
-
-def _dtype_to_json(dtype: Any) -> Any:
-    return dtype if isinstance(dtype, str) else {"dtype": dtype_to_json(dtype)}
-
-
-def _dtypes_from_json(content: Any) -> Any:
-    if isinstance(content, str):
-        return content
-    return {
-        scalar_from_json(label): t if isinstance(t, str) else dtype_from_json(t["dtype"])
-        for label, t in content
-    }
 
 
 PublicColumns: TypeAlias = PublicSchema | Mapping[Hashable, PublicColumn]

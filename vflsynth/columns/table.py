@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -30,7 +31,7 @@ from vflsynth.columns.codec import (
 from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
-from vflsynth.columns.merging import Rare
+from vflsynth.columns.levels import Rare
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.exceptions import (
     ColumnKindError,
@@ -44,6 +45,7 @@ from vflsynth.registry import register
 
 
 @register
+@dataclass(repr=False, eq=False)
 class TableTransformer(  # type: ignore[call-arg]
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
@@ -112,36 +114,19 @@ class TableTransformer(  # type: ignore[call-arg]
 
     registry_group: ClassVar[str] = "parameters"
 
-    feature_names_in_: npt.NDArray[np.object_]
-
-    def __init__(
-        self,
-        kinds: Mapping[Any, str] | None = None,
-        *,
-        continuous: str | Encoder = "auto",
-        encoders: Mapping[Any, str | Encoder] | None = None,
-        max_categories: int = 100_000,
-        rare_threshold: float = 0.001,
-        spike_share: float | None = 0.1,
-        max_levels: int = 0,
-        spike_records: int = 10,
-        rare_records: int | None = None,
-        rare: Rare = "redraw",
-        extreme_records: int | None = None,
-        overrides: Mapping[Any, Mapping[str, Any]] | None = None,
-    ) -> None:
-        self.kinds = kinds
-        self.continuous = continuous
-        self.encoders = encoders
-        self.max_categories = max_categories
-        self.rare_threshold = rare_threshold
-        self.spike_share = spike_share
-        self.max_levels = max_levels
-        self.spike_records = spike_records
-        self.rare_records = rare_records
-        self.rare = rare
-        self.extreme_records = extreme_records
-        self.overrides = overrides
+    kinds: Mapping[Any, str] | None = None
+    _: KW_ONLY
+    continuous: str | Encoder = "auto"
+    encoders: Mapping[Any, str | Encoder] | None = None
+    max_categories: int = 100_000
+    rare_threshold: float = 0.001
+    spike_share: float | None = 0.1
+    max_levels: int = 0
+    spike_records: int = 10
+    rare_records: int | None = None
+    rare: Rare = "redraw"
+    extreme_records: int | None = None
+    overrides: Mapping[Any, Mapping[str, Any]] | None = None
 
     def fit(self, frame: pd.DataFrame, y: object = None, *, party: str | None = None) -> Self:
         """Learn the encoding of every column.
@@ -551,7 +536,9 @@ class TableTransformer(  # type: ignore[call-arg]
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
         if all(isinstance(label, str) for label in transformers):
-            self.feature_names_in_ = np.array(list(transformers), dtype=object)
+            self.feature_names_in_: npt.NDArray[np.object_] = np.array(
+                [*transformers], dtype=object
+            )
 
     def _placed(self) -> Iterator[tuple[Any, ColumnTransformer, slice]]:
         """Each column's label, transformer and place in the matrix."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -26,34 +27,14 @@ def with_public_types(
 ) -> pd.DataFrame:
     """Give a table the types that its public schema states; what is not of them is missing.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        With its key column, if it has one; not modified.
-    schema : PublicSchema, optional
-    key : hashable, optional
-        The key column. A key must be of its type.
-    party : str, optional
-        For error messages.
+    The frame, with its key column if it has one, is not modified. PartyDataError if nobody stated
+    the type of a column; ColumnKindError if a key is not of the type that was stated.
 
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    PartyDataError
-        If nobody stated the type of a column.
-    ColumnKindError
-        If a key is not of the type that was stated, or cannot have been read so.
-
-    Notes
-    -----
     Privacy: types that a program inferred from values are not public, and neither is what became of
     all values because of one (`vflsynth.frames.typed`). What is published has the types of the
     schema, or those beside them that hold blanks, whatever the table's are; categories without an
     order are sorted. One value that is not of its column's type must neither end a run nor be
-    counted aloud: it is missing.
+    counted aloud: it is missing, and the owner alone is warned (`OwnTableWarning`).
     """
     if schema is not None and schema.dtypes == "given":
         typed = frame.copy(deep=False)
@@ -75,11 +56,13 @@ def with_public_types(
         )
     assert schema is not None, "it states all types"
     typed = frame.copy(deep=False)
+    of_owner = partial(readable, party=party)
     for label, dtype in stated.items():
         public = schema.get(label)
         labels = public.values if isinstance(public, Categories) else None
         with naming(party, label):
-            typed[label] = (with_type if label == key else readable)(frame[label], dtype, labels)
+            read = with_type if label == key else of_owner
+            typed[label] = read(frame[label], dtype, labels)
     return typed.set_axis(_public_index(frame.index, schema))
 
 

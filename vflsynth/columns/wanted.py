@@ -14,7 +14,7 @@ import pandas as pd
 from vflsynth.columns.arrays import Flags, has_timezone, numpy_dtype, timezone
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.categorical import CategoricalTransformer
-from vflsynth.columns.distinct import key_of
+from vflsynth.columns.levels import key_of
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Categories
 from vflsynth.exceptions import ColumnKindError
@@ -85,14 +85,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What can be asked of a column as it is published.
-
-    Parameters
-    ----------
-    dtype : dtype
-    labels : tuple or None
-        Its categories; None where it has numbers or times.
-    """
+    """What can be asked of a column as it is published; it has labels, or numbers or times."""
 
     dtype: Any
     labels: tuple[Any, ...] | None = None
@@ -110,23 +103,9 @@ class Domain:
 
 
 def wanted_of(domain: Domain, condition: Any, *, column: Hashable, party: str) -> Wanted:
-    """Check what a user asks of a column.
+    """Check what a user asks of a column; None and NaN stand for missing values.
 
-    Parameters
-    ----------
-    domain : Domain
-        Of the column.
-    condition : value, `Range`, or list, tuple, set, Series or array of values
-        None and NaN stand for missing values.
-    column : hashable
-        Its label, for error messages.
-    party : str
-        Who has it, for error messages.
-
-    Raises
-    ------
-    ColumnKindError
-        If it fits no value that the column can have.
+    ColumnKindError, naming column and party, if it fits no value that the column can have.
     """
 
     def wrong(problem: str, fix: str) -> ColumnKindError:
@@ -166,13 +145,7 @@ def wanted_of(domain: Domain, condition: Any, *, column: Hashable, party: str) -
 
 
 def value_from_text(domain: Domain, text: str) -> Any:
-    """Read a value of a column off the command line; empty is missing.
-
-    Raises
-    ------
-    ValueError
-        If the text is no such value.
-    """
+    """Read a value of a column off the command line; empty is missing. ValueError if it is none."""
     if not text:
         return None
     if domain.labels is not None:

@@ -73,19 +73,10 @@ class Held:
 
 
 def check_units(rules: Iterable[Rule], dtypes: Mapping[Hashable, Any]) -> None:
-    """Refuse expressions that compare or add what has different units.
+    """Refuse expressions that compare or add what has different units, by the types of columns.
 
-    Parameters
-    ----------
-    rules : iterable of Rule
-        Others than `Check` have no units.
-    dtypes : mapping of column label to dtype
-        A column that is not there may be anything.
-
-    Raises
-    ------
-    ContractError
-        With both sides, what they are, and how they can be made alike.
+    Rules other than `Check` have no units, and a column that is not there may be anything. The
+    ContractError has both sides, what they are, and how they can be made alike.
     """
     for rule in rules:
         if isinstance(rule, Check):
@@ -125,24 +116,10 @@ def hold(rules: Iterable[Rule], table: pd.DataFrame, whose: str) -> tuple[Held, 
 
 
 def check_rules(rules: Sequence[Rule], frame: pd.DataFrame, party: str, *, private: bool) -> None:
-    """Check a party's own rules against its table as a fit begins.
+    """Check a party's own rules against its table as a fit begins; ContractError of two functions.
 
-    Parameters
-    ----------
-    rules : sequence of Rule
-    frame : DataFrame
-    party : str
-    private : bool
-        Then types are looked at, and no record.
-
-    Raises
-    ------
-    ContractError
-        See `check_units` and `hold`.
-
-    Notes
-    -----
-    The log says how many rows break a rule.
+    These are `check_units` and, unless the fit is private, `hold`: then types are looked at, and no
+    record. The log says how many rows break a rule.
     """
     check_units(rules, dict(frame.dtypes))
     if private:

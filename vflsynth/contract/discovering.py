@@ -148,12 +148,7 @@ def _discovered(table: _Table, nearly: bool) -> list[Finding]:
 def compatible(findings: Sequence[Finding], given: Sequence[Rule] = ()) -> list[Finding]:
     """Leave out relations that compute a column which another computes, or in a circle.
 
-    Parameters
-    ----------
-    findings : sequence of Finding
-        The first ones stay.
-    given : sequence of Rule
-        What holds anyway.
+    The first findings stay, and what is `given` holds anyway.
     """
     kept: list[Finding] = []
     rules = list(given)

@@ -278,13 +278,7 @@ class Preparation:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """How one party's rules and columns are recoded; each part is decided once.
-
-    Parameters
-    ----------
-    frame, part, rules, least, private
-        As in `Preparation.of`.
-    """
+    """How one party's rules and columns are recoded, of what `Preparation.of` got; decided once."""
 
     frame: pd.DataFrame
     part: PartyContract

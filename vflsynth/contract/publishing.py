@@ -144,21 +144,8 @@ def preparation(
 ) -> Preparation:
     """Say how one party prepares its own table; of the others it needs to know nothing.
 
-    Parameters
-    ----------
-    contract : Contract
-    party : str
-    frame : DataFrame
-    on : column label or None
-    private : bool
-        Whether nothing may be read off the records.
-
-    Raises
-    ------
-    ContractError
-        Naming party, column or rule.
-    EmptyColumnError
-        If a column that is modelled has no value.
+    If private, nothing may be read off the records. ContractError, naming party, column or rule;
+    EmptyColumnError if a column that is modelled has no value.
     """
     if private:
         contract.check_private()

@@ -383,13 +383,7 @@ def as_rules(rules: Iterable[Rule | str]) -> tuple[Rule, ...]:
 
 
 def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Sort rules so that columns are computed before others are computed from them.
-
-    Raises
-    ------
-    ContractError
-        If columns are computed from each other in a circle.
-    """
+    """Sort rules so that columns are computed before others are; ContractError if in a circle."""
     given = list(rules)
     makers = {r.repaired_column: k for k, r in enumerate(given) if r.repaired_column is not None}
     needs = {

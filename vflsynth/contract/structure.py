@@ -352,22 +352,11 @@ class Structure:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, least: int, as_they_are: Collection[Hashable] = ()) -> Self:
-        """Find it.
+        """Find it, of columns that nothing else is said of, some of which are modelled as they are.
 
-        Parameters
-        ----------
-        frame : DataFrame
-            Columns that nothing else is said of.
-        least : int
-            Fewest records of anything that is kept of the table.
-        as_they_are : collection of column labels
-            Columns whose encoding was declared: they are modelled as they are.
-
-        Notes
-        -----
-        Where two relations would write one column, computed columns come first, then those that
-        others determine, values that are fixed both ways, orders, and values that are fixed one
-        way.
+        `least` is the fewest records of anything that is kept of the table. Where two relations
+        would write one column, computed columns come first, then those that others determine,
+        values that are fixed both ways, orders, and values that are fixed one way.
         """
         found, least = [f for f in discover(frame) if f.is_exact], max(1, least)
         groups = []

@@ -78,13 +78,7 @@ class Surrogate:
 @register
 @dataclass(frozen=True)
 class Pseudonym:
-    """Sixteen hexadecimal digits that all parties give to the same synthetic record.
-
-    Parameters
-    ----------
-    label : column label
-    dtype : dtype
-    """
+    """Sixteen hexadecimal digits that all parties give to the same synthetic record."""
 
     registry_group: ClassVar[str] = "parameters"
 

@@ -19,12 +19,12 @@ from vflsynth.evaluation.columns import (
 )
 from vflsynth.evaluation.intervals import (
     GROUPS,
+    GroupedSums,
     jackknife_interval,
     jackknifed,
     random_groups,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
-from vflsynth.evaluation.sums import GroupedSums
 from vflsynth.evaluation.tables import Compared, Tables
 
 Scope = Literal["all", "within", "across"]

@@ -251,16 +251,10 @@ def common_columns(
 ) -> list[Hashable]:
     """Check that two tables can be compared and return the columns to compare.
 
-    By default these are the real table's, in its order. Errors call the other one `table`.
-
-    Raises
-    ------
-    TypeError
-        If either is not a DataFrame.
-    PartyDataError
-        If a column occurs twice or is missing from one of the tables; its children ColumnKindError
-        if a column is text, times or durations in one table only, and TooFewRecordsError if either
-        table has fewer than 2 rows.
+    By default these are the real table's, in its order. Errors call the other one `table`:
+    TypeError if either is no DataFrame; PartyDataError if a column occurs twice or is missing from
+    one of them; ColumnKindError if it is text, times or durations in one only; TooFewRecordsError
+    below 2 rows.
     """
     for which, frame in (("real", real), (table, other)):
         if not isinstance(frame, pd.DataFrame):

@@ -73,18 +73,9 @@ def draw_curves(axes: Axes, epochs: pd.Series, curves: dict[str, Floats]) -> Non
 
 
 class Map(NamedTuple):
-    """A matrix over pairs of columns, and how it is coloured.
+    """A matrix over pairs of columns, and the name and ends of the colours that it is drawn in.
 
-    Parameters
-    ----------
-    matrix : float64 array, shape (column, column)
-    labels : list of str
-    owners : list of str
-        Party of each column, in groups; empty if parties are unknown.
-    colours : str
-        Name of a colour map.
-    low, high : float
-        What its ends stand for.
+    `owners` are the parties of the columns, in groups; empty if parties are unknown.
     """
 
     matrix: Floats

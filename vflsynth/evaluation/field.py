@@ -12,7 +12,6 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ks_2samp
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -29,6 +28,7 @@ from vflsynth.evaluation.columns import (
     NumericColumn,
     TableEncoder,
 )
+from vflsynth.evaluation.marginals import ks_distance
 from vflsynth.evaluation.metric import Metric, MetricResult
 from vflsynth.evaluation.tables import Compared, Tables
 from vflsynth.exceptions import ParameterError
@@ -234,9 +234,7 @@ def column_shapes(
         if isinstance(column, NumericColumn):
             one, other = (_present(column.standardised(frame)) for frame in (real, synthetic))
             enough = bool(len(one) and len(other))
-            value = (
-                1.0 - float(ks_2samp(one, other, method="asymp").statistic) if enough else np.nan
-            )
+            value = 1.0 - ks_distance(one, other) if enough else np.nan
         else:
             first, second = _labels(column, real), _labels(column, synthetic)
             value = 1.0 - _total_variation(first, second, len(column.labels))

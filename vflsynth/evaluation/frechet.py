@@ -12,12 +12,12 @@ from vflsynth._moments import frechet_distance_of_moments
 from vflsynth.evaluation.columns import Integers
 from vflsynth.evaluation.intervals import (
     GROUPS,
+    GroupedSums,
     jackknife_interval,
     jackknifed,
     random_groups,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, Reading
-from vflsynth.evaluation.sums import GroupedSums
 from vflsynth.evaluation.tables import Compared, Tables
 
 FRECHET_DISTANCE = Metric(

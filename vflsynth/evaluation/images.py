@@ -20,6 +20,7 @@ from vflsynth.evaluation.columns import Floats
 from vflsynth.evaluation.frechet import read_distance
 from vflsynth.evaluation.intervals import (
     BOOTSTRAP,
+    GroupedSums,
     around,
     bootstrap_deviation,
     generator,
@@ -27,7 +28,6 @@ from vflsynth.evaluation.intervals import (
     random_groups,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult
-from vflsynth.evaluation.sums import GroupedSums
 from vflsynth.exceptions import ParameterError
 
 Images = NDArray[Any]

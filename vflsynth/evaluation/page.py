@@ -12,10 +12,9 @@ import pandas as pd
 from vflsynth.evaluation import pictures
 from vflsynth.evaluation.association import related
 from vflsynth.evaluation.coherence import INCOHERENT
-from vflsynth.evaluation.metric import MetricResult, MetricResults
+from vflsynth.evaluation.metric import FAILING, MetricResult, MetricResults, by_part
 from vflsynth.evaluation.suite import all_metrics, results_of
 from vflsynth.evaluation.tables import Compared, TableMetric, Tables
-from vflsynth.evaluation.worst import FAILING, by_part
 from vflsynth.reporting import Page, Picture, render, require_packages
 
 if TYPE_CHECKING:

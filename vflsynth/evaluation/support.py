@@ -12,6 +12,7 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 from scipy.spatial import cKDTree
+from sklearn.metrics import normalized_mutual_info_score
 
 from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, Integers, TableEncoder
 from vflsynth.evaluation.intervals import random_halves, sample_rows
@@ -188,18 +189,9 @@ def nmi_error(
 
 def normalised_mutual_information(first: Integers, second: Integers) -> float:
     """Return mutual information of two columns of codes over their mean entropy, 0 to 1."""
-    sizes = int(first.max(initial=0)) + 1, int(second.max(initial=0)) + 1
-    joint = np.bincount(first * sizes[1] + second, minlength=sizes[0] * sizes[1])
-    table = joint.reshape(sizes) / max(1, len(first))
-    entropies = [_entropy(table.sum(axis)) for axis in (0, 1)]
-    shared = sum(entropies) - _entropy(table.ravel())
-    mean = sum(entropies) / 2.0
-    return min(1.0, max(0.0, shared / mean)) if min(entropies) > 1e-12 else 0.0
-
-
-def _entropy(shares: Floats) -> float:
-    present = shares[shares > 0.0]
-    return float(-(present * np.log(present)).sum())
+    if not np.ptp(first) or not np.ptp(second):
+        return 0.0
+    return float(normalized_mutual_info_score(first, second))
 
 
 def _features(encoder: TableEncoder, frame: pd.DataFrame) -> Floats:

@@ -177,15 +177,7 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Usefulness:
-    """A plan for :func:`utility`: choose rows, see whether they will do, try, compare.
-
-    Parameters
-    ----------
-    tables : Tables
-        With their target.
-    protocol, task, model, max_rows
-        As in :func:`utility`.
-    """
+    """A plan for :func:`utility`: choose rows, see whether they will do, try, compare."""
 
     tables: Tables
     protocol: Protocol = "holdout"

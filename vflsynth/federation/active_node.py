@@ -76,7 +76,7 @@ class ActiveNode(ServerNode):
                 f"site {site.party!r} has a privacy budget, which is for randomised labels; job "
                 f"{job.name!r} has no label_privacy among its parameters"
             )
-        values, label_table = check_labels(labels, {}, None, key, numbers=method.predicts_numbers)
+        values, label_table = check_labels(labels, {}, None, key, **method.of_labels)
         seat = Seat(
             HOLDER,
             label_table,

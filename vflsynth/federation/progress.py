@@ -34,6 +34,13 @@ _PHASES = {
 }
 _EVERY, _SPOKEN_EVERY = 1.0, 30.0
 """Seconds between writings, and between lines in the log."""
+_MEASURED, _LONG = 30.0, 3600.0
+"""Seconds of training after which its end is known well enough, and after which it is late."""
+FEWER_EXCHANGES = (
+    "If parties are far apart, write steps_per_exchange = 5 and wire_precision = 'int8' into the "
+    "job's [parameters]: a fifth of the exchanges. It is another model: every party approves the "
+    "job anew"
+)
 
 
 class Progress:
@@ -47,13 +54,20 @@ class Progress:
     duration : callable
         Returns how long training is, once that is known.
     transcript : Transcript
+    advice : str, optional
+        What is said, once, where training is going to take hours.
     """
 
     def __init__(
-        self, folder: Path, node: str, duration: Callable[[], Duration], transcript: Transcript
+        self,
+        folder: Path,
+        node: str,
+        duration: Callable[[], Duration],
+        transcript: Transcript,
+        advice: str | None = None,
     ) -> None:
         self._folder, self._node, self._duration = folder, node, duration
-        self._transcript = transcript
+        self._transcript, self.advice = transcript, advice
         self._began: tuple[float, int] | None = None  # training: when, and at which step
         self._phase, self._written, self._spoken = "", -_EVERY, 0.0
 
@@ -92,7 +106,17 @@ class Progress:
         since, first = self._began
         left = None
         if step > first:
-            left = (now - since) / (step - first) * (duration.n_steps - step)
+            each = (now - since) / (step - first)
+            left = each * (duration.n_steps - step)
+            if self.advice and now - since > _MEASURED and left > _LONG:
+                logger.warning(
+                    "%s: a step takes %.0f ms, and training about %s more. %s",
+                    self._node,
+                    1000 * each,
+                    duration_text(left),
+                    self.advice,
+                )
+                self.advice = None
         return {
             "epoch": min(step // max(1, duration.steps_per_epoch) + 1, duration.n_epochs),
             "n_epochs": duration.n_epochs,

@@ -19,7 +19,7 @@ from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import check_facts, match_blinded
 from vflsynth.federation.party_node import noised
-from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
+from vflsynth.federation.progress import FEWER_EXCHANGES, LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.snapshots import KeptSnapshot
@@ -52,7 +52,15 @@ class ServerNode(ServerRun):
         self.job, self.site = job, site
         self.folder = site.folder / job.name
         self.transcript = Transcript()
-        self.progress = Progress(self.folder, SERVER, lambda: self.duration, self.transcript)
+        method = method or job.method_for_node()
+        each_step = getattr(method.parameters, "steps_per_exchange", None) == 1
+        self.progress = Progress(
+            self.folder,
+            SERVER,
+            lambda: self.duration,
+            self.transcript,
+            FEWER_EXCHANGES if each_step and method.privacy is None else None,
+        )
         self.remote = RemoteChannel(
             job.parties,
             job.name,
@@ -63,7 +71,7 @@ class ServerNode(ServerRun):
         )
         self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
-            method or job.method_for_node(),
+            method,
             own=[site.own or kept_secret(self.folder / _OWN)],
             device=resolve_device(site.device),
             checkpoints=self.node_checkpoints,

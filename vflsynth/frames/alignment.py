@@ -263,20 +263,10 @@ def check_no_repeated_key(
     no_column: bool = False,
     n_repeated: Mapping[str, int] | None = None,
 ) -> None:
-    """Check that a party has one row per key.
+    """Check that a party has one row per key, or raise DuplicateKeyError.
 
-    Parameters
-    ----------
-    party : str
-    keys : pandas.Index
-    no_column : bool, default=False
-        Whether the keys are an index that perhaps means nothing.
-    n_repeated : mapping of str to int, optional
-        Rows of every party that share their key, for the message.
-
-    Raises
-    ------
-    DuplicateKeyError
+    `no_column` says that the keys are an index that perhaps means nothing; `n_repeated` has, for
+    the message, the rows of every party that share their key.
     """
     shared = int(keys.duplicated(keep=False).sum())
     if not shared:
@@ -296,15 +286,10 @@ def check_no_repeated_key(
 
 
 def check_key_types(keys_by_party: Mapping[str, pd.Index]) -> None:
-    """Check that the keys of all parties can be compared.
+    """Check that the keys of all parties can be compared; KeyTypeError names two and a conversion.
 
     Widths and storage do not matter (``int32`` matches ``int64``, ``object`` holding ``str``
     matches ``string``, a category matches its categories); text against numbers does.
-
-    Raises
-    ------
-    KeyTypeError
-        Naming both parties, both dtypes and a conversion.
     """
     (first, first_keys), *others = keys_by_party.items()
     for party, keys in others:
@@ -333,12 +318,8 @@ def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
     """Tell whether tables without a key column can only be matched row by row.
 
     That is so where every party's index is the one that pandas gives to a table without an index:
-    an unnamed ``RangeIndex`` from 0 in steps of 1.
-
-    Raises
-    ------
-    MissingKeyError
-        If these indexes have different lengths: row 7 then need not be the same record everywhere.
+    an unnamed ``RangeIndex`` from 0 in steps of 1. MissingKeyError if these have different lengths:
+    row 7 then need not be the same record everywhere.
     """
     if not all(map(only_counts_rows, indexes.values())):
         return False
@@ -436,19 +417,10 @@ class Difference:
 def who_is_lost(
     frame: pd.DataFrame, keys: pd.Index, matched: npt.NDArray[np.bool_]
 ) -> tuple[Difference, ...]:
-    """Compare the records that all parties have with those that some other party lacks.
+    """Compare a party's records that all parties have with those that some other party lacks.
 
-    Parameters
-    ----------
-    frame : DataFrame, shape (record, column)
-        A party's, without its key column.
-    keys : Index, shape (record,)
-    matched : bool array, shape (record,)
-
-    Returns
-    -------
-    tuple of Difference
-        The three columns that differ most, of those that differ by more than chance at 1 in 100.
+    The frame has no key column. The three columns are returned that differ most, of those that
+    differ by more than chance at 1 in 100.
     """
     if matched.all() or not matched.any():
         return ()

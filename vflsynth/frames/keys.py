@@ -190,14 +190,7 @@ def is_text(keys: Any) -> bool:
 
 
 def warn_of_keys(keys: pd.Index, party: str) -> None:
-    """Warn of keys that another party may well write otherwise; it takes no other party's keys.
-
-    Parameters
-    ----------
-    keys : Index
-        Of one party, in the form that was agreed.
-    party : str
-    """
+    """Warn of keys, in the form that was agreed, that another party may well write otherwise."""
     if pd.api.types.is_float_dtype(keys.dtype):
         warn_user(
             f"party {party!r}: keys are floating-point numbers, which match no whole numbers. Fix: "
@@ -234,15 +227,7 @@ def how_to_agree(form: str) -> str:
 
 
 def better_form(keys_by_party: Mapping[str, pd.Index], n_matched: int) -> tuple[str, int] | None:
-    """Find the fewest words of a form in which more keys match, and how many do.
-
-    Parameters
-    ----------
-    keys_by_party : mapping of party name to Index
-        Of all parties, in one process.
-    n_matched : int
-        Keys that match as they are.
-    """
+    """Find the fewest words of a form in which more keys match than do, and how many."""
 
     def matched(words: list[str]) -> int:
         form = " ".join(words)

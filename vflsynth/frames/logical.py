@@ -106,23 +106,11 @@ def logical(column: pd.Series[Any], *, by_value: bool = True) -> pd.Series[Any]:
 def frame_of(
     table: pa.Table, party: str | None = None, *, types_are_given: bool = True
 ) -> pd.DataFrame:
-    """Convert a table of Arrow.
+    """Convert a table of Arrow, with what pandas noted in it of index and column labels.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        What pandas noted in it of index and column labels is heeded.
-    party : str, optional
-        For error messages.
-    types_are_given : bool, default=True
-        Whether a file or a program fixed the types, which then do not depend on whether a value is
-        missing: integers and truth values are nullable, but where pandas wrote the table from
-        columns that were not.
-
-    Raises
-    ------
-    TableFileError
-        If two columns have the same name.
+    `types_are_given` says that a file or a program fixed the types, which then do not depend on
+    whether a value is missing: integers and truth values are nullable, but where pandas wrote the
+    table from columns that were not. TableFileError if two columns have the same name.
     """
     names = table.column_names
     check_names(names, party)
@@ -141,12 +129,7 @@ def frame_of(
 
 
 def check_names(names: list[str], party: str | None) -> None:
-    """Refuse a table with two columns of one name.
-
-    Raises
-    ------
-    TableFileError
-    """
+    """Refuse a table with two columns of one name, with TableFileError."""
     if len(set(names)) < len(names):
         raise TableFileError(
             "several columns have the same name",
@@ -157,12 +140,7 @@ def check_names(names: list[str], party: str | None) -> None:
 
 
 def check_can_be_written(column: pd.Series[Any]) -> None:
-    """Refuse a column whose values no file could hold.
-
-    Raises
-    ------
-    ColumnKindError
-    """
+    """Refuse a column whose values no file could hold, with ColumnKindError."""
     dtype: Any = column.dtype
     values = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column
     if values.dtype.kind in "biumM" or _is_text(values):

@@ -128,15 +128,7 @@ def check_party_frames(
 
 
 def with_keys_in_form(frame: pd.DataFrame, on: Any, party: str) -> pd.DataFrame:
-    """Return a party's table with its keys in the form that `on` asks for.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Not modified; the same one comes back if nothing changes.
-    on : hashable, mapping or MatchOn
-    party : str
-    """
+    """Return a party's table, or a changed copy, with its keys in the form that `on` asks for."""
     asked = MatchOn.reading(on)
     column = asked.of(party)
     keys = party_keys(frame, column)

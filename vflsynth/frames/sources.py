@@ -79,13 +79,7 @@ class Description:
 
 
 def read_description(path: Path, party: str | None) -> Description:
-    """Read what a TOML file says of a table.
-
-    Raises
-    ------
-    TableFileError
-        Naming the key that is unknown, missing or no text.
-    """
+    """Read what a TOML file says of a table; TableFileError names a key that is wrong."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -128,27 +122,12 @@ def read_query(
     dtypes: Mapping[Any, Any] | None = None,
     unreadable: Unreadable = "refused",
 ) -> pd.DataFrame:
-    """Return what a database answers to a query.
+    """Return what a database answers to a query, of SQL, by SQLAlchemy or by an ADBC driver.
 
-    Parameters
-    ----------
-    url : str
-        Of SQLAlchemy, such as ``postgresql+psycopg://host/lab``; of the database, with `driver`.
-    query : str
-        SQL.
-    party : str, optional
-    driver : str, default=""
-        Package of an ADBC driver, such as ``adbc_driver_postgresql``: it reads in place of
-        SQLAlchemy, in Arrow's types.
-    dtypes, unreadable
-        See `read_table`; without effect with `driver`, whose types are the database's.
-
-    Raises
-    ------
-    MissingExtraError
-        If SQLAlchemy is not installed. What a database needs beyond it is the database's driver.
-    TableFileError
-        If there is no answer; neither the URL nor values are in the message.
+    The URL is SQLAlchemy's, such as ``postgresql+psycopg://host/lab``, or with `driver`, a package
+    such as ``adbc_driver_postgresql``, the database's; then types are Arrow's, and `dtypes` and
+    `unreadable` (see `read_table`) have no effect. MissingExtraError without SQLAlchemy;
+    TableFileError, without URL and values, if there is no answer.
     """
     if driver:
         return _read_adbc(url, query, party, driver)
@@ -210,13 +189,7 @@ def read_excel(
     dtypes: Mapping[Any, Any] | None = None,
     unreadable: Unreadable = "refused",
 ) -> pd.DataFrame:
-    """Return a sheet of an Excel file, the first unless named; its first row has the names.
-
-    Raises
-    ------
-    MissingExtraError
-        If openpyxl is not installed.
-    """
+    """Return a sheet of an Excel file, the first unless named; its first row has the names."""
     try:
         import openpyxl  # noqa: F401
     except ImportError as error:

@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
+from functools import partial
 from numbers import Number
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.exceptions import ColumnKindError
+from vflsynth._warnings import warn_user
+from vflsynth.exceptions import ColumnKindError, OwnTableWarning
 from vflsynth.frames.logical import as_frame
 
 Family = Literal["text", "whole number", "number", "truth value", "time", "duration", "label"]
@@ -48,27 +50,12 @@ def family_of(dtype: Any) -> Family:
 def with_type(
     column: pd.Series[Any], dtype: Any, labels: Collection[Any] | None = None
 ) -> pd.Series[Any]:
-    """Return a column in the type that was stated of it.
+    """Return a column in the type that was stated of it, or raise ColumnKindError.
 
-    Parameters
-    ----------
-    column : Series
-        Text is read as numbers (decimal points), ``true`` and ``false``, ISO times or durations, if
-        that is what was stated. Numbers are not read as text: which text they were is lost.
-    dtype : dtype
-    labels : collection, optional
-        Public labels of the column: those of a stated "category" or "object" may be of other types
-        than text if these are.
-
-    Returns
-    -------
-    Series
-        Of this dtype. The categories of an unordered one are sorted, not in the records' order.
-
-    Raises
-    ------
-    ColumnKindError
-        If a value is not of the type, or its type was lost when it was read.
+    Text is read as numbers (decimal points), ``true`` and ``false``, ISO times or durations, if
+    that is what was stated. Numbers are not read as text: which text they were is lost. Categories
+    without an order are sorted, not in the records' order; those of a stated "category" or "object"
+    may be of other types than text if the public `labels` are.
     """
     family = family_of(dtype)
     try:
@@ -96,16 +83,22 @@ def with_type(
 
 
 def readable(
-    column: pd.Series[Any], dtype: Any, labels: Collection[Any] | None = None
+    column: pd.Series[Any],
+    dtype: Any,
+    labels: Collection[Any] | None = None,
+    *,
+    party: str | None = None,
 ) -> pd.Series[Any]:
     """Return a column in the type that was stated of it; what is not of the type is missing.
 
-    For private runs, which one record must not end: see `with_type`.
+    For private runs, which one record must not end: see `with_type`. The owner is warned.
 
     Parameters
     ----------
     column, dtype, labels
         As of `with_type`.
+    party : str, optional
+        For the warning.
 
     Returns
     -------
@@ -117,8 +110,21 @@ def readable(
         return with_type(column, dtype, labels)
     except ColumnKindError:
         can: dict[Any, bool] = {}
-        values = [v if _can_be(v, dtype, labels, can) else None for v in column.astype(object)]
+        given = column.astype(object)
+        values = [v if _can_be(v, dtype, labels, can) else None for v in given]
+        n_lost = sum(v is None and not _is_blank(own) for own, v in zip(given, values, strict=True))
+        warn_user(
+            f"{'' if party is None else f'party {party!r}, '}column {column.name!r}: {n_lost:,} of "
+            f"{len(values):,} values are not of the type {dtype} that was stated, and count as "
+            "missing. Nobody else is told. Fix: correct them, or state a type that can hold them",
+            OwnTableWarning,
+        )
         return with_type(pd.Series(values, column.index, object, column.name), dtype, labels)
+
+
+def _is_blank(value: Any) -> bool:
+    """Whether a value is missing; pandas fails at decimals that signal."""
+    return value is None or value is pd.NA or value is pd.NaT or str(value) == "nan"
 
 
 def _can_be(value: Any, dtype: Any, labels: Collection[Any] | None, known: dict[Any, bool]) -> bool:
@@ -148,24 +154,10 @@ def with_types(
 ) -> pd.DataFrame:
     """Return a table whose columns have stated types, of text or of cells that have each its own.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    dtypes : mapping of column to dtype
-        Others stay as they are.
-    party : str, optional
-        For error messages.
-    decimal : str, default="."
-        Decimal point of numbers that are written as text.
-    unreadable : {"refused", "missing"}, default="refused"
-        What becomes of values that are not of their column's type; see `readable`.
-
-    Raises
-    ------
-    ColumnKindError
-        See `with_type`.
+    Other columns stay as they are. `decimal` is the point of numbers that are written as text. A
+    value that is not of its column's type is refused (ColumnKindError) or missing; see `readable`.
     """
-    read = with_type if unreadable == "refused" else readable
+    read = with_type if unreadable == "refused" else partial(readable, party=party)
     typed = frame.copy(deep=False)
     for label in frame.columns:
         if label not in dtypes:
@@ -190,23 +182,8 @@ def with_blanks(dtype: Any) -> Any:
 def like_model(frame: Any, dtypes: Mapping[Hashable, Any]) -> Any:
     """Return cells that somebody gives in the types of a model, as far as they tell another one.
 
-    Parameters
-    ----------
-    frame : table
-        See `vflsynth.frames.logical.as_frame`.
-    dtypes : mapping of column to dtype
-        Others stay as they are.
-
-    Returns
-    -------
-    DataFrame
-        Columns without any value have the model's type, and text is read as numbers, times and
-        truth values where the model has these.
-
-    Raises
-    ------
-    ColumnKindError
-        See `with_type`.
+    Columns without any value have the model's type, and text is read as numbers, times and truth
+    values where the model has these. ColumnKindError as of `with_type`.
     """
     typed = as_frame(frame)
     found = typed.copy(deep=False)

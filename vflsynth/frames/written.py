@@ -26,16 +26,9 @@ _ANY_DATE = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*"
 
 
 def with_values(frame: pd.DataFrame, party: str | None, *, commas: bool) -> pd.DataFrame:
-    """Turn such columns into numbers and dates, and say so.
+    """Turn such columns, read from a file without types, into numbers and dates, and warn of it.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As read from a file without types.
-    party : str or None
-        For warnings.
-    commas : bool
-        Whether decimal commas are looked for.
+    `commas` says whether decimal commas are looked for.
     """
     made = frame.copy(deep=False)
     read: dict[str, list[str]] = {}

@@ -97,6 +97,7 @@ class MaskedStates(Message):
     from_party=False,
     made_of=MadeOf.NETWORKS,
     when=When.ONCE,
+    masked=True,
     contents="seeds of the other parties' tags of every block, with their seals, and a hash of the "
     "tags that each of them sent",
     tells="random numbers: with these the party computes the tags itself, and ends the run if "

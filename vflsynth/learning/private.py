@@ -31,11 +31,21 @@ class Releasing:
     Parameters
     ----------
     party : Party
-        Adds noise to what it releases, by `Grid.release`.
+        Adds noise to what it releases, by `Grid.release`. Let go of after `end`.
     """
 
     def __init__(self, party: Party) -> None:
-        self.__party = party
+        self.__of: Party | None = party
+
+    @property
+    def __party(self) -> Party:
+        if self.__of is None:
+            raise ProtocolError("a party was asked for more after it had given its releases")
+        return self.__of
+
+    def end(self) -> None:
+        """Let go of the party: what is asked from then on is refused."""
+        self.__of = None
 
     def release(self, what: str, *public: Any) -> list[Release]:
         """Have the party publish.
@@ -108,10 +118,10 @@ class Learning(Participant, ABC):
         self.name, self.transformer = known.name, known.transformer
 
     def learn(self, records: Releasing) -> None:
-        """Have published, once, what does not wait for other parties; `records` is not kept."""
+        """Have published, once, what does not wait for other parties; `records` ends with it."""
 
     def conclude(self, records: Releasing) -> None:
-        """Take what was trained, once, when training is over; `records` is not kept."""
+        """Take what was trained, once, when training is over; `records` ends with it."""
 
     @abstractmethod
     def samplers(self) -> Sequence[RowSampler]:

@@ -29,17 +29,9 @@ class NoisyDescent:
 
     A discriminator's loss is ``E[F(x~)] - E[F(x)]`` plus a penalty, F being the sum of all scores
     that a record gets. Each owner of parameters clips its own part of every record's gradient.
+    `batch_size` is the number of fakes, and (expected) of real records: sample rate times a public
+    number. `noise` is for tests only.
 
-    Parameters
-    ----------
-    plan : DPSGDPlan
-    batch_size : int
-        Number of fakes, and (expected) number of real records: sample rate times a public number.
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Source: Abadi et al. 2016, Algorithm 1, for the real records. Fakes need no privacy, being
     computed from earlier releases, but are clipped alike: if only the real records' gradients were,
     the two would not cancel where the distributions are equal.
@@ -61,18 +53,11 @@ class NoisyDescent:
     ) -> None:
         """Add the gradient of ``E[F(x~)] - E[F(x)]`` to the layers' ``.grad``.
 
-        Parameters
-        ----------
-        layers : sequence of (weight, bias)
-            Every one is changed, in its bias too if the trace says that it has one.
-        traces : sequence of LayerTrace
-            One per layer, of real records and then `batch_size` fakes, with respect to each
-            record's own F.
-        n_real : Tensor, shape (replica,)
-            Real records; the rows between them and the fakes do not count.
-        penalties : sequence of LayerTrace, optional
-            One per layer: of the penalty that belongs to each row of real records, which is then
-            clipped together with the record's F.
+        `layers` are (weight, bias), the bias changed too if the trace says that it has one.
+        `traces`, one per layer, are of `n_real` real records per replica and then `batch_size`
+        fakes, with respect to each record's own F; rows between them do not count. `penalties` are
+        of the penalty that belongs to each row of real records, which is then clipped together with
+        the record's F.
         """
         rows = traces[0].inputs.shape[1] - self.batch_size
         real = [of_rows(trace, slice(None, rows), -1.0) for trace in traces]
@@ -95,13 +80,8 @@ class NoisyDescent:
     ) -> None:
         """Add the noisy mean of clipped per-record gradients to the layers' ``.grad``.
 
-        Parameters
-        ----------
-        layers : sequence of (weight, bias)
-        terms : sequence of sequence of LayerTrace
-            Whose sum is a record's gradient; in each, one trace per layer.
-        counted : Tensor of bool, shape (replica, batch), optional
-            Which rows are records. Default: all.
+        A record's gradient is the sum of `terms`, each of one trace per layer; `counted`, bool of
+        shape (replica, batch), says which rows are records.
         """
         for layer, means in zip(layers, self.means(terms, counted), strict=True):
             for parameter, mean in zip(layer, means):
@@ -114,17 +94,9 @@ class NoisyDescent:
     def means(
         self, terms: Sequence[Sequence[LayerTrace]], counted: Tensor | None = None
     ) -> list[tuple[Tensor, Tensor | None]]:
-        """Return the noisy mean of clipped per-record gradients, layer by layer.
+        """Return the noisy mean of clipped per-record gradients, as of `release`, layer by layer.
 
-        Parameters
-        ----------
-        terms, counted
-            As of `release`.
-
-        Returns
-        -------
-        list of (weight, bias)
-            float64, on the CPU, of the shapes of `rounded_gradient_sum`.
+        In float64, on the CPU, of the shapes of `rounded_gradient_sum`.
         """
         sums = rounded_gradient_sum(terms, self.plan.max_grad_norm, self.grid, counted)
         totals = [total for layer in sums for total in layer if total is not None]

@@ -161,14 +161,8 @@ def calibrate_training(
 ) -> tuple[float, float | None, list[LedgerEntry]]:
     """Calibrate training and, unless public bounds do, the histograms before it.
 
-    `training` makes all that training releases from its noise multiplier.
-
-    Returns
-    -------
-    noise_multiplier : float
-        Of training.
-    histogram_noise_multiplier : float or None
-    entries : list of LedgerEntry
+    `training` makes all that training releases from its noise multiplier. Returns that noise
+    multiplier, the histograms' or None, and the ledger's entries.
     """
     share = mechanism.preprocessing_share
     if share == 0.0:

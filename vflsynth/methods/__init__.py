@@ -9,8 +9,7 @@ from vflsynth.methods.autoregressive.estimator import AutoregressiveSynthesizer
 from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.latent_tree.estimator import DPLTSynthesizer
 from vflsynth.methods.latent_tree.mechanism import LatentTree
-from vflsynth.methods.marginals.gaussian_copula import GaussianCopulaSynthesizer
-from vflsynth.methods.marginals.independent import IndependentSynthesizer
+from vflsynth.methods.marginals.estimator import GaussianCopulaSynthesizer, IndependentSynthesizer
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
 from vflsynth.methods.pairwise.estimator import MixtureSynthesizer
 from vflsynth.methods.pairwise.mechanism import PairwiseTables

@@ -195,7 +195,7 @@ def _entries(estimator: type[Any], found: re.Match[str]) -> str:
     margin, named = found[1], found[2]
     if named == "no effect":
         return _wrapped(_no_effect(estimator), margin)
-    defaults = inspect.signature(estimator.__init__).parameters
+    defaults = _parameters(estimator)
     return "\n".join(
         indent(_head(name, defaults), margin)
         + "\n"
@@ -204,10 +204,10 @@ def _entries(estimator: type[Any], found: re.Match[str]) -> str:
     )
 
 
-def _head(name: str, defaults: Mapping[str, inspect.Parameter]) -> str:
+def _head(name: str, defaults: Mapping[str, Any]) -> str:
     if name in ATTRIBUTES:
         return f"{name} : {ATTRIBUTES[name].kind}"
-    default, kind = defaults[name].default, PARAMETERS[name].kind
+    default, kind = defaults[name], PARAMETERS[name].kind
     if default is None:
         return f"{name} : {kind}, " + ("default=None" if "None" in kind else "optional")
     shown = f'"{default}"' if isinstance(default, str) else f"{default!r}"
@@ -220,15 +220,18 @@ def _no_effect(estimator: type[Any]) -> str:
         f"with `{mechanism.__name__}` " + ", ".join(f"`{name}`" for name in sorted(unused))
         for mechanism, method in estimator.methods.items()
         if mechanism is not None
-        if (unused := method.without_effect(mechanism) & _parameters(estimator))
+        if (unused := method.without_effect(mechanism) & {*_parameters(estimator)})
     ]
     if not parts:
         return "Every parameter has an effect with every mechanism."
     return "No effect, and refused unless they are the default: " + "; ".join(parts) + "."
 
 
-def _parameters(estimator: type[Any]) -> frozenset[str]:
-    return frozenset(inspect.signature(estimator.__init__).parameters)
+def _parameters(estimator: type[Any]) -> dict[str, Any]:
+    """Return defaults by name: of the signature, and of what will be fields of a dataclass."""
+    signature = inspect.signature(estimator.__init__).parameters
+    fields = {name: vars(estimator).get(name) for name in inspect.get_annotations(estimator)}
+    return fields | {name: parameter.default for name, parameter in signature.items()}
 
 
 def _wrapped(text: str, margin: str) -> str:

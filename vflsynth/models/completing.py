@@ -138,18 +138,9 @@ def weigh_wanted(
     n_draws: int,
     secret: bytes,
 ) -> Draws:
-    """Draw records whose columns are as they are wanted, and keep the rules.
+    """Draw n records whose columns are as they are wanted, and keep the rules, several times each.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-        Of one model that `has_likelihood`.
-    demands : Demands
-    n : int
-        Records.
-    n_draws : int
-        Draws per record.
-    secret : bytes
+    The halves are those of one model that `has_likelihood`.
     """
     found = _wanted(halves, demands)
     return _in_blocks(
@@ -167,18 +158,8 @@ def draws_as_wanted(
 ) -> tuple[Callable[[int, bytes], dict[str, pd.DataFrame]], float]:
     """Make what draws records whose encoded columns may be what is wanted.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-        Of one model whose draws `are_exact`.
-    demands : Demands
-
-    Returns
-    -------
-    draw : callable
-        Number of records and a secret to tables by party.
-    probability : float
-        With which a record of the model is so.
+    The halves are those of one model whose draws `are_exact`. Returns a function from a number of
+    records and a secret to tables, and the probability with which a record of the model is so.
     """
     found = _wanted(halves, demands)
     _, log_probability = _drawn_given(halves, found, 0, 1, b"", 0)

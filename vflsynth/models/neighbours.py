@@ -41,27 +41,13 @@ def nearest_rows(
     secret: bytes,
     demands: Demands,
 ) -> tuple[Tables, Floats]:
-    """Choose for every record a draw that resembles what is known of it.
+    """Choose for every record a draw that resembles what is known of it: tables by party.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-    known : DataFrame, shape (record, column)
-        A missing cell is not known, and gets a value that is not missing.
-    n_draws : int
-        The pool has so many per record, at least 20,000 and at most 200,000.
-    secret : bytes
-    demands : Demands
-        Whose rules a record must keep with what is known of it: the first of 64 draws that does is
-        taken.
-
-    Returns
-    -------
-    tables : dict of party name to DataFrame, shape (record, column)
-        Drawn, also where something was known.
-    effective_sample_size : float64 array, shape (record,)
-        0 where no draw resembles a record, and keeps the rules with what is known of it; times the
-        share of the 64 draws that do.
+    A missing cell is not known, and gets a value that is not missing. The pool has `n_draws` per
+    record, at least 20,000 and at most 200,000; the first of 64 draws is taken that keeps the
+    demands' rules with what is known. The second result are effective sample sizes, shape
+    (record,): 0 where no draw resembles a record and keeps the rules; times the share of the 64
+    draws that do.
     """
     size = min(max(_FEWEST, n_draws * len(known)), _MOST)
     pool, kept = demands.judge(sample_parties(halves, size, derive(secret, "pool")))

@@ -51,12 +51,8 @@ class Demands:
     def judge(self, tables: Tables, given: pd.DataFrame | None = None) -> tuple[Tables, Flags]:
         """Compute what rules compute, put in what is given, and say which records may stay.
 
-        Parameters
-        ----------
-        tables : dict of party name to DataFrame
-            As the halves draw them; row i is one record in all of them.
-        given : DataFrame, shape (record, column), optional
-            Known cells of the records.
+        Row i of all parties' tables, as the halves draw them, is one record; `given` has known
+        cells.
         """
         fill = None if given is None else partial(filled, known=given)
         tables, kept = judged(tables, self.rules, fill)

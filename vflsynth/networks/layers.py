@@ -94,14 +94,7 @@ def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation with separate statistics for every replica.
-
-    Parameters
-    ----------
-    n_replicas, dim : int
-    eps : float
-        Added to the variance.
-    """
+    """Batch normalisation with separate statistics for every replica; eps adds to variances."""
 
     running_mean: Tensor
     running_var: Tensor

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vflsynth.privacy.calibration import (
         StepBudget,
         calibrate_noise_multiplier,
-        max_steps,
         split_gaussian_budget,
     )
     from vflsynth.privacy.events import (
@@ -64,7 +63,6 @@ __all__ = [
     "calibrate_noise_multiplier",
     "event_from_dict",
     "event_to_dict",
-    "max_steps",
     "split_gaussian_budget",
     "valid_accountants",
 ]

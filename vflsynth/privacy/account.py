@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -142,7 +142,7 @@ class PrivacyAccount:
             If there is such a file, or was one. Of several processes one makes it.
         """
         account = cls(path)
-        opened = {"account": secrets.token_hex(16), "budget": _budget_dict(budget)}
+        opened = {"account": secrets.token_hex(16), "budget": budget and asdict(budget)}
         account._file.create(opened, account.patience)
         return account
 
@@ -224,7 +224,7 @@ class PrivacyAccount:
         """Change the limit; the file says when."""
         with self._file.lock(self.patience):
             records = self.records()
-            records.append(next_record(records, BUDGET, {"budget": _budget_dict(budget)}))
+            records.append(next_record(records, BUDGET, {"budget": budget and asdict(budget)}))
             self._file.write(records)
 
     # -- booking ---------------------------------------------------------------------------------
@@ -394,9 +394,8 @@ def _attempts(records: Sequence[Mapping[str, Any]]) -> tuple[Attempt, ...]:
     for record in records:
         details = record["details"]
         if record["event"] == RUN:
-            started = details.get("started", record["time"])
-            condition = str(details.get("condition", ""))
-            found.append(Attempt(details["run"], started, details["covers"], condition))
+            known = details["run"], record["time"], details["covers"], details["condition"]
+            found.append(Attempt(*known))
         elif record["event"] == SPENT:
             entry = LedgerEntry(details["purpose"], event_from_dict(details["event"]))
             found[-1] = replace(found[-1], entries=merged(found[-1].entries, entry))
@@ -410,11 +409,7 @@ def _conditions(attempts: Sequence[Attempt]) -> tuple[str, ...]:
 
 def _budget(records: Sequence[Mapping[str, Any]]) -> Budget | None:
     (*_, last) = [r["details"]["budget"] for r in records if r["event"] in (OPENED, BUDGET)]
-    return None if last is None else Budget(last["epsilon"], last["delta"])
-
-
-def _budget_dict(budget: Budget | None) -> dict[str, float] | None:
-    return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
+    return None if last is None else Budget(**last)
 
 
 def _epsilon(entries: Sequence[LedgerEntry], delta: float) -> float:

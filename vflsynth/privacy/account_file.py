@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,15 +41,7 @@ class AccountFile:
     def lock(self, patience: float) -> TextIO:
         """Keep everybody else from writing, until what is returned is closed.
 
-        Parameters
-        ----------
-        patience : float
-            Seconds to wait for whoever has it.
-
-        Raises
-        ------
-        ParameterError
-            If that was too short.
+        Waits so many seconds for whoever has it, and then raises ParameterError.
         """
         from vflsynth._locks import lock  # where there is none, accounts alone are not to be had
 
@@ -61,13 +52,7 @@ class AccountFile:
         )
 
     def create(self, details: Mapping[str, Any], patience: float) -> None:
-        """Write the first record, if there is no file: of several processes one does.
-
-        Raises
-        ------
-        ArtefactError
-            If there is a file, or was one, or none can be written.
-        """
+        """Write the first record, as one of several processes; ArtefactError if there is a file."""
         artefacts.check_writable(self.path)
         self._check_new()  # without waiting for a run that has it open
         with self.lock(patience):
@@ -75,22 +60,16 @@ class AccountFile:
             self.write([chains.link(1, chains.START, OPENED, details)])
 
     def read(self) -> list[Record]:
-        """Read the records, and check that they are what was written, all of it.
-
-        Raises
-        ------
-        ArtefactError
-            If they are not, or the file is missing or has other names.
-        """
+        """Read the records; ArtefactError unless they are what was written, all of it."""
         last = self._last()
         try:
             status = self.path.lstat()
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("it is a link by now, or no file")
             content = json.loads(self.path.read_text(encoding="utf-8"))
-            if content["format"] != _FORMAT or content["version"] not in (1, _VERSION):
+            if (content["format"], content["version"]) != (_FORMAT, _VERSION):
                 raise ValueError("another format or version")
-            found = _of_version_1(content) if content["version"] == 1 else content["records"]
+            found = content["records"]
             broken = chains.first_broken(found)
             if broken is not None or not found:
                 raise ValueError(f"record {broken or 1} is not what was written")
@@ -163,15 +142,3 @@ def unreadable(path: Path, error: Exception) -> ArtefactError:
         f"{path} is not a privacy account: {error}. What was spent on these records "
         "is in the reports of their runs; without the account nothing more is released"
     )
-
-
-def _of_version_1(content: Mapping[str, Any]) -> list[Record]:
-    """Read a site's account as versions before chains wrote it."""
-    opened = {"account": secrets.token_hex(16), "budget": None}
-    records = [chains.link(1, chains.START, OPENED, opened)]
-    for attempt in content["attempts"]:
-        run = {"run": attempt["run"], "covers": True, "started": attempt["started"]}
-        records.append(next_record(records, RUN, run))
-        for entry in attempt["entries"]:
-            records.append(next_record(records, SPENT, entry))
-    return records

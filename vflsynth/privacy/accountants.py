@@ -214,24 +214,12 @@ class WangAccountant(Accountant):
 
 
 def wang_rdp(noise_multiplier: float, sample_rate: float) -> npt.NDArray[np.float64]:
-    """Rényi DP of one step of the Gaussian mechanism on a batch drawn without replacement.
+    """Rényi DP, in nats, of one step of the Gaussian mechanism on a batch without replacement.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Noise standard deviation over the replace-one sensitivity.
-    sample_rate : float
-        Batch size over number of records.
-
-    Returns
-    -------
-    array, shape (order,)
-        In nats, for the integer orders 2, 3, …, 256 and then more sparsely up to 1024.
-
-    Notes
-    -----
-    Source: VFLGAN Prop. 4 with ``ε(α) = α / (2 σ²)`` and ε(∞) = ∞, capped by ε(α) as sampling never
-    harms. Sums are taken in logarithms: at σ = 0.1 the largest term is exp(5e7).
+    Of the orders of `_wang_table`, shape (order,), for a noise standard deviation over the
+    replace-one sensitivity. Source: VFLGAN Prop. 4 with ``ε(α) = α / (2 σ²)`` and ε(∞) = ∞, capped
+    by ε(α) as sampling never harms. Sums are taken in logarithms: at σ = 0.1 the largest term is
+    exp(5e7).
     """
     from scipy.special import logsumexp
 

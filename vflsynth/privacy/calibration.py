@@ -1,4 +1,4 @@
-"""From a budget to noise or to a number of steps, always on the safe side of the target."""
+"""From a budget to noise, always on the safe side of the target, and steps that are paid for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from vflsynth.privacy.events import PrivacyEvent
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
 
 _LARGEST_LOG_NOISE = math.log(1e7)
-_MOST_STEPS = 10**9
 
 
 def split_gaussian_budget(
@@ -126,67 +125,13 @@ def calibrate_noise_multiplier(
     return math.exp(root)
 
 
-def max_steps(
-    event_for: Callable[[int], PrivacyEvent],
-    *,
-    epsilon: float,
-    delta: float,
-    accountant: Accountant,
-) -> int:
-    """Largest number of steps found whose event stays within (ε, δ).
-
-    Parameters
-    ----------
-    event_for : callable
-        Builds the event of a run from its number of steps; more steps must mean a larger ε.
-    epsilon, delta : float
-        The budget, never exceeded.
-    accountant : Accountant
-        The search starts from its `cheap_bound` and refines with its `for_search`.
-
-    Returns
-    -------
-    int
-        0 if even one step would overshoot.
-
-    Raises
-    ------
-    PrivacyBudgetError
-        If a thousand million steps still stay within the budget.
-    UnsupportedEventError
-        If the accountant is not valid for the event.
-    """
-    _require_target(epsilon, delta)
-    low, growth = 0, 2.0
-    if (cheap := accountant.cheap_bound(event_for(1))) is not None:
-        low = max_steps(event_for, epsilon=epsilon, delta=delta, accountant=cheap)
-        growth = 1.2
-    search = accountant.for_search(event_for(low))
-
-    def meets_target(steps: int) -> bool:
-        return search.epsilon(event_for(steps), delta) <= epsilon
-
-    high = low + 1
-    while meets_target(high):
-        low, high = high, math.ceil(high * growth)
-        if high > _MOST_STEPS:
-            raise PrivacyBudgetError(
-                f"{_MOST_STEPS} steps stay within epsilon {epsilon}: the number of steps is not "
-                "what limits this run. Fix: use less noise."
-            )
-    while high > low + 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if meets_target(middle) else (low, middle)
-    return low
-
-
 class StepBudget:
     """Counts private steps and refuses the one that would overshoot, before it is taken.
 
     Parameters
     ----------
     steps : int
-        Number of steps that are paid for, from `max_steps` or from the calibrated event.
+        Number of steps that are paid for, from the calibrated event.
 
     Attributes
     ----------

@@ -62,14 +62,9 @@ class ColumnCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """Noise of the release of ranges and categories.
+    """Noise of the release of ranges and categories, in counts.
 
-    Parameters
-    ----------
-    noise_std : float
-        Of a count.
-    threshold : float
-        A category is published if its noisy count exceeds this.
+    A category is published if its noisy count exceeds the threshold.
     """
 
     noise_std: float
@@ -84,20 +79,8 @@ def count_columns(
 ) -> dict[str, ColumnCounts]:
     """Count every party's columns, and how many of them would have to be discovered.
 
-    Parameters
-    ----------
-    frames : mapping of party to DataFrame
-        Only labels and dtypes are looked at.
-    on : hashable
-        The key column.
-    schema : PublicSchema, optional
-    kinds : mapping of column to kind, optional
-        Declared ones, of columns of these parties only.
-
-    Raises
-    ------
-    ColumnKindError
-        If a kind is unknown or of no column, or kind, dtype and schema contradict each other.
+    Only labels and dtypes are looked at. ColumnKindError if a kind is unknown or of no column, or
+    kind, dtype and schema contradict each other.
     """
     tables = {
         party: frame[[c for c in frame.columns if c != on]] for party, frame in frames.items()
@@ -119,40 +102,21 @@ def sum_columns(columns: Mapping[str, ColumnCounts]) -> ColumnCounts:
 
 
 def failure_probability(delta: float, n_unlisted: int) -> float:
-    """Part of δ that a discovery takes: 0 if every column is listed.
+    """Part of δ that a discovery takes: 0 if every column, of all parties, is listed.
 
-    Parameters
-    ----------
-    delta : float
-    n_unlisted : int
-        Columns that the schema does not list, of all parties. Numeric ones among them need nothing,
-        but what they are is not known where the noise is calibrated.
+    Numeric ones need nothing, but what they are is not known where the noise is calibrated.
     """
     return _FAILURE_SHARE * delta if n_unlisted else 0.0
 
 
 def category_threshold(noise_std: float, probability: float, n_values: int) -> float:
-    """Noisy count that a value which one record alone has exceeds with a stated probability.
+    """Noisy count that any value which one record alone has exceeds with a stated probability.
 
-    Parameters
-    ----------
-    noise_std : float
-        Of a count.
-    probability : float
-        That any of `n_values` such values is published.
-    n_values : int
-        Values that one record can be the only one to have, in either of two neighbouring tables.
-
-    Returns
-    -------
-    float
-        ``1 + noise_std z``, z the normal quantile of ``1 - probability / n_values``.
-
-    Notes
-    -----
-    Source: stability-based histograms (Korolova et al. 2009; Bun, Nissim and Stemmer 2016) with
-    Gaussian noise. Values that both tables have are a Gaussian mechanism; the others have a count
-    of 1 in one table and do not exist in the other.
+    It is ``1 + noise_std z``, z the normal quantile of ``1 - probability / n_values``; one record
+    can be the only one to have `n_values`, in either of two neighbouring tables. Source:
+    stability-based histograms (Korolova et al. 2009; Bun, Nissim and Stemmer 2016) with Gaussian
+    noise. Values that both tables have are a Gaussian mechanism; the others have a count of 1 in
+    one table and do not exist in the other.
     """
     return float(1.0 + noise_std * norm.isf(probability / n_values))
 
@@ -190,27 +154,9 @@ def discover_column(
 ) -> PublicColumn:
     """Find the range, or the labels, of a column that the schema does not list.
 
-    Parameters
-    ----------
-    column : pandas.Series, shape (record,)
-        Of one party's matched records.
-    kind : type
-        Of `public_columns`: it has labels, or ranges that are looked for in a grid of cells.
-    discovery : Discovery
-    rng : torch.Generator, optional
-        For tests only; see `discrete_gaussian`.
+    `kind`, of `public_columns`, has labels, or ranges that are looked for in a grid of cells; `rng`
+    is for tests only. CardinalityError if no label is frequent enough to be published.
 
-    Returns
-    -------
-    Bounds or Categories
-
-    Raises
-    ------
-    CardinalityError
-        If no value of a column of labels is frequent enough to be published.
-
-    Notes
-    -----
     Privacy: of any column one record moves one count, for the price in the ledger. Dtypes are
     public. Which of them a column has, and the order of an ordered one, must not have been chosen
     by looking at the records.

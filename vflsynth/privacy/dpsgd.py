@@ -67,22 +67,11 @@ class LayerTrace:
 
 
 def per_example_norms(*terms: Sequence[LayerTrace]) -> Tensor:
-    """L2 norm of every record's gradient over all parameters of the traced layers.
+    """L2 norm of every record's gradient over all traced layers, float64 (replica, batch).
 
-    Parameters
-    ----------
-    *terms : sequence of LayerTrace
-        What a record's gradient is the sum of; in each term every layer once, in the same order.
-        Norms of layers add up in squares.
-
-    Returns
-    -------
-    Tensor, shape (replica, batch)
-        In float64.
-
-    Notes
-    -----
+    A gradient is the sum of `terms`, in each of which every layer is once, in the same order:
     ``|Σ_t a_t d_tᵀ|² = Σ_ts (a_t · a_s)(d_t · d_s)``, where ``a`` has a further entry for the bias.
+    Norms of layers add up in squares.
     """
     squares = []
     for layer in zip(*terms, strict=True):
@@ -98,29 +87,10 @@ def per_example_norms(*terms: Sequence[LayerTrace]) -> Tensor:
 
 
 def clip_factors(norms: Tensor, max_grad_norm: float) -> Tensor:
-    """Factor that brings each gradient to at most the given norm.
+    """Factor in [0, 1] that brings each gradient, of a norm in float64, to at most C.
 
-    Parameters
-    ----------
-    norms : Tensor, of any shape
-        In float64, of a record's gradient or of whatever else is clipped as one vector.
-    max_grad_norm : float
-        C, in gradient units.
-
-    Returns
-    -------
-    Tensor, shaped like ``norms``
-        In [0, 1]; 0 where the norm is not finite, so that a record that overflows contributes
-        nothing.
-
-    Raises
-    ------
-    PrivacyParameterError
-        If C is not positive.
-
-    Notes
-    -----
-    Source: Abadi et al. 2016, Algorithm 1: ``1 / max(1, |g| / C)``.
+    0 where the norm is not finite, so that a record that overflows contributes nothing. Source:
+    Abadi et al. 2016, Algorithm 1: ``1 / max(1, |g| / C)``.
     """
     if not max_grad_norm > 0.0:
         raise PrivacyParameterError("max_grad_norm", max_grad_norm, "a positive number")
@@ -133,16 +103,8 @@ def clipped_gradient_sum(
 ) -> list[tuple[Tensor, Tensor | None]]:
     """Sum of the clipped per-example gradients of fakes, in floating point: not for publication.
 
-    Parameters
-    ----------
-    traces : iterable of LayerTrace
-    factors : Tensor, shape (replica, batch)
-        From `clip_factors`; multiply by 0 the rows that do not count.
-
-    Returns
-    -------
-    list of (weight, bias)
-        Shapes (replica, in, out) and (replica, 1, out), or None without bias; one pair per layer.
+    `factors`, shape (replica, batch), are 0 for rows that do not count. One pair per layer, of
+    shapes (replica, in, out) and (replica, 1, out), or None without bias.
     """
     kept = (factors > 0.0).unsqueeze(-1)
     sums: list[tuple[Tensor, Tensor | None]] = []
@@ -157,19 +119,9 @@ def clipped_gradient_sum(
 
 
 def gradient_grid(noise_std: float, max_grad_norm: float) -> Grid:
-    """Choose the grid of a sum of clipped gradients.
+    """Choose the grid of a sum of gradients clipped to C, by the noise of every coordinate.
 
-    Parameters
-    ----------
-    noise_std : float
-        Of every coordinate of the sum.
-    max_grad_norm : float
-        C.
-
-    Raises
-    ------
-    PrivacyParameterError
-        If there is next to no noise.
+    PrivacyParameterError if there is next to no noise.
     """
     digits = _MOST_DIGITS - math.frexp(max_grad_norm / noise_std)[1]
     if digits < 1:
@@ -183,23 +135,12 @@ def rounded_gradient_sum(
     grid: Grid,
     counted: Tensor | None = None,
 ) -> list[tuple[Tensor, Tensor | None]]:
-    """Sum clipped per-example gradients, each of which is rounded to a grid before.
+    """Sum clipped per-example gradients, each rounded to a grid before: exact int64 steps.
 
-    Parameters
-    ----------
-    terms : sequence of sequence of LayerTrace
-        What a record's gradient is the sum of; in each, one trace per layer, in the same order.
-    max_grad_norm : float
-        C: on the grid no record's gradient is longer.
-    grid : Grid
-        From `gradient_grid`.
-    counted : Tensor of bool, shape (replica, batch), optional
-        Which rows are records. Default: all.
-
-    Returns
-    -------
-    list of (weight, bias)
-        int64, in steps, of the shapes of `clipped_gradient_sum`; exact.
+    A record's gradient is the sum of `terms`, in each of which every layer is once, in the same
+    order; on the grid, of `gradient_grid`, none is longer than C. `counted`, bool of shape
+    (replica, batch), says which rows are records. The result has the shapes of
+    `clipped_gradient_sum`.
     """
     bound = max_grad_norm * (1.0 - _SUM_MARGIN if len(terms) > 1 else 1.0)
     factors = clip_factors(per_example_norms(*terms), bound)
@@ -267,16 +208,8 @@ def _within(layers: Sequence[Sequence[tuple[Tensor, Tensor]]], longest: float) -
 def joint_sensitivity(max_grad_norms: Sequence[float]) -> float:
     """L2 sensitivity of several clipped sums over one batch, when a record is added or removed.
 
-    Parameters
-    ----------
-    max_grad_norms : sequence of float
-        Clipping bound of each block, for example one per party and one for the shared
-        discriminator.
-
-    Returns
-    -------
-    float
-        ``sqrt(sum(C_i²))``. Every block needs noise in proportion to it.
+    It is ``sqrt(sum(C_i²))``, of one block per party, for example, and one of the shared
+    discriminator; each needs noise in proportion to it.
     """
     return math.hypot(*max_grad_norms)
 
@@ -290,25 +223,9 @@ def noisy_mean(
 ) -> Tensor:
     """Publish a clipped sum with discrete Gaussian noise, and divide by the expected batch size.
 
-    Parameters
-    ----------
-    gradient_sum : Tensor
-        From `rounded_gradient_sum`.
-    grid : Grid
-        Of noise in proportion to the `joint_sensitivity` of all blocks.
-    expected_batch_size : float
-        Sample rate times a public number of records. The actual size of a Poisson batch is private.
-    rng : torch.Generator, optional
-        For tests only; see `discrete_gaussian`.
-
-    Returns
-    -------
-    Tensor, shaped like ``gradient_sum``
-        float64, on the CPU.
-
-    Notes
-    -----
-    Source: Abadi et al. 2016, Algorithm 1.
+    That is the sample rate times a public number of records: the actual size of a Poisson batch is
+    private. The grid's noise is in proportion to the `joint_sensitivity` of all blocks. Float64, on
+    the CPU; `rng` is for tests only. Source: Abadi et al. 2016, Algorithm 1.
     """
     noisy = grid.release(gradient_sum.cpu().numpy(), rng=rng)
     return torch.tensor(noisy.values) / expected_batch_size

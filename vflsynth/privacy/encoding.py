@@ -71,21 +71,9 @@ class PublicEncoding:
         kinds: Mapping[Hashable, str] | None = None,
         spikes: bool = False,
     ) -> PublicEncoding:
-        """Divide the noise of all preprocessing, None if there is none, over its releases.
+        """Divide a plan's noise of all preprocessing, None if there is none, over its releases.
 
-        Parameters
-        ----------
-        noise_multiplier : float or None
-            From a plan.
-        columns : mapping of party to ColumnCounts
-            From `count_columns`, with the same kinds.
-        relation : NeighbouringRelation
-        delta : float
-        schema : PublicSchema, optional
-        n_bins : int, default=32
-            Of a numeric column's first histogram.
-        kinds : mapping of column to kind, optional
-        spikes : bool, default=False
+        `columns` are those of `count_columns`, with the same kinds.
         """
         kinds = dict(kinds or {})
         schema, counts = schema or PublicSchema(), sum_columns(columns)
@@ -103,23 +91,10 @@ class PublicEncoding:
     ) -> dict[Hashable, NoisyHistogram]:
         """Release a party's noisy histograms, or make those of somebody who knows nothing.
 
-        Parameters
-        ----------
-        party : str
-            For error messages.
-        matched : DataFrame, shape (record, column)
-            The party's matched records.
-        noise : torch.Generator, optional
-            For tests only.
-
-        Raises
-        ------
-        PartyDataError
-            If a column has no public bounds or categories and cannot be given them.
-        ColumnKindError
-            If declared kind, dtype and schema contradict each other.
-        PrivacyBudgetError
-            If the noise was calibrated for fewer columns.
+        `matched` are its matched records; `noise` is for tests only. PartyDataError if a column has
+        no public bounds or categories and cannot be given them, ColumnKindError if kind, dtype and
+        schema contradict each other, PrivacyBudgetError if the noise was calibrated for fewer
+        columns.
         """
         public: dict[Hashable, PublicColumn] = {}
         known = public_columns(matched.iloc[:0], self.schema, self.kinds, party=party)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
 
@@ -301,36 +301,26 @@ def without_amplification(event: PrivacyEvent) -> Composition:
     )
 
 
+_KINDS: Mapping[str, type[Any]] = {
+    "gaussian_release": GaussianRelease,
+    "sampled_release": SampledRelease,
+    "label_release": LabelRelease,
+    "composition": Composition,
+}
+
+
 def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
     """Turn an event into a dictionary of JSON values; `event_from_dict` is its inverse."""
-    if isinstance(event, GaussianRelease):
-        return {
-            "kind": "gaussian_release",
-            "released": event.released,
-            "party": event.party,
-            "noise_multiplier": event.noise_multiplier,
-            "sensitivity": event.sensitivity,
-            "relation": str(event.relation),
-            "record_norm": event.record_norm,
-            "unit": event.unit,
-            "failure_probability": event.failure_probability,
-        }
-    if isinstance(event, SampledRelease):
-        return {
-            "kind": "sampled_release",
-            "releases": [event_to_dict(release) for release in event.releases],
-            "sampler": str(event.sampler),
-            "sample_rate": event.sample_rate,
-            "steps": event.steps,
-        }
-    if isinstance(event, LabelRelease):
-        return {
-            "kind": "label_release",
-            "released": event.released,
-            "party": event.party,
-            "epsilon": event.epsilon,
-        }
-    return {"kind": "composition", "events": [event_to_dict(part) for part in event.events]}
+    kind = next(kind for kind, cls in _KINDS.items() if isinstance(event, cls))
+    told = {own.name: getattr(event, own.name) for own in fields(event)}
+    return {"kind": kind} | {
+        name: [event_to_dict(part) for part in value]
+        if isinstance(value, tuple)
+        else str(value)
+        if isinstance(value, StrEnum)
+        else value
+        for name, value in told.items()
+    }
 
 
 def event_from_dict(data: Mapping[str, Any]) -> PrivacyEvent:
@@ -342,22 +332,18 @@ def event_from_dict(data: Mapping[str, Any]) -> PrivacyEvent:
         If the dictionary is not an event: foreign, truncated or with a value out of range.
     """
     try:
-        fields = {name: value for name, value in data.items() if name != "kind"}
-        match data["kind"]:
-            case "gaussian_release":
-                return GaussianRelease(**fields)
-            case "sampled_release":
-                releases = tuple(event_from_dict(part) for part in fields.pop("releases"))
-                return SampledRelease(releases, **fields)  # type: ignore[arg-type]
-            case "label_release":
-                return LabelRelease(**fields)
-            case "composition":
-                return Composition(tuple(event_from_dict(part) for part in fields["events"]))
-            case kind:
-                raise ArtefactError(f"Unknown kind of privacy event: {kind!r}.")
+        told = dict(data)
+        kind = _KINDS[told.pop("kind")]
+        if {*told} != {own.name for own in fields(kind)}:
+            raise ArtefactError(f"Not a privacy event: it has {sorted(map(str, told))}")
+        parts = {name: told[name] for name in ("releases", "events") if name in told}
+        made: PrivacyEvent = kind(
+            **told | {name: tuple(map(event_from_dict, own)) for name, own in parts.items()}
+        )
+        return made
+    except ArtefactError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, ArtefactError):
-            raise
         raise ArtefactError(f"Not a privacy event: {error}") from error
 
 

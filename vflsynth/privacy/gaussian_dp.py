@@ -13,24 +13,10 @@ _BISECTIONS = 200  # more than the number of doubles between any two brackets: e
 
 
 def delta_of_gaussian(epsilon: float, mu: float) -> float:
-    """δ(ε) of the Gaussian mechanism with ``mu = sensitivity / noise_std``.
+    """δ(ε) of the Gaussian mechanism with ``mu = sensitivity / noise_std``, infinite without noise.
 
-    Parameters
-    ----------
-    epsilon : float
-        Non-negative.
-    mu : float
-        Non-negative; infinity means no noise.
-
-    Returns
-    -------
-    float
-        Exact up to rounding, also far in the tail.
-
-    Notes
-    -----
-    Source: Balle and Wang 2018, Theorem 8:
-    ``Φ(-ε/mu + mu/2) - exp(ε) Φ(-ε/mu - mu/2)``, in logarithms so that nothing overflows.
+    Exact up to rounding, also far in the tail. Source: Balle and Wang 2018, Theorem 8: ``Φ(-ε/mu +
+    mu/2) - exp(ε) Φ(-ε/mu - mu/2)``, in logarithms so that nothing overflows.
     """
     from scipy.special import log_ndtr
 
@@ -47,17 +33,7 @@ def delta_of_gaussian(epsilon: float, mu: float) -> float:
 def epsilon_of_gaussian(mu: float, delta: float) -> float:
     """Smallest ε at which the Gaussian mechanism is (ε, δ)-differentially private.
 
-    Parameters
-    ----------
-    mu : float
-        Non-negative; infinity gives infinity.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        Rounded up: ``delta_of_gaussian`` at it is never above ``delta``.
+    Rounded up: ``delta_of_gaussian`` at it is never above ``delta``.
     """
     if delta_of_gaussian(0.0, mu) <= delta:
         return 0.0
@@ -72,17 +48,7 @@ def epsilon_of_gaussian(mu: float, delta: float) -> float:
 def mu_of_gaussian(epsilon: float, delta: float) -> float:
     """Largest mu at which the Gaussian mechanism is (ε, δ)-differentially private.
 
-    Parameters
-    ----------
-    epsilon : float
-        Non-negative; infinity gives infinity.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        Rounded down: ``delta_of_gaussian`` at it is never above ``delta``.
+    Rounded down: ``delta_of_gaussian`` at it is never above ``delta``.
     """
     if math.isinf(epsilon):
         return math.inf

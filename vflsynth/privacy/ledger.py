@@ -6,7 +6,7 @@ import html
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -200,32 +200,22 @@ class PrivacyLedger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values from which an auditor can recompute every ε."""
+        told = {own.name: getattr(self, own.name) for own in fields(self)}
+        lists = {name: list(value) for name, value in told.items() if isinstance(value, tuple)}
+        # JSON has no infinity.
+        epsilons = {
+            name: epsilon if math.isfinite(epsilon) else "infinite"
+            for name, epsilon in self.epsilons().items()
+        }
         return {
             "format": _FORMAT,
             "version": _VERSION,
-            "mechanism": self.mechanism,
-            "claim": self.claim,
-            "covers_synthetic_data": self.covers_synthetic_data,
-            "delta": self.delta,
-            "target_epsilon": self.target_epsilon,
+            **(told | lists),
             "entries": [
                 {"purpose": entry.purpose, "event": event_to_dict(entry.event)}
                 for entry in self.entries
             ],
-            "protected_against": list(self.protected_against),
-            "not_protected_against": list(self.not_protected_against),
-            "not_covered": list(self.not_covered),
-            "public": list(self.public),
-            "noise": self.noise,
-            "condition": self.condition,
-            "reported": {
-                # JSON has no infinity.
-                "epsilon": {
-                    name: epsilon if math.isfinite(epsilon) else "infinite"
-                    for name, epsilon in self.epsilons().items()
-                },
-                "dp_accounting_version": _dp_accounting_version(),
-            },
+            "reported": {"epsilon": epsilons, "dp_accounting_version": _dp_accounting_version()},
         }
 
     @classmethod
@@ -251,20 +241,8 @@ class PrivacyLedger:
                 LedgerEntry(entry["purpose"], event_from_dict(entry["event"]))
                 for entry in data["entries"]
             )
-            return cls(
-                mechanism=data["mechanism"],
-                claim=data["claim"],
-                covers_synthetic_data=data["covers_synthetic_data"],
-                delta=data["delta"],
-                target_epsilon=data["target_epsilon"],
-                entries=entries,
-                protected_against=data["protected_against"],
-                not_protected_against=data["not_protected_against"],
-                not_covered=data["not_covered"],
-                public=data["public"],
-                noise=data.get("noise", ""),
-                condition=data.get("condition", ""),
-            )
+            told = {own.name: data[own.name] for own in fields(cls)}
+            return cls(**told | {"entries": entries})
         except (KeyError, TypeError, AttributeError, PrivacyParameterError) as error:
             raise ArtefactError(f"Not a privacy ledger: {error}") from error
 

@@ -88,22 +88,11 @@ class Grid:
 
     @classmethod
     def of(cls, noise_std: float, resolution: int = RESOLUTION) -> Grid:
-        """Choose the grid by the noise that a release is accounted for with.
+        """Choose the grid by the standard deviation of the continuous noise that is accounted for.
 
-        Parameters
-        ----------
-        noise_std : float
-            Of the continuous Gaussian that the accountant was asked about, in units of what is
-            published.
-        resolution : int, default=30
-            Binary digits of the standard deviation before the point, in steps.
-
-        Returns
-        -------
-        Grid
-            With ``sigma**2 >= (noise_std / step)**2 + 16``, which is what the accounting needs (see
-            `vflsynth.privacy.noise`), and a standard deviation that is larger than `noise_std` by
-            at most 3 in 10⁸.
+        It has from ``2**resolution`` steps on. The grid has ``sigma**2 >= (noise_std / step)**2 +
+        16``, which is what the accounting needs (see `vflsynth.privacy.noise`), and a standard
+        deviation that is larger than `noise_std` by at most 3 in 10⁸.
         """
         if not (math.isfinite(noise_std) and noise_std > 0.0):
             raise PrivacyParameterError("noise_std", noise_std, "a positive finite number")
@@ -126,22 +115,10 @@ class Grid:
         return n_records + TAIL * self.noise_std
 
     def count(self, counts: Ints) -> Ints:
-        """Turn numbers of records, or of other whole units, into steps.
+        """Turn numbers of records, or of other whole units of either sign, into steps, exactly.
 
-        Parameters
-        ----------
-        counts : int64 array, of any shape
-            Of either sign.
-
-        Returns
-        -------
-        int64 array, shaped like ``counts``
-            Exact; zeros if the noise is above 2**31, of which one step is more than a record.
-
-        Raises
-        ------
-        ProtocolError
-            If there are so many records, for so little noise, that they cannot be added up.
+        Zeros if the noise is above 2**31, of which one step is more than a record. ProtocolError if
+        there are so many records, for so little noise, that they cannot be added up.
         """
         per_record = 1 << -self.exponent if self.exponent <= 0 else 0
         if counts.size and int(np.abs(counts).max()) * per_record > _LARGEST_SUM:
@@ -149,22 +126,10 @@ class Grid:
         return counts * np.int64(per_record)
 
     def truncate(self, values: npt.ArrayLike) -> Ints:
-        """Round numbers to the grid towards zero, so that no vector becomes longer.
+        """Round numbers to the grid towards zero, in steps, so that no vector becomes longer.
 
-        Parameters
-        ----------
-        values : array_like of float
-            One record's contributions, or many records' side by side; never sums over records.
-
-        Returns
-        -------
-        int64 array, shaped like ``values``
-            In steps.
-
-        Raises
-        ------
-        ProtocolError
-            If a number is not finite or too large: it would void the sensitivity.
+        They are one record's contributions, or many records' side by side; never sums over records.
+        ProtocolError if one is not finite or too large: it would void the sensitivity.
         """
         scaled = np.ldexp(np.asarray(values, dtype=np.float64), -self.exponent)
         if not (np.abs(scaled) < _LARGEST_SUM).all():
@@ -181,21 +146,9 @@ class Grid:
     def release(self, total: Ints, *, rng: torch.Generator | None = None) -> Release:
         """Add noise to a sum of contributions and publish it.
 
-        Parameters
-        ----------
-        total : int64 array, of any shape
-            In steps: an exact sum of what `truncate` returned, or what `count` did.
-        rng : torch.Generator, optional
-            For tests only; see `discrete_gaussian`.
-
-        Returns
-        -------
-        Release
-
-        Raises
-        ------
-        ProtocolError
-            If the sum is not of whole numbers, or so large that adding to it might overflow.
+        The sum is in steps and exact: of what `truncate` returned, or what `count` did.
+        ProtocolError if it is not of whole numbers, or adding to it might overflow. `rng` is for
+        tests only.
         """
         if total.dtype != np.int64:
             raise ProtocolError(f"only whole numbers are published, not {total.dtype}")
@@ -209,17 +162,8 @@ class Grid:
     def release_tensor(self, vector: Tensor, *, rng: torch.Generator | None = None) -> Tensor:
         """Publish one bounded vector that is not a sum over records, rounded to the grid.
 
-        Parameters
-        ----------
-        vector : Tensor, of any shape
-            Clipped as a whole: rounding towards zero makes it no longer.
-        rng : torch.Generator, optional
-            For tests only; see `discrete_gaussian`.
-
-        Returns
-        -------
-        Tensor, as ``vector``
-            Published and then rounded to the tensor's type.
+        It was clipped as a whole, and rounding towards zero makes it no longer. What is returned is
+        rounded to the tensor's type. `rng` is for tests only.
         """
         published = self.release(self.truncate(vector.detach().cpu().numpy()), rng=rng)
         return torch.tensor(published.values).to(vector)

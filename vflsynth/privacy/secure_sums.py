@@ -22,17 +22,9 @@ _LARGEST = 36  # binary digits of the largest noise that can be drawn, in steps
 
 
 def unit_grid(noise_std: float) -> Grid:
-    """Choose the grid of a sum of whole units, by the noise that each party adds.
+    """Choose the grid of a sum of whole units, by the noise, in units, that each party adds.
 
-    Parameters
-    ----------
-    noise_std : float
-        In units.
-
-    Returns
-    -------
-    Grid
-        A unit is from 1 to 2^20 steps; less than one, and so nothing, beside noise above 2^36.
+    A unit is from 1 to 2^20 steps; less than one, and so nothing, beside noise above 2^36.
     """
     binary = math.frexp(noise_std)[1] - 1
     exponent = max(-_FINEST, binary - RESOLUTION)
@@ -44,18 +36,10 @@ def unit_grid(noise_std: float) -> Grid:
 def unit_arithmetic(
     largest: float, grid: Grid, n_noises: int, sizes: Sequence[int] = (32, 64)
 ) -> Arithmetic:
-    """Choose what noisy sums of units are computed in.
+    """Choose what noisy sums of units are computed in, each with so many parties' noise.
 
-    Parameters
-    ----------
-    largest : float
-        Size of the largest sum without noise, in units.
-    grid : Grid
-        Of `unit_grid`.
-    n_noises : int
-        How many parties' noise it gets.
-    sizes : sequence of int, default=(32, 64)
-        See `Arithmetic.of`.
+    `largest` is the size of the largest sum without noise, in units; for `sizes` see
+    `Arithmetic.of`.
     """
     return Arithmetic.of(largest + TAIL * n_noises * grid.noise_std, -grid.exponent, sizes)
 

@@ -1,6 +1,6 @@
 """Everything that may cross a party boundary, and how it gets there."""
 
-from vflsynth.protocol.channel import Channel, LocalChannel, Participant, answers, takes
+from vflsynth.protocol.channel import Channel, LocalChannel, Participant, Transcript, answers, takes
 from vflsynth.protocol.declaration import (
     MESSAGES,
     SERVER,
@@ -21,7 +21,6 @@ from vflsynth.protocol.schedule import (
     Schedule,
     SubsetSchedule,
 )
-from vflsynth.protocol.transcript import Transcript
 
 __all__ = [
     "MESSAGES",

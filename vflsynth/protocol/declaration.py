@@ -68,10 +68,7 @@ def holds(types: torch.dtype | tuple[torch.dtype, ...], *axes: str | int) -> Any
 def held_by(name: str, declared: tuple[Field[Any], ...]) -> dict[str, Held]:
     """Return what the tensors of a class of messages must be, by field.
 
-    Raises
-    ------
-    ProtocolError
-        If a field is a tensor and does not say of which type and axes.
+    ProtocolError if a field is a tensor and does not say of which type and axes.
     """
     for own in declared:
         if own.type in ("Tensor", "torch.Tensor", Tensor) and _KEY not in own.metadata:
@@ -223,7 +220,7 @@ def message(
     *,
     from_party: bool,
     made_of: MadeOf,
-    when: When,
+    when: When = When.ONCE,
     contents: str,
     tells: str = "what it contains",
     uses: tuple[Uses, ...] = (),

@@ -24,7 +24,6 @@ from vflsynth.protocol.declaration import REAL, MadeOf, Message, When, holds, me
 @message(
     from_party=True,
     made_of=MadeOf.COLUMNS,
-    when=When.ONCE,
     slow=True,
     contents="versions, counts, keyed digests of column names and of the party's part of the "
     "contract, which checkpoints there are, heads of the privacy account",
@@ -43,7 +42,6 @@ class Hello(Message):
 @message(
     from_party=False,
     made_of=MadeOf.COLUMNS,
-    when=When.ONCE,
     contents="what the hellos said of all parties, and where to go on",
 )
 class Terms(Message):
@@ -55,7 +53,6 @@ class Terms(Message):
 @message(
     from_party=True,
     made_of=MadeOf.KEYS,
-    when=When.ONCE,
     in_process=True,
     contents="the party's record keys",
     tells="the keys themselves; between processes blinded keys replace it",
@@ -69,7 +66,6 @@ class KeyList(Message):
 @message(
     from_party=False,
     made_of=MadeOf.KEYS,
-    when=When.ONCE,
     in_process=True,
     contents="the common keys, in common order",
     tells="which of the party's records every other party also has",
@@ -91,7 +87,6 @@ _BLINDED = (
 @message(
     from_party=True,
     made_of=MadeOf.KEYS,
-    when=When.ONCE,
     slow=True,
     contents="keyed digests of record keys, of three parties or more two of each, as points of a "
     "curve, blinded by the party; its seal",
@@ -140,7 +135,6 @@ class ReblindedKeys(Message):
 @message(
     from_party=False,
     made_of=MadeOf.KEYS,
-    when=When.ONCE,
     contents="of two parties: the party's own keys, blinded by both, with the other's seal",
     tells=_BLINDED,
 )
@@ -158,7 +152,6 @@ class ReturnedKeys(Message):
 @message(
     from_party=False,
     made_of=MadeOf.KEYS,
-    when=When.ONCE,
     contents="which of the party's blinded keys all parties have",
     tells=_BLINDED,
 )
@@ -171,7 +164,6 @@ class CommonPositions(Message):
 @message(
     from_party=True,
     made_of=MadeOf.KEYS,
-    when=When.ONCE,
     slow=True,
     contents="a keyed digest of the common keys, which only this party can have sent",
     tells="nothing without the parties' secret",
@@ -185,7 +177,6 @@ class MatchProof(Message):
 @message(
     from_party=False,
     made_of=MadeOf.KEYS,
-    when=When.ONCE,
     contents="the proofs of all parties, which every party compares before it goes on",
     tells="that all parties were told of the same keys, or not",
 )
@@ -198,7 +189,6 @@ class MatchProofs(Message):
 @message(
     from_party=True,
     made_of=MadeOf.COLUMNS,
-    when=When.ONCE,
     slow=True,
     contents="w_i",
 )
@@ -208,7 +198,7 @@ class EncodedSize(Message):
     encoded_dim: int
 
 
-@message(from_party=False, made_of=MadeOf.COLUMNS, when=When.ONCE, contents="w_i of all parties")
+@message(from_party=False, made_of=MadeOf.COLUMNS, contents="w_i of all parties")
 class EncodedSizes(Message):
     """Numbers of all parties' encoded columns, by party: the networks can be built."""
 

@@ -203,7 +203,7 @@ class SubsetSchedule(Schedule):
 
     Parameters
     ----------
-    streams, n_records, batch_size, latent_dim, replica_rows
+    streams, **shared
         See `Schedule`.
     sampling : HiddenStreams
         Where subsets are drawn from, by the parties alike. Not `streams`, which may derive from a
@@ -220,23 +220,8 @@ class SubsetSchedule(Schedule):
     an individual with another key, which renumbers all that come after it, would move others too.
     """
 
-    def __init__(
-        self,
-        streams: RandomStreams,
-        *,
-        sampling: HiddenStreams,
-        n_records: int,
-        batch_size: int,
-        latent_dim: int = 0,
-        replica_rows: Tensor | None = None,
-    ) -> None:
-        super().__init__(
-            streams,
-            n_records=n_records,
-            batch_size=batch_size,
-            latent_dim=latent_dim,
-            replica_rows=replica_rows,
-        )
+    def __init__(self, streams: RandomStreams, *, sampling: HiddenStreams, **shared: Any) -> None:
+        super().__init__(streams, **shared)
         self.sampling = sampling
 
     def rows(self, step: int) -> Tensor:
@@ -250,7 +235,7 @@ class PoissonSchedule(SubsetSchedule):
 
     Parameters
     ----------
-    streams, sampling, n_records, batch_size, latent_dim, replica_rows
+    streams, **sampled
         See `SubsetSchedule`; `batch_size` is that of the fakes.
     sample_rate : float
         Probability of a record to be in a batch.
@@ -262,25 +247,8 @@ class PoissonSchedule(SubsetSchedule):
     how many these are.
     """
 
-    def __init__(
-        self,
-        streams: RandomStreams,
-        *,
-        sampling: HiddenStreams,
-        sample_rate: float,
-        n_records: int,
-        batch_size: int,
-        latent_dim: int = 0,
-        replica_rows: Tensor | None = None,
-    ) -> None:
-        super().__init__(
-            streams,
-            sampling=sampling,
-            n_records=n_records,
-            batch_size=batch_size,
-            latent_dim=latent_dim,
-            replica_rows=replica_rows,
-        )
+    def __init__(self, streams: RandomStreams, *, sample_rate: float, **sampled: Any) -> None:
+        super().__init__(streams, **sampled)
         self.sample_rate = sample_rate
         self._latest: tuple[int, list[npt.NDArray[np.int64]]] | None = None
 

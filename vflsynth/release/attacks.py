@@ -75,20 +75,9 @@ def from_audits(
 ) -> dict[str, Measured | NotMeasured]:
     """Return what audits found about membership and each of the three questions.
 
-    Audits that trained for fewer epochs than usual, to keep to their time, are of other models than
-    the one that is to be published, and count for nothing.
-
-    Parameters
-    ----------
-    audit : AuditReport or mapping, optional
-        The mapping is the content of its JSON.
-    disclosures : sequence of Disclosure
-        Answers beside those that the audit has.
-
-    Raises
-    ------
-    ParameterError
-        If the content is not that of an audit.
+    `audit` may be the content of its JSON (ParameterError if it is not), and `disclosures` are
+    answers beside those that it has. Audits that trained for fewer epochs than usual, to keep to
+    their time, are of other models than the one that is to be published, and count for nothing.
     """
     content: Mapping[str, Any] = {}
     if audit is not None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vflsynth.contract import Contract
-from vflsynth.evaluation.metric import MetricResults
+from vflsynth.evaluation.metric import MetricResults, by_part
 from vflsynth.evaluation.page import HasSection, Report, page_of
 from vflsynth.evaluation.tables import Tables
-from vflsynth.evaluation.worst import by_part
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release.clauses import Clause
@@ -44,7 +43,7 @@ class Dossier:
     random_state : int
         Of the evaluation.
     changes : tuple of str, optional
-        What is judged otherwise than the contract of the fit says, see `vflsynth.release.binding`.
+        What is judged otherwise than the contract of the fit says, see `vflsynth.release.clauses`.
     contract_digests : mapping of str to str
         SHA-256 of the contracts that the table is judged by, and that the model was fitted with.
     """
@@ -231,15 +230,7 @@ class Dossier:
             "readers": list(self.contract.readers["public"]) if restricted else None,
             "clauses": [clause.to_dict() for clause in self.public_clauses],
             "columns": [] if self.is_private else self.columns(),
-            "officers": [
-                {
-                    "source": item.source,
-                    "heading": item.heading,
-                    "answer": item.answer,
-                    "clauses": list(item.clauses),
-                }
-                for item in self.items
-            ],
+            "officers": [asdict(item) | {"clauses": list(item.clauses)} for item in self.items],
         }
 
     def public_page(self, content: dict[str, Any], title: str = "Synthetic table") -> Page:

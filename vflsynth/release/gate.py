@@ -12,18 +12,16 @@ import pandas as pd
 
 from vflsynth._version import __version__
 from vflsynth.contract import CLAUSES, Contract, Rule
-from vflsynth.evaluation.metric import MetricResult, MetricResults
+from vflsynth.evaluation.metric import MetricResult, MetricResults, by_part
 from vflsynth.evaluation.rules import NOTHING_EXACT
 from vflsynth.evaluation.suite import all_metrics, results_of
 from vflsynth.evaluation.tables import Known, TableMetric, Tables
-from vflsynth.evaluation.worst import by_part
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
 from vflsynth.release.attacks import HasExcess, HasJson, from_audits
-from vflsynth.release.binding import IsModel, changes_since_fit
-from vflsynth.release.clauses import Clause, Measured, NotMeasured
+from vflsynth.release.clauses import Clause, IsModel, Measured, NotMeasured, changes_since_fit
 from vflsynth.release.dossier import Dossier
 
 Findings = dict[str, Measured | NotMeasured]

@@ -28,14 +28,6 @@ def columns_of(contract: Contract) -> dict[Hashable, ColumnContract]:
 def beyond_chance(share: float, usual: float, n: int, n_usual: int) -> float:
     """Return by how much a share is above that of other rows, less two standard errors; at least 0.
 
-    Parameters
-    ----------
-    share, usual : float
-    n, n_usual : int
-        Rows that each is a share of.
-
-    Notes
-    -----
     The standard error is that of a difference of two shares that are one, the pooled share.
     """
     pooled = (share * n + usual * n_usual) / (n + n_usual)

@@ -1,9 +1,16 @@
 """Runs: match, encode, agree, build, train, keep. In one process or across processes."""
 
-from vflsynth.run.callbacks import Callback, EarlyStopping, EpochState, Progress
 from vflsynth.run.joined import JOINED, JoinedRun
 from vflsynth.run.local import LocalRun, Options, match_records
-from vflsynth.run.loop import History, history_from_json, history_to_json
+from vflsynth.run.loop import (
+    Callback,
+    EarlyStopping,
+    EpochState,
+    History,
+    Progress,
+    history_from_json,
+    history_to_json,
+)
 from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
 from vflsynth.run.seat import (

@@ -23,14 +23,8 @@ _FIX = "Resume with the same tables, parameters, integer random_state and versio
 class CheckpointDirectory:
     """Collects the parties' states, and writes all together when the server's comes.
 
-    Parameters
-    ----------
-    path : path-like, optional
-        Where to write; None does not.
-    resume : path-like, optional
-        Where to go on from.
-    server : str
-        Name of the node whose state comes last.
+    Without a path nothing is written; `resume` is where to go on from, and `server` the name of the
+    node whose state comes last.
     """
 
     def __init__(
@@ -77,13 +71,7 @@ class CheckpointDirectory:
     def load(
         self, node: str, fingerprint: Mapping[str, Any], device: torch.device
     ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-        """Return a node's state, and the history.
-
-        Raises
-        ------
-        ArtefactError
-            If the checkpoint is of another run.
-        """
+        """Return a node's state, and the history; ArtefactError if it is of another run."""
         assert self._root is not None
         root, progress = self._root, self._progress()
         with artefacts.reading(root, "a run"):
@@ -105,13 +93,7 @@ class CheckpointDirectory:
 
 
 class NodeState:
-    """One node's part of a `CheckpointDirectory`.
-
-    Parameters
-    ----------
-    directory : CheckpointDirectory
-    node : str
-    """
+    """One node's part of a `CheckpointDirectory`."""
 
     def __init__(self, directory: CheckpointDirectory, node: str) -> None:
         self._directory, self._node = directory, node
@@ -143,13 +125,7 @@ class NodeState:
 def check_same_run(
     path: Path, saved: Mapping[str, Any], fingerprint: Mapping[str, Any], fix: str
 ) -> None:
-    """Check that a checkpoint is of the run that is to go on.
-
-    Raises
-    ------
-    ArtefactError
-        Naming the first difference.
-    """
+    """Raise ArtefactError, naming the first difference, if a checkpoint is of another run."""
     now = artefacts.json_equal(dict(fingerprint))
     for key in [*now, *saved]:
         if key not in saved or key not in now or saved[key] != now[key]:

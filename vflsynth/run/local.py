@@ -31,8 +31,8 @@ from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.reporting import size_text
-from vflsynth.run.callbacks import Callback, Progress, check_callbacks
 from vflsynth.run.checkpoints import CheckpointDirectory
+from vflsynth.run.loop import Callback, Progress, check_callbacks
 from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
 from vflsynth.run.seat import Agreed, Seat
@@ -417,13 +417,8 @@ def warn_of_matching(
 ) -> None:
     """Warn where records may be matched otherwise than their owners mean.
 
-    Parameters
-    ----------
-    report : AlignmentReport
-    private : bool
-        Then nothing is said about how many records match, which nobody pays for.
-    trains_unmatched : bool, default=False
-        Whether the others train the columns of the party that has them.
+    If private, nothing is said about how many records match, which nobody pays for. Records that
+    one party lacks may train the columns of the party that has them.
     """
     if len(report.n_rows) < 2:
         return

@@ -1,23 +1,184 @@
-"""The one training loop: steps, epochs, callbacks and the history they leave. No losses."""
+"""The one training loop, the callbacks that may watch or stop it, and the history it leaves."""
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth.exceptions import TrainingDivergedError
+from vflsynth._validation import Number, Rule, check_parameters
+from vflsynth.exceptions import ParameterError, TrainingDivergedError
 from vflsynth.learning.base import Algorithm, Duration
-from vflsynth.run.callbacks import Callback, EpochState
+from vflsynth.reporting import duration_text, progress_bar, somebody_is_watching
+
+logger = logging.getLogger("vflsynth")
+
+_SOONEST, _LATEST, _SHARE = 10.0, 300.0, 0.1
+"""A log gets a line for each tenth of all epochs, at most every 10 and at least every 300 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochState:
+    """What a callback sees at the end of an epoch.
+
+    Parameters
+    ----------
+    epoch : int
+        Epochs finished, from 1.
+    n_epochs : int
+        Epochs planned.
+    steps_per_epoch : int
+    record : dict
+        The epoch's entry of the history; values per replica are lists.
+    """
+
+    epoch: int
+    n_epochs: int
+    steps_per_epoch: int
+    record: dict[str, Any]
+
+
+class Callback(Protocol):
+    """Anything with `on_epoch_end`."""
+
+    def on_epoch_end(self, state: EpochState) -> bool | None:
+        """Look at the epoch; return True to stop training after it."""
+        ...
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raise ParameterError unless `callbacks` is a sequence of things with `on_epoch_end`."""
+    fix = "Fix: pass a list of objects with a method on_epoch_end(state), such as EarlyStopping(20)"
+    if isinstance(callbacks, str | bytes) or not isinstance(callbacks, Sequence):
+        raise ParameterError(f"callbacks must be a sequence, got {callbacks!r}. {fix}")
+    for position, callback in enumerate(callbacks):
+        if isinstance(callback, type) or not callable(getattr(callback, "on_epoch_end", None)):
+            raise ParameterError(f"callbacks[{position}] is no callback: {callback!r}. {fix}")
+
+
+class EarlyStopping:
+    """Stop when the Fréchet distance has not improved for `patience` evaluations.
+
+    Of models that are trained by likelihood: when the held-out log-likelihood has not.
+
+    Parameters
+    ----------
+    patience : int
+        Evaluations without an improvement; there is one per epoch unless ``evaluate_every`` says
+        otherwise, and none with ``model_selection="last"``.
+    min_improvement : float, default=0.0
+        Smaller improvements do not count; in units of the Fréchet distance, or nats per record.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is out of range.
+
+    Notes
+    -----
+    With several replicas, all of them must have stopped improving. Every fit counts anew, except
+    that a resumed one goes on counting where the same object is passed again.
+    """
+
+    def __init__(self, patience: int, min_improvement: float = 0.0) -> None:
+        rules: dict[str, Rule] = {"patience": Number(1, whole=True), "min_improvement": Number(0)}
+        check_parameters(
+            "EarlyStopping", {"patience": patience, "min_improvement": min_improvement}, rules
+        )
+        self.patience, self.min_improvement = patience, min_improvement
+        self._best: Any = None
+        self._waited = 0
+
+    def on_epoch_end(self, state: EpochState) -> bool:
+        """Count evaluations without improvement."""
+        if state.epoch == 1:
+            self._best, self._waited = None, 0
+        distance, likelihood = map(state.record.get, ("frechet_distance", "held_out"))
+        if distance is None and likelihood is None:
+            return False
+        values = np.asarray(distance) if likelihood is None else -np.asarray(likelihood)
+        if self._best is None or bool(np.any(values < self._best - self.min_improvement)):
+            self._waited = 0
+        else:
+            self._waited += 1
+        self._best = values if self._best is None else np.minimum(self._best, values)
+        return self._waited >= self.patience
+
+
+class Progress:
+    """How far training is: a bar in terminals and notebooks, elsewhere lines in the log.
+
+    Parameters
+    ----------
+    n_epochs, done : int
+        Planned, and finished before a resume.
+    phase : str
+        What the bar is labelled with.
+    enabled : bool
+        False shows nothing.
+    """
+
+    def __init__(self, n_epochs: int, *, done: int, phase: str, enabled: bool) -> None:
+        watched = somebody_is_watching()
+        self._bar = progress_bar(
+            total=n_epochs,
+            initial=done,
+            desc=phase,
+            unit="epoch",
+            disable=not (enabled and watched),
+            dynamic_ncols=True,
+        )
+        self._logs = enabled and not watched
+        self._first = done
+        self._began = self._spoken = time.monotonic()
+        self._spoken_of = done
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Advance by one epoch."""
+        reached = _reached(state.record)
+        if self._logs:
+            self._say(state, reached)
+        if reached:
+            self._bar.set_postfix_str(reached, refresh=False)
+        self._bar.update(1)
+
+    def _say(self, state: EpochState, reached: str) -> None:
+        """Write a line now and then, and at the end."""
+        now, n = time.monotonic(), state.n_epochs
+        waited, advanced = now - self._spoken, state.epoch - self._spoken_of
+        early = waited < _SOONEST or (waited < _LATEST and advanced < _SHARE * n)
+        if early and state.epoch < n:
+            return
+        left = (now - self._began) / (state.epoch - self._first) * (n - state.epoch)
+        parts = [f"epoch {state.epoch:,} of {n:,}", reached]
+        parts += [f"about {duration_text(left)} left"] if state.epoch < n else ["done"]
+        logger.info("%s", ", ".join(filter(None, parts)))
+        self._spoken, self._spoken_of = now, state.epoch
+
+    def close(self) -> None:
+        """Leave the bar as it is and release the line."""
+        self._bar.close()
+
+
+def _reached(record: Mapping[str, Any]) -> str:
+    """Say in a few letters what an epoch reached; nothing if it was not evaluated."""
+    if (distance := record.get("frechet_distance")) is not None:
+        return f"FD {np.mean(distance):.3g}"
+    if (likelihood := record.get("held_out")) is not None:
+        return f"{np.mean(likelihood):.2f} nats"
+    loss = next((v for k, v in record.items() if "loss" in k or "wasserstein" in k), None)
+    return "" if loss is None else f"loss {np.mean(loss):.3g}"
 
 
 class History:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import ProtocolError, TooFewRecordsError
 from vflsynth.frames import party_keys
 from vflsynth.learning.base import Duration, Method
+from vflsynth.learning.party import Party
 from vflsynth.learning.private import Known, Learning, Releasing
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
@@ -37,7 +38,6 @@ from vflsynth.protocol.messages import (
 )
 from vflsynth.run.seat import Account, Agreed, Seat
 
-_NONCE_BYTES = 16
 _ROTATING = "key of rotations"
 
 
@@ -61,15 +61,18 @@ class PartyRun(Participant):
         What the parties draw alike, once networks are built.
     n_dummies : int
         Records that are nobody's, among those that the server counts.
+    discriminator : Module or None
+        Of the party, as training left it, once halves are made; for audits.
     """
 
     schedule: Schedule
 
     def __init__(self, seat: Seat, method: Method) -> None:
         self.name, self.seat, self.method = seat.name, seat, method
-        self.party = method.party(seat.name, seat.frame, seat.on)
+        self._party: Party | None = method.party(seat.name, seat.frame, seat.on)
+        self.discriminator: Any = None
         self.minter = method.minter(seat.name, party_keys(seat.frame, seat.on))
-        self.nonce = os.urandom(_NONCE_BYTES).hex()
+        self.nonce = _nonce()
         self.n_columns, self.n_unlisted = sum(c != seat.on for c in seat.frame.columns), 0
         if method.is_private:
             counts = count_columns(
@@ -84,6 +87,19 @@ class PartyRun(Participant):
         self._agreed: Agreed | None = None
         self._widths: dict[str, int] = {}
         self._paid = 0
+
+    @property
+    def party(self) -> Any:
+        """What has the records; of a private run until its half is made of releases.
+
+        Raises
+        ------
+        ProtocolError
+            After that.
+        """
+        if self._party is None:
+            raise ProtocolError(f"party {self.name!r} has given its releases: no record is left")
+        return self._party
 
     @property
     def agreed(self) -> Agreed:
@@ -218,7 +234,9 @@ class PartyRun(Participant):
             self.learning = method.learning(Known(*known, streams, self.schedule.streams))
         method.build(self.party, self.settings, self.schedule, streams)
         if self.learning is not None:
-            self.learning.learn(Releasing(self.party))
+            records = Releasing(self.party)
+            self.learning.learn(records)
+            records.end()
         if self.agreed.epoch:
             state, _ = self.seat.checkpoints.load(
                 self.agreed.epoch, self.fingerprint, self.seat.device
@@ -263,9 +281,14 @@ class PartyRun(Participant):
     def halves(self) -> list[Any]:
         """Return the party's half of the model, one per replica, once training is over."""
         minter = self.minter.starting_at(self.agreed.key_offset)
+        self.discriminator = getattr(self.party, "discriminator", None)
         if self.learning is None:
             return self.method.halves(self.party, self.settings, self.seat.on, minter)
-        self.learning.conclude(Releasing(self.party))
+        records = Releasing(self.party)
+        self.learning.conclude(records)
+        records.end()
+        self._party = None
+        self.seat = replace(self.seat, frame=self.seat.frame.iloc[:0].copy())
         return self.learning.halves(self.seat.on, minter)
 
     # -- every message ---------------------------------------------------------------------------
@@ -333,3 +356,8 @@ class PartyRun(Participant):
         if self.account is not None and self.method.plan is not None and epoch > self._paid:
             self.account.spend(self.method.plan.releases(self._paid + 1, epoch))
             self._paid = epoch
+
+
+def _nonce() -> str:
+    """Sixteen bytes that no other attempt has."""
+    return os.urandom(16).hex()

@@ -21,8 +21,7 @@ from vflsynth.privacy import LedgerEntry, SampledRelease
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
-from vflsynth.run.callbacks import Callback, EpochState
-from vflsynth.run.loop import History, run
+from vflsynth.run.loop import Callback, EpochState, History, run
 from vflsynth.run.seat import Account, Agreed, Checkpoints
 
 logger = logging.getLogger("vflsynth")

@@ -99,6 +99,10 @@ class BaseSplitEstimator(FittedSplitEstimator):
         `leakage_report` are active ones.
     monitor : LeakageMonitor or bool, default=True
         Whether and how closely leakage is watched; see `leakage_report`.
+    classes : sequence, optional
+        Which classes there are, if that is not to be learned from `y`: needed with `privacy`, and
+        best with `label_privacy`. With either, a label that is missing or none of them counts as
+        the first, and the active party is told of it; else it is refused.
     class_weight : mapping of class to float or "balanced", optional
         What a record of each class counts; "balanced" gives all classes the same sum. Predicted
         probabilities are those of the table so weighted.
@@ -136,7 +140,8 @@ class BaseSplitEstimator(FittedSplitEstimator):
         None of a model that was trained with `privacy` and loaded.
     history_ : DataFrame
         One row per epoch: losses, ``held_out_loss`` if records are held out, ``chosen`` for the
-        epoch that was kept, and what a protection says about itself.
+        epoch that was kept, ``seconds`` without a guarantee, and what a protection says about
+        itself.
     settings_ : dict
     privacy_ledger_ : PrivacyLedger or None
         What was released of labels, with `label_privacy`, or of records, with `privacy`; print it.
@@ -219,6 +224,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         absent: Literal["zero", "multihead"] = "zero",
         malicious: Mapping[str, MaliciousSGD] | None = None,
         monitor: LeakageMonitor | bool = True,
+        classes: Sequence[Any] | None = None,
         class_weight: ClassWeight = None,
         epochs: int = 200,
         patience: int | None = 10,
@@ -246,6 +252,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
         self.absent = absent
         self.malicious = malicious
         self.monitor = monitor
+        self.classes = classes
         self.class_weight = class_weight
         self.epochs = epochs
         self.patience = patience
@@ -457,12 +464,14 @@ class BaseSplitEstimator(FittedSplitEstimator):
             history = run.history.to_frame(replica)
             if not run.settings.n_held_out:  # the last epoch is kept
                 history = history.drop(columns="chosen", errors="ignore")
+            model.privacy_ledger_ = run.ledger(model)
+            if model.privacy_ledger_ is not None:  # times depend on batches
+                history = history.drop(columns="seconds", errors="ignore")
             model.history_ = history
             model.settings_ = run.method.reported(run.settings, run.duration)
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if run.transcript is None else run.transcript.to_frame()
             model._on = run.on
-            model.privacy_ledger_ = run.ledger(model)
             if are_party_frames(X):
                 widths = [len(half.transformer.kinds_) for half in model.parties_.values()]
                 model.n_features_in_ = sum(widths)

@@ -103,6 +103,7 @@ def check_labels(
     on: Any,
     *,
     numbers: bool = False,
+    stated: bool = False,
 ) -> tuple[Labels, pd.DataFrame]:
     """Check labels; return them with the table whose keys they belong to, row by row.
 
@@ -115,6 +116,8 @@ def check_labels(
         See `check_frames`.
     numbers : bool, default=False
         Whether labels are the numbers of a regressor rather than classes.
+    stated : bool, default=False
+        Whether classes were stated: labels may then be anything, see `Classes.of`.
 
     Returns
     -------
@@ -135,11 +138,11 @@ def check_labels(
         raise ParameterError("requires y to be passed, but the target y is None")
     index = y.index if isinstance(y, (pd.Series, pd.DataFrame)) else None
     labels = column_or_1d(y, warn=True)
-    if pd.isna(labels).any():
+    if not stated and pd.isna(labels).any():
         raise ParameterError("y contains NaN; every record needs a label, drop those without")
     if numbers:
         labels = _finite(labels)
-    else:
+    elif not stated:
         check_classification_targets(labels)
     if active is not None:
         table = frames[active]

@@ -117,7 +117,8 @@ class SplitMethod(Method):
         self.protections: list[Protection | None] = [c.make_protection() for c in classifiers]
         _same([asdict(c.settings()) for c in classifiers], "networks")
         _same([o.structure() for o in self.objectives], "structure of the objective")
-        for name in ("joint_protection", "absent", "epochs", "patience", "validation_fraction"):
+        same = "joint_protection", "absent", "epochs", "patience", "validation_fraction", "classes"
+        for name in same:
             _same([getattr(c, name) for c in classifiers], name)
         self.malicious: Mapping[str, MaliciousSGD] = _same(
             [c.malicious or {} for c in classifiers], "malicious"
@@ -128,9 +129,10 @@ class SplitMethod(Method):
         check_together(classifiers, None, self.parameters.target)
 
     @property
-    def predicts_numbers(self) -> bool:
-        """Whether labels are numbers rather than classes."""
-        return self.parameters.target is Numbers
+    def of_labels(self) -> dict[str, bool]:
+        """What `check_labels` has to know: what labels are, and who said so."""
+        numbers, stated = self.parameters.target is Numbers, self.parameters.classes is not None
+        return {"numbers": numbers, "stated": stated}
 
     def _check_stopping(self) -> None:
         """Refuse to stop, or to weight records, by a loss that does not exist."""
@@ -172,8 +174,14 @@ class SplitMethod(Method):
         ParameterError, PartyNameError
             If a classifier is not defined for these labels, weights or parties.
         """
-        self.target = self.parameters.target.of(labels, (*self.objectives, *self.protections))
         check_together(self.classifiers, sample_weight, self.parameters.target)
+        protects = [c.label_privacy for c in self.classifiers]
+        self.target = self.parameters.target.of(
+            labels,
+            (*self.objectives, *self.protections),
+            self.parameters.classes,
+            private=self.is_private or all(protects),
+        )
         self._sample_weight = check_sample_weight(sample_weight, len(labels))
         if self._sample_weight is not None and not self.objectives[0].has_held_out_loss:
             raise ParameterError(
@@ -384,6 +392,8 @@ class SplitMethod(Method):
             return "gradient_penalty_at='fakes': there is no penalty here"
         if not isinstance(parameters.make_objective(), CrossEntropy):
             return "objective=CrossEntropy(): others have no loss per record, or several networks"
+        if parameters.classes is None:
+            return "classes=[...]: one label would add a class, if they were learned from labels"
         for name, (allowed, why) in _ONLY_WITH_PRIVACY.items():
             value = getattr(parameters, name)
             if not any(value is one or value == one for one in allowed):

@@ -57,7 +57,7 @@ class SplitRun(LocalRun):
         sample_weight: Any = None,
     ) -> None:
         active = method.parameters.active
-        labels, table = check_labels(y, frames, active, on, numbers=method.predicts_numbers)
+        labels, table = check_labels(y, frames, active, on, **method.of_labels)
         own = LABEL_HOLDER if active is None else active
         super().__init__(
             method,

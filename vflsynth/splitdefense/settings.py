@@ -40,6 +40,7 @@ class Shared(TypedDict, total=False):
     absent: Literal["zero", "multihead"]
     malicious: Mapping[str, MaliciousSGD] | None
     monitor: LeakageMonitor | bool
+    classes: Sequence[Any] | None
     class_weight: ClassWeight
     epochs: int
     patience: int | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth.exceptions import ParameterError
+from vflsynth._warnings import warn_user
+from vflsynth.exceptions import OwnTableWarning, ParameterError
 from vflsynth.splitdefense.calibration import Calibration
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.objectives import Objective
@@ -41,25 +42,39 @@ class Classes:
     """From the top model's outputs to what is predicted, unless it has to be learned."""
 
     @classmethod
-    def of(cls, labels: Labels, parts: Parts) -> Self:
-        """Learn the classes; refuse parts that are not defined for them.
+    def of(
+        cls,
+        labels: Labels,
+        parts: Parts,
+        stated: Sequence[Any] | None = None,
+        *,
+        private: bool = False,
+    ) -> Self:
+        """Learn the classes, if nobody stated them; refuse parts that are not defined for them.
+
+        In a `private` run labels that are of no stated class count as the first, and whoever has
+        them is warned: one label may neither end a run nor add a class.
 
         Raises
         ------
         ParameterError
         """
-        classes, codes = np.unique(labels, return_inverse=True)
+        if stated is None:
+            classes, codes = np.unique(labels, return_inverse=True)
+        else:
+            classes = np.unique(np.asarray(stated))
+            codes = _codes_of(labels, classes, private)
         if len(classes) < 2:
             raise ParameterError(
-                "y has only one class, and a classifier needs at least two. Fix: check which "
-                "records are common"
+                f"{'y has' if stated is None else 'classes have'} only one class, and a classifier "
+                "needs at least two. Fix: check which records are common, or state both classes"
             )
         for part in parts:
             if isinstance(part, Objective) and not part.of_classes:
                 raise ParameterError(f"{_name(part)} is for numbers; use it with a regressor")
             if len(classes) > 2 and part is not None and part.binary_only:
                 raise ParameterError(
-                    f"Only binary classification is supported by {_name(part)}, and y has "
+                    f"Only binary classification is supported by {_name(part)}, and there are "
                     f"{len(classes)} classes. Isotropic, MaxNorm, RandomizedResponse, DIMIP and "
                     "DistanceCorrelation are defined for any number"
                 )
@@ -122,7 +137,9 @@ class Numbers:
     n_classes = 1
 
     @classmethod
-    def of(cls, labels: Labels, parts: Parts) -> Self:
+    def of(
+        cls, labels: Labels, parts: Parts, stated: None = None, *, private: bool = False
+    ) -> Self:
         """Standardise; refuse what protects classes.
 
         Raises
@@ -151,10 +168,28 @@ class Numbers:
         """None: there are no classes."""
 
 
+def _codes_of(labels: Labels, classes: Labels, private: bool) -> npt.NDArray[np.int64]:
+    """Return positions of labels in classes that were stated; see `Classes.of`."""
+    places = {label: place for place, label in enumerate(classes.tolist())}
+    found = [places.get(label, -1) if isinstance(label, Hashable) else -1 for label in labels]
+    codes = np.array(found, np.int64)
+    if n_others := int((codes < 0).sum()):
+        said = f"{n_others:,} of {len(codes):,} labels are missing, or none of {list(places)}"
+        fix = "Fix: correct them, or state their classes"
+        if not private:
+            raise ParameterError(f"{said}. {fix}")
+        warn_user(
+            f"{said}: they count as {next(iter(places))!r}. Nobody else is told. {fix}",
+            OwnTableWarning,
+        )
+    return codes.clip(0)
+
+
 Target = Classes | Numbers
 
 _OF_CLASSES = {
     "label_privacy": "randomises",
+    "classes": "lists",
     "class_weight": "weights",
     "monitor": "measures the leakage of",
 }

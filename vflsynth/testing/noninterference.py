@@ -4,6 +4,11 @@ Whoever has what a fit released, noise included, must learn nothing more from it
 warnings and errors. Two tables are fitted; the second fit is handed the releases of the first, so
 that all that is made of releases is the same. Whatever still differs was read off the records.
 
+Messages are compared byte for byte, but for those that are made of records before noise is added:
+of these, types and sizes. What tells numbers of records, which ledgers except, is left out where
+that number is private: in the messages with which parties join, and lengths of axes of records.
+What a run tells an owner of the owner's own table (`OwnTableWarning`) leaves nobody's machine.
+
 Neighbouring tables that differ by the worst record there is say nothing of steps in the *number* of
 records, unless it happens to be at one. But a fit that is handed its releases must be the same for
 any two tables, not for neighbours alone. So numbers of records are tried that double: whatever
@@ -19,7 +24,7 @@ import json
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -31,25 +36,38 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 
-from vflsynth.frames.typed import family_of
+from vflsynth.exceptions import OwnTableWarning
+from vflsynth.learning.base import Method
+from vflsynth.learning.party import Party
 from vflsynth.methods.combinations import reason_against
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.noise import discrete_gaussian
 from vflsynth.privacy.releases import Grid, Ints, Release
-from vflsynth.protocol import Message, Transcript
+from vflsynth.protocol import MadeOf, Message, Transcript, When
 from vflsynth.registry import Members
-from vflsynth.run import Options, local
+from vflsynth.run import Options, local, party_run
 from vflsynth.secure import Arithmetic
+from vflsynth.splitdefense import RandomizedResponse
 from vflsynth.testing.laws import require
-from vflsynth.testing.tables import KEY, private_tables
+from vflsynth.testing.tables import (
+    CLASSES,
+    KEY,
+    LABELS,
+    Tables,
+    private_labels,
+    private_tables,
+    replaced,
+)
 
-Tables = Mapping[str, pd.DataFrame]
 Seen = dict[str, Any]
 
 SIZES = (20, 40, 300)
 """Numbers of records that a quick search tries."""
 
-USUAL = 40
+USUAL = 41
+"""Another one, which no size of a network is."""
+
+REPLACE = NeighbouringRelation.REPLACE_ONE
 
 _SMALL = {
     "epochs": 1,
@@ -85,6 +103,7 @@ class Tape:
         self._played = played
         self._made: dict[str, list[tuple[Ints, Release]]] = {}
         self._grid: Grid | None = None
+        self._responses: list[torch.Tensor] = []
 
     @property
     def totals(self) -> list[Ints]:
@@ -99,13 +118,15 @@ class Tape:
     @contextmanager
     def running(self) -> Iterator[Tape]:
         """Have all that is released meanwhile go through the tape, and batches drawn alike."""
-        signed = Arithmetic.signed
+        signed, respond = Arithmetic.signed, RandomizedResponse.transform
         with ExitStack() as stack:
             for where, name, new in (
+                (RandomizedResponse, "transform", lambda *own: self._respond(respond(*own))),
                 (Grid, "release", lambda grid, total, *, rng=None: self._release(grid, total, rng)),
                 (Grid, "noise", lambda grid, shape, *, rng=None: self._of_a_party(grid, shape)),
                 (Arithmetic, "signed", lambda own, steps: self._of_all(signed(own, steps))),
                 (local, "_entropy", lambda noise: _SAME_BATCHES),
+                (party_run, "_nonce", lambda: "the same batches at all sites"),
             ):
                 stack.enter_context(patch.object(where, name, new))
             yield self
@@ -127,6 +148,12 @@ class Tape:
         made.append((total.copy(), found))
         return found
 
+    def _respond(self, drawn: torch.Tensor) -> torch.Tensor:
+        """Randomised labels are drawn once per replica, all at a time."""
+        place = len(self._responses)
+        self._responses.append(drawn if self._played is None else self._played._responses[place])
+        return self._responses[place]
+
     def _of_a_party(self, grid: Grid, shape: Sequence[int]) -> Ints:
         """Parties of a secure sum add no noise: one draw is added to what comes out."""
         self._grid = grid
@@ -142,25 +169,25 @@ def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, 
 
     Parameters
     ----------
-    estimator : BaseSynthesizer
-        With a mechanism. Not fitted itself.
+    estimator : BaseSynthesizer or BaseSplitClassifier
+        With a mechanism, or with label privacy. Not fitted itself.
     tables : mapping of party to DataFrame
+        With labels of a classifier as the last column of that of `LABELS`.
     on : key column, as of ``fit``
     tape : Tape
 
     Returns
     -------
     seen : dict of str to object
-        How the fit ends, its warnings, files of the saved model, and messages that follow from
-        releases. Numbers of records in messages, transcript and alignment report are what the
-        ledger excepts.
-    model : BaseSynthesizer or None
+        How the fit ends, its warnings, files of the saved model, and messages. Transcript and
+        alignment report tell numbers of records, which the ledger excepts.
+    model : fitted estimator or None
         None after an error.
 
     Raises
     ------
     AssertionError
-        If what makes a half can reach a table: see `tables_within`.
+        If what makes a half can reach records: see `records_within`.
     """
     model, spoken = clone(estimator).set_params(random_state=0), Transcript(keep_messages=True)
     seen: Seen = {"how it ends": "well"}
@@ -172,55 +199,136 @@ def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, 
     ):
         warnings.simplefilter("always")
         try:
-            run = model._fit_models([model], tables, on, Options(transcript=True))
+            run = _fit(model, tables, on)
             fitted = model
         except Exception as error:
             seen["how it ends"] = f"{type(error).__name__}: {error}"
-    seen["warnings"] = [f"{own.category.__name__}: {own.message}" for own in said]
+    seen["warnings"] = [
+        f"{own.category.__name__}: {own.message}"
+        for own in said
+        if not issubclass(own.category, OwnTableWarning)
+    ]
     seen["number of releases"] = len(tape.releases)
     if fitted is None:
         return seen, None
     for name, node in run.parties.items():
-        within = tables_within(node.learning)
-        require(not within, f"what makes the half of {name!r} reaches {within}")
+        within = records_within(node.learning)
+        require(not within, f"what makes the half of {name!r} reaches {', '.join(within)}")
     with tempfile.TemporaryDirectory() as path:
         fitted.save(Path(path) / "model")
-        for file in sorted(Path(path).rglob("*")):
-            if file.is_file():
-                seen[f"file {file.relative_to(path).as_posix()}"] = file.read_bytes()
-    covers = run.method.private_plan.covers
+        seen |= files_within(Path(path))
+    mechanism = run.method.privacy
+    counted = mechanism is None or mechanism.relation is REPLACE
     for message in spoken.messages or []:
-        if _follows_from_releases(message, covers):
-            place = f"{type(message).__name__} of {message.sender!r} to {message.receiver!r}"
-            seen.setdefault(f"message {place}, step {message.step}", []).extend(_contents(message))
+        place, content = as_seen(message, _is_public(message, run.method), counted=counted)
+        if counted or content not in seen.setdefault(place, []):
+            seen.setdefault(place, []).append(content)
     return seen, fitted
 
 
-def tables_within(learning: object) -> list[str]:
-    """Return tables with rows that an object can reach by its attributes, or theirs."""
+def _fit(model: Any, tables: Tables, on: Any) -> Any:
+    """Fit a synthesizer, or a classifier; return the run."""
+    options = Options(transcript=True)
+    if LABELS not in tables:
+        return model._fit_models([model], tables, on, options)
+    own = dict(tables)
+    labels: Any = own.pop(LABELS).set_index(on).iloc[:, -1]
+    if model.active is not None:
+        labels = labels.reindex(own[model.active][on]).to_numpy()
+    model._prepare(own, labels)
+    return model._train([model], own, labels, on, options)
+
+
+def files_within(folder: Path) -> Seen:
+    """Return the bytes of all files of a folder, by where they are."""
+    return {
+        f"file {file.relative_to(folder).as_posix()}": file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def records_within(learning: object) -> list[str]:
+    """Return what an object can reach, by its attributes or theirs, that has records.
+
+    Parameters
+    ----------
+    learning : object
+
+    Returns
+    -------
+    list of str
+        Tables with rows, arrays with as many rows as tables of `USUAL` records, and what knows
+        records or their number: a party, or a method.
+    """
     found, seen, left = [], set(), [learning]
     while left:
         at = left.pop()
         if id(at) in seen or isinstance(at, type | ModuleType | FunctionType):
             continue
         seen.add(id(at))
-        if isinstance(at, pd.DataFrame | pd.Series) and len(at):
-            found.append(f"a {type(at).__name__} of {len(at)} rows")
-        elif not isinstance(at, np.ndarray | torch.Tensor):
+        kind = type(at).__name__
+        if isinstance(at, Party | Method):
+            found.append(f"a {kind}")
+        elif isinstance(at, pd.DataFrame | pd.Series):
+            found += [f"a {kind} of {len(at)} rows"] * (len(at) > 0)
+        elif isinstance(at, np.ndarray | torch.Tensor):
+            found += [f"a {kind} of shape {tuple(at.shape)}"] * (USUAL in at.shape)
+            if isinstance(at, np.ndarray) and at.dtype == object:
+                left += at.ravel().tolist()
+        else:
             left += gc.get_referents(at)
     return found
 
 
-def _follows_from_releases(message: Message, covers: Mapping[str, Any]) -> bool:
-    cover = covers.get(type(message).__name__)
-    return cover is not None and cover.noised
+def _is_public(message: Message, method: Method) -> bool:
+    """Whether what a message holds must be the same: it follows from releases, or of no record."""
+    declared = type(message).declared
+    if method.privacy is None:  # of labels, which are randomised first
+        return True
+    if declared.made_of is MadeOf.RECORDS:
+        cover = method.private_plan.covers.get(type(message).__name__)
+        return cover is not None and cover.noised
+    return declared.made_of is not MadeOf.KEYS and not declared.masked
 
 
-def _contents(message: Message) -> list[tuple[str, Any]]:
-    return [
-        (name, value.cpu().numpy().tobytes() if isinstance(value, torch.Tensor) else repr(value))
-        for name, value in message.contents()
+def as_seen(message: Message, public: bool, *, counted: bool) -> tuple[str, Any]:
+    """Return what must be the same of a message, and under which name.
+
+    Parameters
+    ----------
+    message : Message
+    public : bool
+        Whether that is all of it; else it is types and lengths.
+    counted : bool
+        Whether numbers of records are public. If not, lengths of axes of records and numbers of
+        blocks are left out.
+    """
+    own = type(message)
+    step = message.step if counted or own.declared.when is not When.BLOCK else "any"
+    place = f"message {own.__name__} of {message.sender!r} to {message.receiver!r}, step {step}"
+    if public:
+        return place, _value(dict(message.contents()), counted)
+    return place, [
+        (name, str(getattr(message, name).dtype), axis, length)
+        for name, held in own.held.items()
+        for axis, length in zip(held.axes, getattr(message, name).shape, strict=True)
+        if counted or str(axis).rpartition(" ")[2] not in _OF_RECORDS
     ]
+
+
+_OF_RECORDS = {"record", "row", "block", "key"}
+_NUMBERS = {"rows", "n_records"}
+_NONCES = {"nonce", "nonces"}
+
+
+def _value(value: Any, counted: bool) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.dtype, tuple(value.shape), value.cpu().numpy().tobytes()
+    if isinstance(value, dict):  # also of what a party says of itself
+        hidden = _NONCES if counted else _NONCES | _NUMBERS
+        return {k: _value(own, counted) for k, own in value.items() if k not in hidden}
+    return repr(value)
 
 
 def difference(one: Seen, other: Seen) -> str:
@@ -258,83 +366,45 @@ def _short(value: Any) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
-# -- neighbouring tables ---------------------------------------------------------------------------
-
-
-def neighbours(n_records: int, relation: NeighbouringRelation) -> dict[str, Tables]:
-    """Return neighbours of `private_tables`, whose last record is as far from others as can be.
-
-    Parameters
-    ----------
-    n_records : int
-    relation : NeighbouringRelation
-        Under "add_or_remove_one" neighbours have one record more: what is released of the larger
-        table may be more than the smaller one can have, by a chance of 10^-88.
-    """
-    tables, _ = private_tables(n_records)
-    if relation is NeighbouringRelation.REPLACE_ONE:
-        return _replaced(tables)
-    more, _ = private_tables(n_records + 1)
-    first = next(iter(tables))
-    one_more = {"": more, f"at {first!r} alone": {**tables, first: more[first]}}
-    return {
-        f"with one record more {how}".strip(): own
-        for how, own in (one_more | _replaced(more)).items()
-    }
-
-
-def _replaced(tables: Tables) -> dict[str, Tables]:
-    """Return tables whose last record has extreme, missing or impossible values."""
-
-    def other(value: Callable[[pd.Series[Any]], Any]) -> Tables:
-        changed = {}
-        for name, table in tables.items():
-            columns = {}
-            for label, column in table.items():
-                values = column.astype(object)
-                if label != KEY:
-                    values.iloc[-1] = value(column)
-                columns[label] = values if label != KEY else column
-            changed[name] = pd.DataFrame(columns, index=table.index)
-        return changed
-
-    return {
-        "whose values are far away": other(lambda column: _FAR[family_of(column.dtype)]),
-        "whose values are missing": other(lambda column: None),
-        "whose values are of other types": other(lambda column: _OTHER[family_of(column.dtype)]),
-    }
-
-
-_OTHER = {
-    "truth value": "perhaps",
-    "whole number": "12 or so",
-    "number": "12 or so",
-    "time": "yesterday",
-    "text": 7.5,
-    "label": 7.5,
-}
-"""Values that are not of the types of such columns."""
-
-_FAR = {
-    "truth value": True,
-    "whole number": 10**6,
-    "number": 1e9,
-    "time": pd.Timestamp("1800-01-01"),
-    "text": "nowhere",
-    "label": "nowhere",
-}
-
-
 # -- the law ---------------------------------------------------------------------------------------
 
 
 def ready(estimator: Any) -> Any:
-    """Return a clone whose mechanism knows what is public of `private_tables`."""
+    """Return a clone that knows what is public of `private_tables` and `private_labels`."""
     made = clone(estimator)
-    given = {"public_schema": private_tables(1)[1], "n_records": USUAL}
-    known = made.privacy.get_params(deep=False)
-    made.privacy.set_params(**{name: value for name, value in given.items() if name in known})
+    if hasattr(made, "classes"):
+        made.set_params(classes=CLASSES)
+    if getattr(made, "privacy", None) is not None:
+        given = {"public_schema": private_tables(1)[1], "n_records": USUAL}
+        known = made.privacy.get_params(deep=False)
+        made.privacy.set_params(**{name: value for name, value in given.items() if name in known})
     return made
+
+
+def _tables_for(estimator: Any, n_records: int) -> Tables:
+    """Return tables, and labels for a classifier."""
+    labels = {LABELS: private_labels(n_records)} if hasattr(estimator, "label_privacy") else {}
+    return private_tables(n_records)[0] | labels
+
+
+def _neighbours_for(estimator: Any) -> dict[str, Tables]:
+    """Return neighbours of tables of the usual number of records; if labels are private, of these.
+
+    What is released of a larger table may be more than the smaller one can have, by a chance of
+    10^-88.
+    """
+    tables, more = _tables_for(estimator, USUAL), _tables_for(estimator, USUAL + 1)
+    if getattr(estimator, "privacy", None) is None:
+        one = {LABELS: tables[LABELS]}
+        return {how: {**tables, **own} for how, own in replaced(one).items()}
+    if estimator.privacy.relation is REPLACE:
+        return replaced(tables)
+    first = next(iter(tables))
+    one_more = {"": more, f"at {first!r} alone": {**tables, first: more[first]}}
+    return {
+        f"with one record more {how}".strip(): own
+        for how, own in (one_more | replaced(more)).items()
+    }
 
 
 def carriers(mechanism: Any) -> list[Any]:
@@ -370,19 +440,19 @@ def what_tells_records_apart(estimator: Any) -> list[str]:
 
     Parameters
     ----------
-    estimator : BaseSynthesizer
-        With a mechanism that protects the synthetic data.
+    estimator : BaseSynthesizer or BaseSplitClassifier
+        With a mechanism that protects the synthetic data, or with label privacy.
 
     Returns
     -------
     list of str
         One for each neighbour that differs, with the first place where it does.
     """
-    relation, estimator = estimator.privacy.relation, ready(estimator)
-    one, model = observe(estimator, private_tables(USUAL)[0], KEY, tape := Tape())
+    estimator = ready(estimator)
+    one, model = observe(estimator, _tables_for(estimator, USUAL), KEY, tape := Tape())
     require(model is not None, f"the law needs a fit that ends well: {one['how it ends']}")
     found = []
-    for how, changed in neighbours(USUAL, relation).items():
+    for how, changed in _neighbours_for(estimator).items():
         other, _ = observe(estimator, changed, KEY, Tape(tape))
         if said := difference(one, other):
             found.append(f"a table {how}: {said}")
@@ -397,7 +467,7 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
     estimator : BaseSynthesizer
         With a mechanism for which the number of records is private.
     sizes : sequence of int
-        Numbers of records to try. Releases are those of the smallest, as of `neighbours`.
+        Numbers of records to try. Releases are those of the smallest.
 
     Returns
     -------
@@ -405,11 +475,11 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
         With the two numbers, one apart, of every step that was found by halving.
     """
     estimator, (least, *others) = ready(estimator), sorted(sizes)
-    base, model = observe(estimator, private_tables(least)[0], KEY, tape := Tape())
+    base, model = observe(estimator, _tables_for(estimator, least), KEY, tape := Tape())
     require(model is not None, f"the law needs a fit that ends well: {base['how it ends']}")
 
     def told(n_records: int) -> str:
-        seen, _ = observe(estimator, private_tables(n_records)[0], KEY, Tape(tape))
+        seen, _ = observe(estimator, _tables_for(estimator, n_records), KEY, Tape(tape))
         return difference(base, seen)
 
     found = []

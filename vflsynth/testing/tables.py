@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,18 @@ import pandas as pd
 
 from vflsynth.columns import PublicSchema
 from vflsynth.datasets import make_party_frames
+from vflsynth.frames.typed import family_of
+
+Tables = Mapping[str, pd.DataFrame]
 
 KEY = "record_id"
 """Key column of `small`."""
+
+LABELS = "labels"
+"""Name of whoever has the labels of a classifier."""
+
+CLASSES = ["no", "yes"]
+"""Which there are."""
 
 
 def small(n_parties: int = 2) -> dict[str, pd.DataFrame]:
@@ -103,3 +113,57 @@ def private_tables(n_records: int) -> tuple[dict[str, pd.DataFrame], PublicSchem
         "b": pd.DataFrame({KEY: k, **others}),
     }
     return tables, schema
+
+
+def private_labels(n_records: int) -> pd.DataFrame:
+    """Return labels of as many records of `private_tables`, by `KEY`."""
+    k = np.arange(n_records)
+    return pd.DataFrame({KEY: k, "label": np.where(k % 3 == 0, "yes", "no").astype(object)})
+
+
+def replaced(tables: Tables) -> dict[str, Tables]:
+    """Return tables whose last record is as far from all others as can be, by what it has.
+
+    Returns
+    -------
+    dict of str to mapping of str to DataFrame
+        Values that are extreme, missing or impossible.
+    """
+
+    def other(value: Callable[[pd.Series[Any]], Any]) -> Tables:
+        changed = {}
+        for name, table in tables.items():
+            columns = {}
+            for label, column in table.items():
+                values = column.astype(object)
+                if label != KEY:
+                    values.iloc[-1] = value(column)
+                columns[label] = values if label != KEY else column
+            changed[name] = pd.DataFrame(columns, index=table.index)
+        return changed
+
+    return {
+        "whose values are far away": other(lambda column: _FAR[family_of(column.dtype)]),
+        "whose values are missing": other(lambda column: None),
+        "whose values are of other types": other(lambda column: _OTHER[family_of(column.dtype)]),
+    }
+
+
+_OTHER = {
+    "truth value": "perhaps",
+    "whole number": "12 or so",
+    "number": "12 or so",
+    "time": "yesterday",
+    "text": 7.5,
+    "label": 7.5,
+}
+"""Values that are not of the types of such columns."""
+
+_FAR = {
+    "truth value": True,
+    "whole number": 10**6,
+    "number": 1e9,
+    "time": pd.Timestamp("1800-01-01"),
+    "text": "nowhere",
+    "label": "nowhere",
+}

@@ -16,6 +16,7 @@ from tests.unit.audit.conftest import make_tiny
 from vflsynth import (
     FirstLayer,
     GaussianCopulaSynthesizer,
+    IndependentSynthesizer,
     MeanEmbedding,
     VertiGANSynthesizer,
     VFLGANSynthesizer,
@@ -31,13 +32,15 @@ from vflsynth.audit import (
     RandomForest,
     RegularisedLogistic,
     SharedValues,
+    audit_disclosure,
     audit_intermediate_features,
     audit_synthetic_data,
     audit_with_canaries,
     shadow,
 )
-from vflsynth.audit.game import LeaveOneOutGame
+from vflsynth.audit.game import LeaveOneOutGame, columns_left_out
 from vflsynth.audit.observers import DensityObserver, FeatureObserver
+from vflsynth.contract import ColumnContract, Contract, PartyContract
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
 from vflsynth.privacy import PublicSchema
@@ -421,6 +424,25 @@ def test_discriminators_are_kept_in_memory_only(small_frames, tiny, tmp_path):
     model.save(tmp_path / "model")
     assert not [file for file in tmp_path.rglob("*") if "discriminator" in file.name]
     assert not hasattr(type(model).load(tmp_path / "model"), "local_discriminators_")
+
+
+def test_columns_that_a_contract_leaves_out_are_in_no_question():
+    frames = make_party_frames(120, 2, random_state=0)
+    party, frame = next(iter(frames.items()))
+    numbers = range(len(frame))
+    noted = frame.assign(note=[f"note {i}" for i in numbers], mail=[f"a{i}@b.c" for i in numbers])
+    noted = {**frames, party: noted}
+    left_out = {
+        "note": ColumnContract(role="free text"),
+        "mail": ColumnContract(role="identifier", replacement="surrogate"),  # comes out, made up
+    }
+    contract = Contract({party: PartyContract(columns=left_out)})
+    synth = IndependentSynthesizer(contract=contract, random_state=0)
+    assert len(audit_disclosure(synth, noted, "record_id").shown) == 2
+    assert audit_with_canaries(synth, noted, "record_id", n_canaries=20).n_canaries == 20
+    game = LeaveOneOutGame(noted, "record_id", left_out=columns_left_out(synth))
+    assert not {"note", "mail"} & set(game.table)
+    assert all("note" in world.party_frames[party] for world in game.worlds([]))
 
 
 @pytest.mark.parametrize("bug", [None, planted.no_noise])

@@ -7,7 +7,7 @@ from vflsynth import DPLTSynthesizer, MeanEmbedding, TableTransformer, VFLGANSyn
 from vflsynth.columns import Bounds, Log, NoisyHistogram, NormalScores, PublicSchema, Standardizer
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.encoders.base import Encoder, encoder_of
-from vflsynth.columns.encoders.ranks import Ranks
+from vflsynth.columns.encoders.quantile import Ranks
 from vflsynth.exceptions import ColumnKindError, ParameterError
 from vflsynth.registry import Members
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth.columns import check_kinds, column_kind, infer_kind, is_categorical
+from vflsynth.columns import check_kinds, column_kind, infer_kind
 from vflsynth.exceptions import CardinalityError, ColumnKindError
 
 
@@ -76,25 +76,3 @@ def test_declared_kinds_are_checked_in_one_place():
     with pytest.raises(ColumnKindError, match=r"column 'x': unknown kind 'label'.*'continuous'"):
         check_kinds({"x": "label"}, ["x"])
     assert column_kind("datetime").kind == "datetime"
-
-
-@pytest.mark.parametrize(
-    ("values", "dtype", "labels"),
-    [
-        ([True, False], bool, True),
-        (["a", None], "string", True),
-        ([1, 2], "category", True),
-        ([1, 2, None], object, False),
-        ([1, "a"], object, True),
-        ([1, 2], "int64", False),
-        (["2020-01-01"], "datetime64[s]", False),
-        ([5], "timedelta64[ns]", False),
-        (["2020-01-01"], "date32[pyarrow]", False),
-    ],
-)
-def test_columns_of_labels(values, dtype, labels):
-    column = pd.Series(values, dtype=dtype, name="x")
-    assert is_categorical(column) is labels
-    assert is_categorical(column, {"x": "categorical"})
-    assert not is_categorical(column, {"x": "integer"})
-    assert is_categorical(column, {"y": "integer"}) is labels

@@ -8,6 +8,7 @@ import pytest
 
 from vflsynth.columns.schema import Bounds, Categories, PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.parameters import from_json, to_json
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_ends_are_read_from_any_form(ends, read):
     bounds = Bounds(*ends)
     assert bounds.ends == read
     schema = PublicSchema(bounds={("a", 1): ends}, categories={3: [read[0], "x"]})
-    again = PublicSchema.from_dict(json.loads(json.dumps(schema.to_dict())))
+    again = from_json(json.loads(json.dumps(to_json(schema))))
     assert again["a", 1] == bounds
     assert again[3] == schema[3]
     assert again.get("nobody") is None

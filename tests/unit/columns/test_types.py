@@ -7,9 +7,17 @@ import pytest
 
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.types import with_public_types
-from vflsynth.exceptions import ColumnKindError, PartyDataError, PrivacyParameterError
+from vflsynth.exceptions import (
+    ColumnKindError,
+    OwnTableWarning,
+    PartyDataError,
+    PrivacyParameterError,
+)
 from vflsynth.frames import read_table
 from vflsynth.frames.keys import public_key_minters
+from vflsynth.parameters import from_json, to_json
+
+pytestmark = pytest.mark.filterwarnings("ignore::vflsynth.exceptions.OwnTableWarning")
 
 
 def table(**changed):
@@ -157,6 +165,19 @@ def test_a_file_with_such_a_value_is_read_as_one_without(tmp_path):
     assert read[1].isna().to_numpy()[:, 1:].tolist() == [[False] * 3, [True] * 3]
 
 
+def test_the_owner_is_told_how_many_values_count_as_missing(tmp_path):
+    said = (
+        r"party 'lab', column 'age': 2 of 3 values are not of the type Int64 .* count as missing\. "
+        r"Nobody else is told\. Fix: correct them, or state a type"
+    )
+    odd, schema = table(age=["x", 4, "y"]), PublicSchema(dtypes=STATED | {"age": "Int64"})
+    with pytest.warns(OwnTableWarning, match=said):
+        with_public_types(odd, schema, party="lab")
+    odd.to_csv(tmp_path / "lab.csv", index=False)
+    with pytest.warns(OwnTableWarning, match=said):
+        read_table(tmp_path / "lab.csv", "lab", dtypes={"age": "Int64"}, unreadable="missing")
+
+
 def test_a_key_must_be_of_its_type():
     with pytest.raises(ColumnKindError, match=r"party 'lab', column 'id'"):
         with_public_types(table(id=["1", "2", "x"]), PublicSchema(dtypes=STATED), "id", party="lab")
@@ -173,4 +194,4 @@ def test_malformed_types(dtypes):
 )
 def test_a_schema_with_types_survives_json(dtypes):
     schema = PublicSchema(dtypes=dtypes)
-    assert PublicSchema.from_dict(schema.to_dict()) == schema
+    assert from_json(to_json(schema)) == schema

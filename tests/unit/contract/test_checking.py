@@ -57,7 +57,7 @@ def test_days_of_a_column_are_computed(stays):
     ],
 )
 def test_what_can_never_hold_is_refused_before_training(stays, monkeypatch, rule, said):
-    monkeypatch.setattr("vflsynth.methods.marginals.party.MarginalParty.build", None)
+    monkeypatch.setattr("vflsynth.methods.marginals.method.MarginalParty.build", None)
     with pytest.raises(ContractError) as error:
         fitted(stays, rule)
     assert said in str(error.value)

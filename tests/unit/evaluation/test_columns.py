@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflsynth.evaluation.columns import CategoricalColumn, NumericColumn, TableEncoder, party_of
+from vflsynth.evaluation.columns import (
+    CategoricalColumn,
+    NumericColumn,
+    TableEncoder,
+    is_categorical,
+    party_of,
+)
 from vflsynth.exceptions import (
     ColumnKindError,
     PartyDataError,
@@ -257,3 +263,22 @@ def test_every_column_has_one_owner():
     with pytest.raises(PartyDataError, match=r"column 'b'.*belongs to no party"):
         party_of(["a", "b"], {"clinic": ["a"]})
     assert party_of(["a"], {"clinic": ["a", "elsewhere"]}) == {"a": "clinic"}
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "labels"),
+    [
+        ([True, False], bool, True),
+        (["a", None], "string", True),
+        ([1, 2], "category", True),
+        ([1, 2, None], object, False),
+        ([1, "a"], object, True),
+        ([1, 2], "int64", False),
+        (["2020-01-01"], "datetime64[s]", False),
+        ([5], "timedelta64[ns]", False),
+        (["2020-01-01"], "date32[pyarrow]", False),
+    ],
+)
+def test_columns_of_labels(values, dtype, labels):
+    column = pd.Series(values, dtype=dtype, name="x")
+    assert is_categorical(column) is labels

@@ -154,7 +154,9 @@ def test_says_what_does_not_apply(mixed, make):
 
 
 @pytest.mark.parametrize("rows", [2, 9])
-def test_tiny_tables(mixed, make, rows):
+def test_tiny_tables(mixed, make, rows, request):
+    if rows > 2:
+        request.getfixturevalue("blank_pictures")
     page = report(mixed.head(rows), make(rows, seed=1), target="grade")
     assert "Columns one by one" in page.html
 

@@ -8,7 +8,8 @@ import pytest
 from tests.unit.federation.trial import Direct
 from vflsynth.cli import main
 from vflsynth.federation import progress
-from vflsynth.federation.progress import Progress, job_state, sentence
+from vflsynth.federation.nodes import server_node
+from vflsynth.federation.progress import FEWER_EXCHANGES, Progress, job_state, sentence
 from vflsynth.federation.simulate import Watch
 from vflsynth.federation.wire import decode
 from vflsynth.learning.base import Duration
@@ -65,6 +66,23 @@ def test_how_long_a_server_that_trains_alone_will_take(tmp_path, clock):
     noted.note(Presence, 7)  # two seconds an epoch, four to go
     found = json.loads((tmp_path / progress.FILE).read_text())
     assert (found["epoch"], found["n_epochs"], found["seconds_left"]) == (7, 10, 8.0)
+
+
+def test_a_server_says_once_what_helps_where_each_step_takes_long(tmp_path, clock, caplog):
+    trained = Duration(n_epochs=100, steps_per_epoch=300)
+    noted = Progress(tmp_path, "server", lambda: trained, Transcript(), FEWER_EXCHANGES)
+    noted.note(DiscriminatorFeatures, 0)
+    for step, seconds in ((10, 2.0), (100, 40.0), (200, 40.0)):
+        clock.now += seconds
+        noted.note(DiscriminatorFeatures, step)
+    (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert said.startswith("server: a step takes 420 ms, and training about 3.5 h more. If parties")
+
+
+def test_only_a_run_that_may_exchange_less_is_told_so(make_trial):
+    for steps, advice in ((1, FEWER_EXCHANGES), (2, None)):
+        trial = make_trial(parameters={"steps_per_exchange": steps})
+        assert server_node(trial.job, trial.server_site).progress.advice == advice
 
 
 @pytest.mark.parametrize(

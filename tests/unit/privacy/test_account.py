@@ -23,7 +23,6 @@ from vflsynth import (
     VFLGANSynthesizer,
 )
 from vflsynth import _artefacts as artefacts
-from vflsynth import _chains as chains
 from vflsynth.cli import main
 from vflsynth.exceptions import (
     ArtefactError,
@@ -49,7 +48,7 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.account import merged
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.events import event_to_dict, label_releases
+from vflsynth.privacy.events import label_releases
 from vflsynth.run.party_run import PartyRun
 from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
 
@@ -188,20 +187,6 @@ def test_a_record_that_was_changed_or_taken_out_shows(account):
         changed = copy.deepcopy(content["records"])
         changed[number]["details"]["purpose"] = "less"
         refused(changed)
-
-
-def test_one_of_a_version_without_chains_is_carried_on(tmp_path):
-    entries = [{"purpose": e.purpose, "event": event_to_dict(e.event)} for e in PLAN.entries]
-    attempts = [{"run": "old", "started": "2025-01-01T00:00:00", "entries": entries}]
-    old = {"format": "vflsynth privacy account", "version": 1, "attempts": attempts}
-    path = tmp_path / "account.json"
-    path.write_text(json.dumps(old))
-    account = PrivacyAccount(path)
-    assert account.entries == PLAN.entries
-    book(account)
-    assert account.entries == PLAN.entries * 2
-    assert account.attempts[0].started.startswith("2025")
-    assert json.loads(path.read_text())["version"] == 2
 
 
 def test_a_budget_can_be_changed_and_the_file_says_so(account):
@@ -638,24 +623,6 @@ def test_what_an_epsilon_depends_on_is_said_with_it(account, capsys):
     assert [run["condition"] for run in found["runs"]] == ["", condition]
     with pytest.raises(PrivacyBudgetError, match=r"at delta 1e-05; CONDITIONAL .*; .* agrees to"):
         book(account, planned(epsilon=2.4))
-
-
-def test_what_was_booked_before_there_were_conditions_has_none(account):
-    book(account)
-    content = json.loads(account.path.read_text())
-    records = content["records"]
-    for record in records:
-        record["details"].pop("condition", None)
-    content["records"] = []
-    for record in records:
-        last = content["records"][-1]["digest"] if content["records"] else chains.START
-        content["records"].append(
-            chains.link(record["n"], last, record["event"], record["details"])
-        )
-    account.path.write_text(json.dumps(content))
-    head_of(account).unlink()
-    assert account.conditions == ()
-    assert account.entries == PLAN.entries
 
 
 def test_epsilons_of_gradients_only_are_marked(account, capsys):

@@ -15,7 +15,6 @@ from vflsynth.privacy import (
     StepBudget,
     WangAccountant,
     calibrate_noise_multiplier,
-    max_steps,
     split_gaussian_budget,
 )
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
@@ -153,39 +152,6 @@ def test_targets_out_of_range(epsilon, delta):
             epsilon=epsilon,
             delta=delta,
             accountant=RDPAccountant(),
-        )
-
-
-@cases
-def test_one_step_more_would_overshoot(accountant, sampler):
-    def event_for(steps):
-        return event(1.39, sampler, steps=steps)
-
-    steps = max_steps(event_for, epsilon=5.0, delta=5e-4, accountant=accountant)
-    assert accountant.epsilon(event_for(steps), 5e-4) <= 5.0
-    search = accountant.for_search(event_for(steps))
-    assert search.epsilon(event_for(math.ceil(steps * 1.01) + 1), 5e-4) > 5.0
-    if search is accountant:
-        assert accountant.epsilon(event_for(steps + 1), 5e-4) > 5.0
-
-
-def test_no_step_at_all_if_the_first_would_overshoot():
-    steps = max_steps(
-        lambda steps: event(0.05, "without_replacement", steps=steps, rate=1.0),
-        epsilon=1.0,
-        delta=5e-4,
-        accountant=WangAccountant(),
-    )
-    assert steps == 0
-
-
-def test_unlimited_steps_are_an_error():
-    with pytest.raises(PrivacyBudgetError, match="not what limits"):
-        max_steps(
-            lambda steps: event(1e6, "without_replacement", rate=1e-6, steps=steps),
-            epsilon=10.0,
-            delta=5e-4,
-            accountant=WangAccountant(),
         )
 
 

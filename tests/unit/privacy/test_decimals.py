@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth.columns.schema import Bounds, Categories
-from vflsynth.privacy import decimals as decimals_module
+from vflsynth.privacy import histograms as decimals_module
 from vflsynth.privacy import histograms as histograms_module
-from vflsynth.privacy.decimals import (
+from vflsynth.privacy.histograms import (
     MOST_DECIMALS,
     decimals_needed,
     nearly_all_have,
     release_decimals,
+    release_divided_histograms,
 )
-from vflsynth.privacy.histograms import release_divided_histograms
 
 WIDE = Bounds(-1e6, 1e6)
 FINER = MOST_DECIMALS + 1

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests import planted
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.privacy.first_layer import (
+from vflsynth.mechanisms.first_layer import (
     clip_gradient,
     first_layer_sensitivity,
     perturb_gradient,

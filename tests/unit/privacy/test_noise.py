@@ -11,8 +11,13 @@ from scipy import stats
 
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy import noise as module
-from vflsynth.privacy.exponentials import exp_bounds, half_gaussian_thresholds
-from vflsynth.privacy.noise import BLOCKS, SMOOTHING_VARIANCE, discrete_gaussian
+from vflsynth.privacy.noise import (
+    BLOCKS,
+    SMOOTHING_VARIANCE,
+    discrete_gaussian,
+    exp_bounds,
+    half_gaussian_thresholds,
+)
 
 
 def pmf(sigma, values):

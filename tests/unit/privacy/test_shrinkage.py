@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsynth.methods.mean_embedding.embedding import random_features, random_frequencies
-from vflsynth.methods.mean_embedding.shrinkage import (
+from vflsynth.methods.mean_embedding.embedding import (
     feature_moments,
+    random_features,
+    random_frequencies,
     shrink_mean_embedding,
     signal_shares,
 )

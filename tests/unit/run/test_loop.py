@@ -129,7 +129,7 @@ def test_a_terminal_shows_phase_rate_and_distance(monkeypatch):
 def test_a_log_gets_lines_with_what_is_left(monkeypatch, caplog):
     """One each ten seconds or tenth, whichever is later, and the last one."""
     clock = iter(np.arange(0.0, 400.0, 4.0))
-    monkeypatch.setattr("vflsynth.run.callbacks.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("vflsynth.run.loop.time.monotonic", lambda: next(clock))
     with caplog.at_level("INFO", logger="vflsynth"):
         progress = Progress(20, done=0, phase="training", enabled=True)
         for epoch in range(1, 21):

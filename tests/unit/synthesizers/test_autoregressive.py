@@ -202,9 +202,9 @@ def test_many_records_are_decoded_part_by_part_alike(fitted, monkeypatch):
 
 
 def test_columns_of_a_wide_party_see_some_and_stop_and_resume_alike(frames, tmp_path, monkeypatch):
-    for module in ("neighbours", "party", "memory"):
+    for module in ("layout", "party", "memory"):
         monkeypatch.setattr(f"vflsynth.methods.autoregressive.{module}.MOST_SEEING_ALL", 1)
-    monkeypatch.setattr("vflsynth.methods.autoregressive.neighbours.N_SEEN", 2)
+    monkeypatch.setattr("vflsynth.methods.autoregressive.layout.N_SEEN", 2)
     model = make().fit(frames, KEY)
     assert all(half.sampler.network.sees.shape[1] == 2 for half in model.parties_.values())
     stop = [StopAfter(2)]

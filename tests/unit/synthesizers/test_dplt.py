@@ -21,9 +21,9 @@ from vflsynth.methods.latent_tree.messages import LatentTables
 from vflsynth.methods.latent_tree.party import LatentTreeParty
 from vflsynth.methods.latent_tree.server import LatentTreeServer
 from vflsynth.privacy import PublicSchema
-from vflsynth.privacy.contingency import exact_tables
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import releases_in
+from vflsynth.privacy.histograms import exact_tables
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import Transcript
 from vflsynth.run import Options, local

@@ -18,7 +18,11 @@ from vflsynth.columns.histograms import NoisyHistogram, estimate_n_records
 from vflsynth.columns.schema import Bounds
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.learning.messages import MaskedFake, MaskedReal, SumShares
-from vflsynth.methods.mean_embedding.embedding import project_records
+from vflsynth.methods.mean_embedding.embedding import (
+    feature_moments,
+    project_records,
+    shrink_mean_embedding,
+)
 from vflsynth.methods.mean_embedding.messages import (
     MaskedPoints,
     NoisyHistograms,
@@ -30,9 +34,8 @@ from vflsynth.methods.mean_embedding.published import (
     published_encoding,
     published_histograms,
 )
-from vflsynth.methods.mean_embedding.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
-from vflsynth.privacy import decimals as decimals_module
+from vflsynth.privacy import histograms as decimals_module
 from vflsynth.privacy import histograms as histograms_module
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.histograms import (

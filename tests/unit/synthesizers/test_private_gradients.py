@@ -40,12 +40,12 @@ from vflsynth.exceptions import (
 from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.mechanisms import DPSGD as DPSGDMechanism
 from vflsynth.mechanisms import Asked, Discriminators, FirstLayer
+from vflsynth.mechanisms import first_layer as first_layer_mechanism
 from vflsynth.mechanisms import noisy_descent as dpsgd_module
 from vflsynth.methods.gan import critics as first_layer_module
 from vflsynth.methods.vflgan.messages import SampledFeatures
 from vflsynth.methods.vflgan.party import Cut, FirstLayerCut
 from vflsynth.privacy import Sampler
-from vflsynth.privacy import first_layer as first_layer_mechanism
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import PoissonSchedule, Transcript
 from vflsynth.run import local

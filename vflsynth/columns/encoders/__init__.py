@@ -1,6 +1,6 @@
-"""Encoders: how the numbers of a column become what networks see. One class in one file each.
+"""Encoders: how the numbers of a column become what networks see.
 
-Every module of this folder is imported here, so that its class is found by name.
+Every module of this folder is imported here, so that its classes are found by name.
 """
 
 import importlib

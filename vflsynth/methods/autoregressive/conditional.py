@@ -26,7 +26,7 @@ from vflsynth.methods.autoregressive.mixtures import (
     mixture_log_density,
     restrict,
 )
-from vflsynth.models.known import Known, pick
+from vflsynth.models.samplers import Known, pick
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.networks.layers import log_softmax, softmax
 
@@ -46,18 +46,9 @@ _LEVEL_WIDTH, _LEVEL_SCALE = 8, 0.1
 class ConditionalNetwork(nn.Module):
     """p(column | columns before it, context) of every column, for R replicas.
 
-    Parameters
-    ----------
-    layout : Layout
-        At least one column.
-    context_dim : int
-        Numbers that all columns see.
-    hidden : int
-        Units of the two hidden layers of every column; the second is added to the first.
-    streams : RandomStreams
-        Initial weights.
-    sees : Tensor of int64, shape (column, seen), optional
-        Earlier columns that each sees, see `neighbours.seen_columns`. Default: all.
+    Every column has two hidden layers of `hidden` units, of which the second is added to the first,
+    and sees `context_dim` numbers of context. `sees`, int64 (column, seen), are the earlier columns
+    that each sees, see `layout.seen_columns`; by default all.
     """
 
     mask: Tensor
@@ -156,10 +147,7 @@ class ConditionalNetwork(nn.Module):
     def _places_of(self, sees: Tensor, context_dim: int) -> Tensor:
         """Where every column's inputs are among those of all, with 0 behind them as the filling.
 
-        Returns
-        -------
-        Tensor of int64, shape (column, in)
-            Embedding and number of each seen column, the filling, and the context.
+        Shape (column, in): embedding and number of each seen column, the filling, and the context.
         """
         numbers = {i: k for k, i in enumerate(self.layout.numeric)}
         found, n_own = [], self.own_inputs(self.layout, sees)
@@ -178,13 +166,7 @@ class ConditionalNetwork(nn.Module):
 
     @torch.no_grad()
     def start_from(self, codes: Tensor) -> None:
-        """Let the output biases start as the columns' own distributions have them.
-
-        Parameters
-        ----------
-        codes : Tensor of integers, shape (replica, record, column)
-            Of the training records.
-        """
+        """Let the output biases start as the training codes' own distributions are."""
         n_codes, bias = self.n_codes, self.last_bias
         counts = torch.stack(
             [
@@ -203,13 +185,7 @@ class ConditionalNetwork(nn.Module):
             bias[:, :, 0, -N_COMPONENTS:] = -0.5
 
     def start_numbers_from(self, codes: Tensor, values: Tensor) -> None:
-        """Let the output biases of the numbers fit those of the ordinary ones by likelihood.
-
-        Parameters
-        ----------
-        codes : Tensor of integers, shape (replica, record, column)
-        values : Tensor, shape (replica, record, numeric column)
-        """
+        """Let the output biases of the numbers fit those of the ordinary ones by likelihood."""
         if not self.layout.numeric:
             return
         numeric, n = list(self.layout.numeric), 3 * N_COMPONENTS
@@ -226,18 +202,7 @@ class ConditionalNetwork(nn.Module):
             self.last_bias[:, numeric, :, -n:] = biases[0]
 
     def inputs(self, codes: Tensor, values: Tensor, context: Tensor) -> Tensor:
-        """Show records to the network.
-
-        Parameters
-        ----------
-        codes : Tensor of int64, shape (replica, batch, column)
-        values : Tensor, shape (replica, batch, numeric column)
-        context : Tensor, shape (replica, batch, context)
-
-        Returns
-        -------
-        Tensor, shape (replica, batch, in)
-        """
+        """Show records to the network, (replica, batch, in): their codes, numbers and contexts."""
         parts = []
         replicas = torch.arange(len(codes), device=codes.device).view(-1, 1, 1)
         seen = codes
@@ -264,20 +229,11 @@ class ConditionalNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Compute what parametrises the distributions of all columns, each of which sees all.
 
-        Parameters
-        ----------
-        inputs : Tensor, shape (replica, batch, in)
-        keep : tuple of two Tensor, shape (replica, batch, hidden), optional
-            Factors of the hidden units: dropout.
-        seen : list, optional
-            Gets what goes into each of the three layers and what comes out before the
-            nonlinearity: (replica, batch, unit) of all columns in the first, and (replica, column,
-            batch, unit) above.
-
-        Returns
-        -------
-        logits : Tensor, shape (replica, column, batch, code)
-        mixture : Tensor, shape (replica, numeric column, batch, 3 * component)
+        `keep` are factors of the hidden units, (replica, batch, hidden) twice: dropout. `seen` gets
+        what goes into each of the three layers and what comes out before the nonlinearity:
+        (replica, batch, unit) of all columns in the first, and (replica, column, batch, unit)
+        above. Returns logits (replica, column, batch, code) and mixtures (replica, numeric column,
+        batch, 3 * component).
         """
         replicas, batch, _ = inputs.shape
         hidden = torch.baddbmm(self.first_bias, inputs, self.first * self.mask)
@@ -293,11 +249,8 @@ class ConditionalNetwork(nn.Module):
     def column_outputs(self, inputs: Tensor, column: int) -> tuple[Tensor, Tensor]:
         """Compute `outputs` of one column alone, of the codes that it has, (replica, batch, ...).
 
-        Parameters
-        ----------
-        inputs : Tensor, shape (replica, batch, in), or (in + 1, batch) of a wide table
-            What is after the column must be 0 in them.
-        column : int
+        Inputs are (replica, batch, in), or (in + 1, batch) of a wide table; what is after the
+        column must be 0 in them.
         """
         if self.sees is None:
             own = slice(column * self.hidden, (column + 1) * self.hidden)
@@ -348,15 +301,7 @@ class ConditionalNetwork(nn.Module):
         keep: tuple[Tensor, Tensor] | None = None,
         seen: list[tuple[Tensor, Tensor]] | None = None,
     ) -> Tensor:
-        """Compute log p of every column, shape (replica, column, batch).
-
-        Parameters
-        ----------
-        codes, values, context : Tensor
-            As of `inputs`.
-        keep, seen : optional
-            As of `outputs`.
-        """
+        """Compute log p of every column, (replica, column, batch); see `inputs` and `outputs`."""
         inputs = self.inputs(codes, values, context)
         if self.sees is None:
             logits, mixture = self.outputs(inputs, keep, seen)
@@ -441,21 +386,9 @@ class ConditionalNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Set the parameters' gradients of a wide table's loss, some columns at a time.
 
-        Parameters
-        ----------
-        codes, values, context : Tensor
-            As of `inputs`.
-        shares : Tensor, shape (batch,)
-            What every record's negative log-likelihood counts in the loss.
-        keep : optional
-            As of `outputs`.
-
-        Returns
-        -------
-        log_likelihood : Tensor, shape (replica, batch)
-            Of all columns together.
-        at_context : Tensor or None, shape of `context`
-            The gradient of the contexts, if they require one.
+        `shares`, (batch,), are what every record's negative log-likelihood counts in the loss; for
+        the rest see `inputs` and `outputs`. Returns log-likelihoods (replica, batch) of all columns
+        together, and the gradient of the contexts, if they require one.
         """
         turned = self._turned(self.inputs(codes, values, context))
         shown = turned.detach().requires_grad_()
@@ -498,27 +431,14 @@ class ConditionalNetwork(nn.Module):
         shares: Sequence[Tensor] | None = None,
         known: Known | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw records, column by column.
+        """Draw records, column by column, from uniforms (2, record, column) and normals.
 
-        Parameters
-        ----------
-        context : Tensor, shape (1, record, context)
-        uniforms : Tensor, shape (2, record, column)
-            Choose codes and components of mixtures.
-        normals : Tensor, shape (record, numeric column)
-        shares : sequence of Tensor, each (code,), optional
-            Distributions of the columns' codes: output biases are changed, column by column, so
-            that the drawn records have them. Of a place in a group, (group, code).
-        known : Known, optional
-            Columns that are not drawn freely: they get what is known of them, and the records the
-            weights of sequential importance sampling.
-
-        Returns
-        -------
-        codes : Tensor of int64, shape (record, column)
-        values : Tensor, shape (record, numeric column)
-        log_weights : Tensor of float64, shape (record,)
-            Log probability of what is known, each column given those before it; 0 without any.
+        Uniforms choose codes and components of mixtures. `shares`, (code,) or (group, code) of a
+        place in a group, are distributions of the columns' codes: output biases are changed, column
+        by column, so that the drawn records have them. Columns of which something is `known` are
+        not drawn freely: they get what is known, and the records the weights of sequential
+        importance sampling. Returns codes (record, column), values (record, numeric column), and
+        the log probability of what is known, float64 (record,), each column given those before it.
         """
         n_records, n_columns = uniforms.shape[1:]
         if (
@@ -627,18 +547,9 @@ def n_outputs_of(layout: Layout) -> int:
 
 
 def network_of(layout: Layout, weights: Mapping[str, Tensor]) -> ConditionalNetwork | None:
-    """Make a network of one replica of weights; None if there are no columns.
+    """Make a network of one replica, of the sizes of its weights; None if there are no columns.
 
-    Parameters
-    ----------
-    layout : Layout
-    weights : mapping of str to Tensor
-        All sizes are those of the weights.
-
-    Raises
-    ------
-    ValueError
-        If they are too few for the columns.
+    ValueError if they are too few for the columns.
     """
     if not layout.columns:
         return None

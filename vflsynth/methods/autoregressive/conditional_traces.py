@@ -22,19 +22,10 @@ from vflsynth.privacy.dpsgd import LayerTrace
 def likelihood_traces(
     network: ConditionalNetwork, codes: Tensor, values: Tensor, context: Tensor
 ) -> list[LayerTrace]:
-    """Trace every record's negative log-likelihood of all columns.
+    """Trace every record's negative log-likelihood of all columns; see `ConditionalNetwork.inputs`.
 
-    Parameters
-    ----------
-    network : ConditionalNetwork
-    codes, values, context : Tensor
-        As of `ConditionalNetwork.inputs`.
-
-    Returns
-    -------
-    list of LayerTrace
-        Embeddings, then first, second and last layers, each column by column: only the weights
-        that the column has. `per_parameter` puts their gradients together.
+    Embeddings, then first, second and last layers, each column by column: only the weights that the
+    column has. `per_parameter` puts their gradients together.
     """
     seen: list[tuple[Tensor, Tensor]] = []
     found = network.log_likelihood(codes, values, context, seen=seen)
@@ -65,16 +56,7 @@ def per_parameter(
 ) -> list[Tensor]:
     """Put gradients of `likelihood_traces` together, one per parameter in the network's order.
 
-    Parameters
-    ----------
-    network : ConditionalNetwork
-    layers : sequence of (weight, bias)
-        One per trace, of the shapes of `vflsynth.privacy.dpsgd.rounded_gradient_sum`.
-
-    Returns
-    -------
-    list of Tensor
-        0 for weights that no column has.
+    `layers` have the shapes of `rounded_gradient_sum`. 0 for weights that no column has.
     """
     found = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
     rest = iter(layers)

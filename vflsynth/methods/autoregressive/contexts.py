@@ -21,15 +21,8 @@ class FixedFeatures(nn.Module):
     ``relu(g W x + b)``, with x the one-hot codes and the numbers as networks see them, W Gaussian
     such that ``W x`` has unit variance, g = 2 and b standard normal. Of one of many levels, x has
     the group and the neighbourhood in it, a square root of the group's places: what random vectors
-    of single levels say cannot be learned from few records of each.
-
-    Parameters
-    ----------
-    layout : Layout
-    n_features : int
-        0 for a party without columns.
-    streams : RandomStreams
-        The party's own.
+    of single levels say cannot be learned from few records of each. A party without columns has
+    none of them; the streams are the party's own.
     """
 
     codes: Tensor
@@ -61,17 +54,7 @@ class FixedFeatures(nn.Module):
 
     @torch.no_grad()
     def forward(self, codes: Tensor, values: Tensor) -> Tensor:
-        """Compute features.
-
-        Parameters
-        ----------
-        codes : Tensor of int64, shape (replica, record, column)
-        values : Tensor, shape (replica, record, numeric column)
-
-        Returns
-        -------
-        Tensor, shape (replica, record, feature)
-        """
+        """Compute features, (replica, record, feature), of codes and numbers."""
         replicas, n_records, _ = codes.shape
         found = self.bias.new_empty(replicas, n_records, self.bias.shape[-1])
         numeric = list(self.layout.numeric)
@@ -97,16 +80,7 @@ class FixedFeatures(nn.Module):
 class Sender(nn.Module):
     """What a party's features contribute to the contexts of later parties, for R replicas.
 
-    A hidden layer and a linear one per receiver, or the linear one alone.
-
-    Parameters
-    ----------
-    n_features, n_receivers, hidden, context_dim : int
-        Without a hidden layer if `hidden` is 0.
-    streams : RandomStreams
-        Initial weights.
-    name : str
-        Of the streams.
+    A hidden layer and a linear one per receiver, or the linear one alone if `hidden` is 0.
     """
 
     def __init__(
@@ -141,14 +115,6 @@ class PairCritic(nn.Module):
     """Says how well contexts and features go together, for R replicas.
 
     A hidden layer and a linear one for either; the score is a scalar product.
-
-    Parameters
-    ----------
-    context_dim, n_features, hidden, out : int
-    streams : RandomStreams
-        Initial weights.
-    name : str
-        Of the streams.
     """
 
     def __init__(
@@ -184,14 +150,7 @@ class PairCritic(nn.Module):
 def into_ball(total: Tensor) -> Tensor:
     """Move w numbers towards 0 until their squares sum to less than w, which bounds a context.
 
-    Parameters
-    ----------
-    total : Tensor, shape (..., number)
-
-    Returns
-    -------
-    Tensor, shape (..., number)
-        ``total / sqrt(1 + |total|**2 / w)``, a hair less for rounding.
+    It is ``total / sqrt(1 + |total|**2 / w)``, a hair less for rounding.
     """
     radius = math.sqrt(total.shape[-1])
     length = torch.linalg.vector_norm(total, dim=-1, keepdim=True)
@@ -200,27 +159,15 @@ def into_ball(total: Tensor) -> Tensor:
 
 
 def bits_of_channel(context_dim: int, noise_std: float) -> float:
-    """Bound the information that a noisy context carries about a record.
+    """Bound the information, in bits, that a noisy context carries about a record.
 
-    Parameters
-    ----------
-    context_dim : int
-        Numbers, whose squares sum to at most `context_dim` before the noise (`into_ball`).
-    noise_std : float
-        Standard deviation of the independent Gaussian noise on each.
-
-    Returns
-    -------
-    float
-        ``context_dim / 2 * log2(1 + 1 / noise_std**2)`` bits.
-
-    Notes
-    -----
-    Whatever the distribution of the numbers is, also given anything that a receiver knows, their
-    second moments p_i sum to at most `context_dim`. The noises are independent, so that the numbers
-    together carry at most ``sum_i log2(1 + p_i / noise_std**2) / 2`` bits, the capacities of
-    Gaussian channels of these powers (Shannon 1948), which is largest with all p_i = 1. A cube of
-    numbers in [-1, 1] lies in the ball and has the same bound, but lets fewer bits through.
+    It is ``context_dim / 2 * log2(1 + 1 / noise_std**2)``, with independent Gaussian noise on
+    numbers whose squares sum to at most `context_dim` (`into_ball`). Whatever the distribution of
+    the numbers is, also given anything that a receiver knows, their second moments p_i sum to at
+    most `context_dim`. The noises are independent, so that the numbers together carry at most
+    ``sum_i log2(1 + p_i / noise_std**2) / 2`` bits, the capacities of Gaussian channels of these
+    powers (Shannon 1948), which is largest with all p_i = 1. A cube of numbers in [-1, 1] lies in
+    the ball and has the same bound, but lets fewer bits through.
     """
     return 0.5 * context_dim * math.log2(1.0 + noise_std**-2)
 

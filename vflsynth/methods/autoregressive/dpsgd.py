@@ -59,13 +59,6 @@ _NOT_REPORTED = {
 class PrivateAutoregressiveParty(AutoregressiveParty):
     """A party whose network learns of its records by noisy sums of clipped gradients alone.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
     Source: Abadi et al. 2016, Algorithm 1.
 
     Privacy: the encoding and the start follow from the published histograms. A record's gradient
@@ -126,12 +119,7 @@ class PrivateAutoregressiveParty(AutoregressiveParty):
 
 
 class PrivateAutoregressiveLearning(TrainedLearning):
-    """A party that has its network, and neither records nor the features of others' records.
-
-    Parameters
-    ----------
-    known : Known
-    """
+    """A party that has its network, and neither records nor the features of others' records."""
 
     def __init__(self, known: Known) -> None:
         super().__init__(known)

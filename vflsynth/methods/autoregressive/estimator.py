@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
@@ -21,6 +22,7 @@ from vflsynth.registry import register
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class AutoregressiveSynthesizer(TrainedSynthesizer):
     """Split autoregressive model: every column given those before it, trained by likelihood.
 
@@ -109,7 +111,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     to stop.
 
     Of a party with more than 64 columns, each sees the 16 earlier ones of that party which depend
-    on it most (`neighbours.seen_columns`), beside the context: size and time grow with the columns
+    on it most (`layout.seen_columns`), beside the context: size and time grow with the columns
     and not with their square. With `privacy` each sees all, as nothing pays for the choice.
 
     Privacy: with `DPSGD`, ε covers recipients of the synthetic data, of the saved halves and of
@@ -162,52 +164,27 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         "weight_average": Number(0, 1, closed=(True, False)),
     }
 
-    def __init__(
-        self,
-        *,
-        protocol: Literal["bounded", "trained", "one_message"] = "bounded",
-        bits_per_record: float = 8.0,
-        unmatched: Literal["train", "ignore"] | None = None,
-        context_dim: int | None = None,
-        n_features: int | None = None,
-        hidden: int | None = None,
-        dropout: float | None = None,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        patience: int = 10,
-        learning_rate: float = 2e-3,
-        weight_average: float = 0.998,
-        column_kinds: Mapping[Any, str] | None = None,
-        contract: Contract | None = None,
-        structure: Literal["exact", "ignore"] = "exact",
-        transformer: TableTransformer | None = None,
-        memory_limit: float | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-        verbose: int = 1,
-        privacy: Mechanism | None = None,
-    ) -> None:
-        self.protocol = protocol
-        self.bits_per_record = bits_per_record
-        self.unmatched = unmatched
-        self.context_dim = context_dim
-        self.n_features = n_features
-        self.hidden = hidden
-        self.dropout = dropout
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.patience = patience
-        self.learning_rate = learning_rate
-        self.weight_average = weight_average
-        self.column_kinds = column_kinds
-        self.contract = contract
-        self.structure = structure
-        self.transformer = transformer
-        self.memory_limit = memory_limit
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.privacy = privacy
+    protocol: Literal["bounded", "trained", "one_message"] = "bounded"
+    bits_per_record: float = 8.0
+    unmatched: Literal["train", "ignore"] | None = None
+    context_dim: int | None = None
+    n_features: int | None = None
+    hidden: int | None = None
+    dropout: float | None = None
+    batch_size: int | None = None
+    epochs: int | None = None
+    patience: int = 10
+    learning_rate: float = 2e-3
+    weight_average: float = 0.998
+    column_kinds: Mapping[Any, str] | None = None
+    contract: Contract | None = None
+    structure: Literal["exact", "ignore"] = "exact"
+    transformer: TableTransformer | None = None
+    memory_limit: float | None = None
+    device: str = "auto"
+    random_state: RandomState = None
+    verbose: int = 1
+    privacy: Mechanism | None = None
 
     def log_prob(
         self, frame: pd.DataFrame, *, n_draws: int = 64, random_state: RandomState = 0

@@ -1,9 +1,16 @@
-"""Encoded rows as codes and numbers, column by column, and how networks see a number."""
+"""Encoded rows as codes and numbers, column by column, and what a network sees of them.
+
+A column that sees all before it makes a network whose size grows with the square of the columns.
+Beyond `MOST_SEEING_ALL` columns of a party, each sees the `N_SEEN` earlier columns of the same
+party that depend on it most, and the context of the parties before, as every column does. The
+choice is the party's own, from its own records, and stays in its half of the model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -111,19 +118,83 @@ def at_rows(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def value_features(values: Tensor, ordinary: Tensor) -> Tensor:
-    """Show numbers to a network: themselves, and bumps around fixed centres.
+    """Show numbers to a network, (..., numeric column * 12): themselves, and bumps around centres.
 
-    Parameters
-    ----------
-    values : Tensor, shape (..., numeric column)
-    ordinary : Tensor of bool, of the same shape
-        Where they count; elsewhere all features are 0.
-
-    Returns
-    -------
-    Tensor, shape (..., numeric column * 12)
+    Where they do not count (`ordinary`), all features are 0.
     """
     values = values.unsqueeze(-1)
     centres = values.new_tensor(_CENTRES)
     shown = torch.cat([values, torch.exp(-2.0 * (values - centres).square())], -1)
     return (shown * ordinary.unsqueeze(-1)).flatten(-2)
+
+
+MOST_SEEING_ALL = 64
+"""Columns of a party, parts of codes counted each, up to which every one sees all before it."""
+
+N_SEEN = 16
+"""Earlier columns that each sees where there are more."""
+
+_BINS, _MOST_RECORDS, _AT_ONCE = 6, 2_000, 64
+
+
+@torch.no_grad()
+def seen_columns(layout: Layout, codes: Tensor, values: Tensor) -> Tensor | None:
+    """Choose what every column sees, of earlier ones, -1 where there are fewer; None if all.
+
+    Dependence is chi-squared per record of the two columns' contingency table, less what
+    independent ones have on average. A column is cut into at most six bins for it: its most
+    frequent codes and the rest, and ordinary numbers at their quantiles. The second part of a code
+    always sees the first. At most 2,000 records, evenly spaced, are looked at.
+    """
+    n_columns = len(layout.columns)
+    if n_columns <= MOST_SEEING_ALL:
+        return None
+    some = torch.linspace(0, len(codes) - 1, min(len(codes), _MOST_RECORDS)).long()
+    some = some.to(codes.device)
+    numbers = {i: k for k, i in enumerate(layout.numeric)}
+    shown, starts = [], [0]
+    for i in range(n_columns):
+        place = numbers.get(i)
+        bins = _binned(codes[some, i].long(), None if place is None else values[some, place])
+        shares = F.one_hot(bins).float()
+        shares = shares[:, shares.any(0)]
+        expected = shares.mean(0)
+        shown.append((shares - expected) / expected.sqrt())
+        starts.append(starts[-1] + shares.shape[1])
+    scaled = torch.cat(shown, 1)
+    free = torch.tensor(starts).diff().to(scaled) - 1.0
+    which = torch.repeat_interleave(torch.arange(n_columns), torch.tensor(starts).diff())
+    which = which.to(codes.device)
+    chosen = torch.full((n_columns, N_SEEN), -1, device=codes.device)
+    bounds = [*range(0, n_columns, _AT_ONCE), n_columns]
+    for first, last in pairwise(bounds):
+        found = scaled[:, starts[first] : starts[last]].T @ scaled[:, : starts[last]] / len(some)
+        found = found.square()
+        rows = which[starts[first] : starts[last]] - first
+        told = found.new_zeros(last - first, found.shape[1]).index_add_(0, rows, found)
+        scores = told.new_zeros(last - first, last)
+        scores.index_add_(1, which[: starts[last]], told)
+        scores -= free[first:last, None] * free[:last] / len(some)
+        for i in range(first, last):
+            if layout.columns[i].within is not None:
+                scores[i - first, i - 1] = torch.inf
+            best = scores[i - first, :i].topk(min(i, N_SEEN)).indices
+            chosen[i, : len(best)] = best.sort().values
+    return chosen
+
+
+def _binned(codes: Tensor, values: Tensor | None) -> Tensor:
+    """Cut a column into few bins, by its frequent codes and the quantiles of its numbers."""
+    counts = torch.bincount(codes)
+    order = counts.argsort(descending=True, stable=True)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order), device=order.device)
+    if values is None:
+        return rank[codes].clamp_max(_BINS - 1)
+    bins = rank[codes].clamp_max(1) + _BINS - 2
+    ordinary = codes == 0
+    if bool(ordinary.any()):
+        own = values[ordinary]
+        levels = torch.linspace(0, 1, _BINS - 1, device=own.device)[1:-1].to(own)
+        bins[ordinary] = torch.bucketize(own, torch.quantile(own, levels))
+    return bins

@@ -8,8 +8,7 @@ from vflsynth.methods.autoregressive.conditional import (
     embedding_widths,
     n_outputs_of,
 )
-from vflsynth.methods.autoregressive.layout import VALUE_FEATURES, Layout
-from vflsynth.methods.autoregressive.neighbours import MOST_SEEING_ALL, N_SEEN
+from vflsynth.methods.autoregressive.layout import MOST_SEEING_ALL, N_SEEN, VALUE_FEATURES, Layout
 from vflsynth.methods.autoregressive.party import (
     CHUNK,
     CHUNK_OF_MANY,

@@ -29,7 +29,6 @@ class RecordFeatures(IntermediateFeatures):
 @message(
     from_party=True,
     made_of=MadeOf.RECORDS,
-    when=When.ONCE,
     slow=True,
     contents="what the party's features contribute to the contexts of every party after it "
     "(R, n, parties, w)",
@@ -45,7 +44,6 @@ class ContextParts(Message):
 @message(
     from_party=False,
     made_of=MadeOf.RECORDS,
-    when=When.ONCE,
     contents="c_i (R, n, w): numbers made of the features of the parties before i, squares summing "
     "to at most w, with Gaussian noise; the bound on their information in bits",
     tells="at most `bits_per_record` bits about each record of all parties before it together, "
@@ -79,7 +77,6 @@ class RelayedFeatures(IntermediateFeatures):
 @message(
     from_party=False,
     made_of=MadeOf.NETWORKS,
-    when=When.ONCE,
     contents="weights of what makes contexts of the party's own features (R, weights)",
     tells="which functions of the party's columns say most about the later parties' columns: a "
     "network that was trained on all records",

@@ -62,14 +62,7 @@ MOST_STEPS = 125
 
 
 class TrainAlone(Algorithm):
-    """Contexts first, if there are any, and then every party trains alone; one report an epoch.
-
-    Parameters
-    ----------
-    channel : Channel
-    settings : AutoregressiveSettings
-    server : ContextServer
-    """
+    """Contexts first, if there are any, and then every party trains alone; one report an epoch."""
 
     advice = "Lower learning_rate"
 
@@ -113,11 +106,7 @@ class TrainAlone(Algorithm):
         """Learn what to tell; have the parties compute it of all records; tell it through noise.
 
         A run that begins again sends what it sent: other noise would tell as much once more.
-
-        Raises
-        ------
-        ProtocolError
-            If a run that begins again is about other records or features.
+        ProtocolError if it is about other records or features.
         """
         kept = None if self.sent is None else self.sent.read()
         if kept is None:

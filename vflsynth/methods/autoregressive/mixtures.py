@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vflsynth.models.known import Known, pick
+from vflsynth.models.samplers import Known, pick
 from vflsynth.networks.layers import log_softmax, softmax
 
 N_COMPONENTS = 10
@@ -36,15 +36,7 @@ def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
 
 
 def draw_number(mixture: Tensor, uniforms: Tensor, normals: Tensor) -> Tensor:
-    """Draw from mixtures, (record, 1).
-
-    Parameters
-    ----------
-    mixture : Tensor, shape (record, 3 * component)
-    uniforms : Tensor, shape (record,)
-        Choose components.
-    normals : Tensor, shape (record, 1)
-    """
+    """Draw from mixtures (record, 3 * component), whose components uniforms choose, (record, 1)."""
     weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
     chosen = pick(softmax(weights), uniforms).unsqueeze(1)
     deviation = F.softplus(deviations.gather(1, chosen)) + _SMALLEST_DEVIATION
@@ -54,23 +46,10 @@ def draw_number(mixture: Tensor, uniforms: Tensor, normals: Tensor) -> Tensor:
 def restrict(
     known: Known, column: int, place: int | None, logits: Tensor, mixture: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Leave the logits of what a column may be.
+    """Leave the logits of what a column, whose number has a place or none, may be.
 
-    Parameters
-    ----------
-    known : Known
-    column : int
-    place : int or None
-        Of its number, if it has one.
-    logits : Tensor, shape (record, code)
-    mixture : Tensor or None, shape (record, 3 * component)
-
-    Returns
-    -------
-    logits : Tensor of float64, shape (record, code)
-        Where the code is 0, times the probability that the number lies where it may.
-    log_mass : Tensor of float64, shape (record,)
-        Log probability of all that the column may be.
+    Returns float64 logits (record, code), where the code is 0 times the probability that the number
+    lies where it may, and the log probability (record,) of all that the column may be.
     """
     logs = log_softmax(logits.double())
     logs = logs.masked_fill(logits <= 0.5 * IMPOSSIBLE, -torch.inf)
@@ -88,13 +67,7 @@ def known_number(
 ) -> Tensor | None:
     """Draw numbers from within their intervals, (record,); None if there is no such bound.
 
-    Parameters
-    ----------
-    known : Known
-    place : int
-    mixture : Tensor, shape (record, 3 * component)
-    uniforms : tuple of Tensor, shape (record,)
-        Choose components, and places in them.
+    Of two uniforms (record,) one chooses components, and one places in them.
     """
     if not known.bounded(place):
         return None

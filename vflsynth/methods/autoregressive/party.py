@@ -17,7 +17,7 @@ from vflsynth.learning.party import ENCODED_AT_ONCE, TrainableParty
 from vflsynth.learning.training import RunningMeans, labelled, section
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender
-from vflsynth.methods.autoregressive.layout import Layout, at_rows
+from vflsynth.methods.autoregressive.layout import MOST_SEEING_ALL, Layout, at_rows, seen_columns
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
     BatchRows,
@@ -30,7 +30,6 @@ from vflsynth.methods.autoregressive.messages import (
     RelayedFeatures,
     SenderWeights,
 )
-from vflsynth.methods.autoregressive.neighbours import MOST_SEEING_ALL, seen_columns
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
@@ -55,15 +54,8 @@ MOST_CALIBRATED, MOST_CALIBRATED_OF_MANY = 1 << 14, 1 << 12
 class AutoregressiveParty(TrainableParty):
     """A party that learns p(own columns | context) by maximum likelihood.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
-    Sees its own records, the shared secret (through the schedule) and contexts. Every replica
-    keeps the averaged weights of the epoch whose held-out likelihood was highest.
+    Sees its own records, the shared secret (through the schedule) and contexts. Every replica keeps
+    the averaged weights of the epoch whose held-out likelihood was highest.
     """
 
     network: ConditionalNetwork | None
@@ -78,13 +70,7 @@ class AutoregressiveParty(TrainableParty):
     ) -> None:
         """Encode the records, and make the network and its optimiser.
 
-        Parameters
-        ----------
-        settings : AutoregressiveSettings
-        schedule : HeldOutSchedule
-            From the secret shared by the parties.
-        streams : RandomStreams
-            The party's own.
+        The schedule is of the secret that parties share, the streams are the party's own.
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
         self.layout = Layout(self.transformer.spans_)

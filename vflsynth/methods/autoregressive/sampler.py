@@ -15,8 +15,7 @@ from vflsynth.exceptions import ArtefactError
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import Layout
-from vflsynth.models.known import Known
-from vflsynth.models.samplers import RowSampler
+from vflsynth.models.samplers import Known, RowSampler
 from vflsynth.networks.layers import one_replica
 from vflsynth.registry import register
 
@@ -28,20 +27,9 @@ _CONTEXTS = "ball"
 class AutoregressiveSampler(RowSampler):
     """Draws columns one after the other, given what the parties before it passed on.
 
-    Parameters
-    ----------
-    spans : sequence of OutputSpan
-    network : ConditionalNetwork or None
-        None if the party has no column to draw.
-    features : FixedFeatures
-    sender : Sender or None
-        What makes contexts of its features for later parties; None passes features on.
-    senders, receivers : sequence of str
-        Parties before and after it.
-    noise_std : float
-        Of the contexts that it gets.
-    passes_features : bool
-        Whether parties pass features on, and not what makes contexts.
+    Without a network the party has no column to draw; without a sender, which makes contexts of its
+    features for later parties, it passes features on, as all then do. `noise_std` is that of the
+    contexts that it gets.
     """
 
     kind = "autoregressive"
@@ -75,20 +63,7 @@ class AutoregressiveSampler(RowSampler):
         sender: Sender | None,
         **passing: Any,
     ) -> Self:
-        """Take one replica of trained networks.
-
-        Parameters
-        ----------
-        spans : sequence of OutputSpan
-        weights : mapping
-            Of the network, of one replica.
-        replica : int
-            Which one of `features` and `sender`.
-        features : FixedFeatures
-        sender : Sender or None
-        **passing
-            As of the class.
-        """
+        """Take one replica of trained networks; the weights are of that replica alone."""
         network = network_of(Layout(spans), weights)
         one = None if sender is None else one_replica(sender, replica)
         return cls(spans, network, one_replica(features, replica), one, **passing)
@@ -126,21 +101,9 @@ class AutoregressiveSampler(RowSampler):
         index: int,
         known: Known | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw encoded rows given what is known of them, with importance weights.
+        """Draw encoded rows given what is known of them, with log importance weights (record,).
 
-        Parameters
-        ----------
-        received : mapping of party to Tensor, shape (record, number)
-        n_records : int
-        streams : RandomStreams
-        index : int
-            Which draw of the streams.
-        known : Known, optional
-
-        Returns
-        -------
-        rows : Tensor, shape (record, encoded)
-        log_weights : Tensor of float64, shape (record,)
+        `received` are numbers by party, (record, number); `index` says which draw of the streams.
         """
         if self.network is None:
             nothing = torch.zeros(n_records, 0, device=self.device)

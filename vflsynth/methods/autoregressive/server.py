@@ -28,11 +28,7 @@ _NO_SHARE = 45.0
 class ContextServer(nn.Module):
     """Senders of all parties, which make contexts of features.
 
-    Parameters
-    ----------
-    settings : AutoregressiveSettings
-    streams : RandomStreams
-        The server's own: initial weights, and noise for learning.
+    The server's own streams give initial weights, and noise for learning.
     """
 
     def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
@@ -73,13 +69,8 @@ class ContextServer(nn.Module):
     ) -> Tensor:
         """Make a receiver's contexts of all records, with the noise that bounds what they tell.
 
-        Parameters
-        ----------
-        parts : mapping of party to Tensor, shape (replica, record, receiver, context)
-            What the parties' senders make of their features.
-        receiver : str
-        keys : sequence of KeySchedule
-            Of the noise, one per replica.
+        `parts` are what the parties' senders make of their features, (replica, record, receiver,
+        context); `keys` are those of the noise, one per replica.
         """
         names = self.settings.senders(receiver)
         if not names:
@@ -97,12 +88,6 @@ class ContextServer(nn.Module):
     def learn(self, features: Mapping[str, Tensor]) -> None:
         """Learn to tell, through the noise, what says most about every receiver's features.
 
-        Parameters
-        ----------
-        features : mapping of party to Tensor, shape (replica, record, feature)
-
-        Notes
-        -----
         Every receiver has a channel and a critic of its own, which is shown noisy contexts and
         features of a batch of records and learns which belong together: a bound on the information
         that a context has about the features (van den Oord et al. 2018). What nobody else knows of
@@ -181,13 +166,7 @@ class ContextServer(nn.Module):
 
 
 class TrainedContextServer(ContextServer):
-    """Senders that learn from what the receivers' training steps say about their contexts.
-
-    Parameters
-    ----------
-    settings, streams
-        See `ContextServer`.
-    """
+    """Senders that learn from what the receivers' training steps say about their contexts."""
 
     def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
         super().__init__(settings, streams)
@@ -212,13 +191,7 @@ class TrainedContextServer(ContextServer):
         return {name: context.detach() for name, context in self._pending.items()}
 
     def descend(self, gradients: Mapping[str, Tensor]) -> None:
-        """Take a step along what the receivers said.
-
-        Raises
-        ------
-        ProtocolError
-            If a receiver said it of another shape, naming it.
-        """
+        """Take a step along what the receivers said; ProtocolError names one that is wrong."""
         if self.optimizer is None:
             return
         for name, output in self._pending.items():
@@ -296,12 +269,7 @@ class TrainedContextServer(ContextServer):
 def check_features(
     features: Mapping[str, Tensor], settings: AutoregressiveSettings, number: int
 ) -> None:
-    """Refuse a block of features of other numbers of records, of another width, or not finite.
-
-    Raises
-    ------
-    ProtocolError
-    """
+    """Refuse, with ProtocolError, a block of features of another shape, or that is not finite."""
     shapes = {name: tuple(own.shape) for name, own in features.items()}
     block = settings.block(number)
     expected = (block.stop - block.start, settings.n_features)
@@ -317,10 +285,7 @@ def check_parts(
 ) -> None:
     """Refuse what contexts are made of if it is of another shape than asked for, or not finite.
 
-    Raises
-    ------
-    ProtocolError
-        Naming the party, unless two differ in their numbers of records.
+    The ProtocolError names the party, unless two differ in their numbers of records.
     """
     for name, own in parts.items():
         expected = (n_replicas, len(settings.receivers(name)), settings.context_dim)
@@ -360,15 +325,9 @@ def _confusion(scores: Tensor) -> Tensor:
 
 
 def _confusion_gradient(scores: Tensor, rows: Tensor) -> Tensor:
-    """Return the derivative of `_confusion` by scores, shaped like them.
+    """Return the derivative of `_confusion` by scores (replica, context, record).
 
-    A record that a batch has twice is not to be told from itself.
-
-    Parameters
-    ----------
-    scores : Tensor, shape (replica, context, record)
-    rows : Tensor of int64, shape (replica, record)
-        Which record of the table each is.
+    A record that a batch has twice, by `rows`, is not to be told from itself.
     """
     twice = rows.unsqueeze(1) == rows.unsqueeze(2)
     twice.diagonal(dim1=1, dim2=2).fill_(False)

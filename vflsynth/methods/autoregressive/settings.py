@@ -26,7 +26,7 @@ class AutoregressiveSettings:
     batch_size, n_features, context_dim, sender_hidden, n_held_out, patience : int
     hidden, hidden_of_many : int
         Of a column, and of one of a party with so many that each sees only some
-        (`neighbours.MOST_SEEING_ALL`).
+        (`layout.MOST_SEEING_ALL`).
     n_featured : int
         Records of which parties send features.
     dropout, learning_rate, weight_average : float

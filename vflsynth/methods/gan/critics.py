@@ -14,6 +14,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.learning.training import load_network_state, network_state
 from vflsynth.mechanisms import DPSGDPlan, FirstLayerPlan
+from vflsynth.mechanisms.first_layer import perturb_gradient
 from vflsynth.mechanisms.noisy_descent import (
     NoisyDescent,
     layer_traces,
@@ -33,7 +34,6 @@ from vflsynth.methods.gan.party import GANParty
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.privacy import StepBudget
-from vflsynth.privacy.first_layer import perturb_gradient
 from vflsynth.protocol import PoissonSchedule, Schedule
 
 
@@ -130,7 +130,7 @@ class FirstLayerNoise:
     Notes
     -----
     Source: VFLGAN §3.4, Eqs. 20 and 21. All other layers learn from raw gradients, and the
-    generators through them: see `vflsynth.privacy.first_layer`.
+    generators through them: see `vflsynth.mechanisms.first_layer`.
     """
 
     def __init__(self, plan: FirstLayerPlan, noise: torch.Generator | None = None) -> None:

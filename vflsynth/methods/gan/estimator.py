@@ -97,10 +97,9 @@ class GANSynthesizer(TrainedSynthesizer):
             party_frames, on, random_states, replica_rows, callbacks, account
         )
         if keep_discriminators:
-            owners: dict[str, Any] = {name: node.party for name, node in run.parties.items()}
             for replica, model in enumerate(models):
                 model.local_discriminators_ = {
-                    name: one_replica(owner.discriminator, replica)
-                    for name, owner in owners.items()
+                    name: one_replica(node.discriminator, replica)
+                    for name, node in run.parties.items()
                 }
         return models

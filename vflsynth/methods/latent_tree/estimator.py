@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vflsynth._random import RandomState
@@ -17,6 +18,7 @@ from vflsynth.secure import MOST_STATES
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class DPLTSynthesizer(BaseSynthesizer):
     """Differentially private latent tree, after DPLT (Tang et al. 2021): the discrete baseline.
 
@@ -94,23 +96,11 @@ class DPLTSynthesizer(BaseSynthesizer):
         "n_latent_states": Number(2, MOST_STATES, whole=True),
     }
 
-    def __init__(
-        self,
-        *,
-        privacy: LatentTree | None = None,
-        group_size: int = 3,
-        n_states: int = 8,
-        n_latent_states: int = 8,
-        column_kinds: Mapping[Any, str] | None = None,
-        contract: Contract | None = None,
-        transformer: TableTransformer | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.privacy = privacy
-        self.group_size = group_size
-        self.n_states = n_states
-        self.n_latent_states = n_latent_states
-        self.column_kinds = column_kinds
-        self.contract = contract
-        self.transformer = transformer
-        self.random_state = random_state
+    privacy: LatentTree | None = None
+    group_size: int = 3
+    n_states: int = 8
+    n_latent_states: int = 8
+    column_kinds: Mapping[Any, str] | None = None
+    contract: Contract | None = None
+    transformer: TableTransformer | None = None
+    random_state: RandomState = None

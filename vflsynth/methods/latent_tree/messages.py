@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from vflsynth.learning.messages import PublishedTables
-from vflsynth.protocol.declaration import MadeOf, Message, When, holds, message
+from vflsynth.protocol.declaration import MadeOf, Message, holds, message
 
 
 @message(
     from_party=True,
     made_of=MadeOf.RECORDS,
-    when=When.ONCE,
     slow=True,
     contents="counts of all pairs of the party's latent states, with discrete Gaussian noise, in "
     "whole steps, and numbers of states (groups,)",
@@ -34,7 +33,6 @@ class LatentTables(PublishedTables):
 @message(
     from_party=False,
     made_of=MadeOf.NETWORKS,
-    when=When.ONCE,
     contents="noisy conditional distributions of all parties' latent attributes",
     tells="published; the privacy ledger counts it",
 )

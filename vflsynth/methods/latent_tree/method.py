@@ -24,13 +24,7 @@ from vflsynth.protocol import Channel, Schedule
 class PublishTree(Algorithm):
     """Noisy tables of one party's attributes, secure sums for those across parties, and the tree.
 
-    Parameters
-    ----------
-    channel : Channel
-    server : LatentTreeServer
-    terms : ProductTerms
-    streams : RandomStreams
-        The server's.
+    The server puts them together; the streams are its own.
     """
 
     def __init__(

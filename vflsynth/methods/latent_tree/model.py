@@ -1,19 +1,23 @@
-"""Latent tree models of discrete tables: groups of columns, latent classes, a spanning tree.
+"""Latent tree models of discrete tables: groups of columns, latent classes, a tree, inference.
 
 Everything here is computed from tables of counts that are noisy already, so it is post-processing:
-it costs no privacy, and counts may be negative.
+it costs no privacy, and counts may be negative. Inference is exact: evidence goes up the tree from
+its leaves and states are drawn down from its root (Pearl 1988), so that all draws weigh the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from vflsynth.columns.histograms import nearest_shares
+from vflsynth.models.samplers import pick
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -54,20 +58,10 @@ def group_sizes(n_columns: int, group_size: int) -> list[int]:
 
 
 def group_columns(information: Floats, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Put columns that tell most about each other into one group.
+    """Put columns that tell most about each other into groups of these sizes, which add up.
 
-    Parameters
-    ----------
-    information : float64 array, shape (column, column)
-        Mutual information of each pair, symmetric.
-    sizes : sequence of int
-        Of the groups; they add up to the number of columns.
-
-    Returns
-    -------
-    list of tuple of int
-        Columns of each group. A group begins with the strongest pair that is left and takes, one
-        by one, the column with the largest sum of information about its members.
+    A group begins with the strongest pair that is left and takes, one by one, the column with the
+    largest sum of mutual information, (column, column), about its members.
     """
     left = list(range(len(information)))
     groups = []
@@ -95,17 +89,9 @@ def pairs_of_one_party(n_latents: int, n_parties: int) -> list[Pair]:
 
 
 def spanning_tree(information: Floats) -> list[int]:
-    """Find the tree with the largest sum of mutual information (Chow and Liu 1968).
+    """Find the tree with the largest sum of mutual information (Chow and Liu 1968), by Prim.
 
-    Parameters
-    ----------
-    information : float64 array, shape (node, node)
-        Symmetric.
-
-    Returns
-    -------
-    list of int, one per node
-        Parents; -1 for the root, which is node 0. By Prim's algorithm.
+    Returns each node's parent; -1 for the root, which is node 0.
     """
     n_nodes = len(information)
     parents = [-1] * n_nodes
@@ -132,18 +118,9 @@ def top_down(parents: Sequence[int]) -> list[int]:
 
 
 def group_distribution(pairs: Mapping[Pair, Floats], group: Sequence[int]) -> Floats:
-    """Approximate the joint distribution of a group of columns by its best tree of pairs.
+    """Approximate the joint distribution of two columns or more by their best tree of pairs.
 
-    Parameters
-    ----------
-    pairs : mapping of (column, column) to float64 array, shape (state, state)
-        Noisy counts of every pair with the smaller column first.
-    group : sequence of int
-        At least two columns.
-
-    Returns
-    -------
-    float64 array, one axis per column of the group
+    `pairs` are noisy counts of every pair with the smaller column first. One axis per column.
     """
 
     def counts(one: int, other: int) -> Floats:
@@ -175,11 +152,7 @@ def group_distribution(pairs: Mapping[Pair, Floats], group: Sequence[int]) -> Fl
 class LatentClasses:
     """A latent class model of a group of columns: a latent state, and columns independent given it.
 
-    Parameters
-    ----------
-    shares : float64 array, shape (latent state,)
-    columns : tuple of float64 array, shape (latent state, state)
-        p(column's state | latent state).
+    Shares are those of the latent states; columns have p(column's state | latent state).
     """
 
     shares: Floats
@@ -187,16 +160,7 @@ class LatentClasses:
 
     @classmethod
     def fit(cls, joint: Floats, n_latent: int, rng: np.random.Generator) -> LatentClasses:
-        """Fit to a joint distribution by expectation maximisation, the best of five random starts.
-
-        Parameters
-        ----------
-        joint : float64 array, one axis per column
-            Adds up to 1.
-        n_latent : int
-            Latent states.
-        rng : numpy.random.Generator
-        """
+        """Fit to a joint distribution, an axis per column, by EM from five random starts."""
         best: tuple[float, LatentClasses] | None = None
         for _ in range(_EM_STARTS):
             model = cls._maximise(joint, rng.dirichlet(np.ones(n_latent), joint.shape))
@@ -215,16 +179,7 @@ class LatentClasses:
         return posterior
 
     def assign(self, codes: Codes) -> Codes:
-        """Return every record's most probable latent state, a function of its columns alone.
-
-        Parameters
-        ----------
-        codes : int64 array, shape (record, column)
-
-        Returns
-        -------
-        int64 array, shape (record,)
-        """
+        """Return every record's most probable latent state, of its codes (record, column)."""
         most_probable = self.posterior().argmax(-1)
         latent: Codes = most_probable[tuple(codes.T)]
         return latent
@@ -254,19 +209,8 @@ class LatentClasses:
 def merge_cells(shares: Floats, n_states: int, *, ordered: bool) -> Codes:
     """Merge a histogram's cells into at most `n_states` states of roughly equal mass.
 
-    Parameters
-    ----------
-    shares : float64 array, shape (cell,)
-        Adding up to 1.
-    n_states : int
-    ordered : bool
-        Whether only neighbouring cells may be merged (bins of numbers). Otherwise the rarest
-        categories share the last state.
-
-    Returns
-    -------
-    int64 array, shape (cell,)
-        State of each cell, from 0 without gaps.
+    Of ordered cells (bins of numbers) only neighbours may be merged; otherwise the rarest
+    categories share the last state. Returns the state of each cell, from 0 without gaps.
     """
     if ordered:
         middle = np.cumsum(shares) - shares / 2.0
@@ -277,3 +221,56 @@ def merge_cells(shares: Floats, n_states: int, *, ordered: bool) -> Codes:
     rank[np.argsort(-shares, kind="stable")] = np.arange(len(shares))
     states = np.minimum(rank, n_states - 1)
     return states
+
+
+def states_given(
+    parents: Sequence[int],
+    shares: Sequence[Tensor],
+    evidence: Iterable[tuple[int, Tensor]],
+    levels: Tensor,
+    n_draws: int,
+) -> tuple[Tensor, Tensor]:
+    """Draw the states of all latent attributes of a tree, and say how probable the evidence is.
+
+    Parents are -1 for the root; shares (state,) of the root, (parent state, state) of others.
+    `evidence` are attributes with log probabilities of what is known given their states, (record or
+    1, state), which are added up. `levels` are uniform, (draw, latent attribute), of each record
+    all draws, one after the other. The states are of no meaning where what is known is impossible;
+    the log probability is of what is known, (record or 1,).
+    """
+    order = top_down(parents)
+    up = [torch.zeros(1, table.shape[-1], dtype=torch.float64) for table in shares]
+    for node, log in evidence:
+        up[node] = up[node] + log
+    for node in reversed(order[1:]):
+        up[parents[node]] = up[parents[node]] + _log_mean(up[node], shares[node].mT)
+    root = order[0]
+    total = _log_mean(up[root], shares[root].unsqueeze(1))
+    states = torch.zeros(len(levels), len(shares), dtype=torch.int64)
+    for node in order:
+        prior = shares[node].unsqueeze(0)
+        if node != root:
+            prior = shares[node][states[:, parents[node]]]
+        posterior = prior * for_draws(_above_zero(up[node]), n_draws)
+        mass = posterior.sum(1, keepdim=True)
+        posterior = torch.where(mass > 0.0, posterior / mass, prior)
+        states[:, node] = pick(posterior, levels[:, node])
+    return states, total.squeeze(1)
+
+
+def for_draws(rows: Tensor, n_draws: int) -> Tensor:
+    """Repeat rows of records, shape (record or 1, ...), for all their draws, unless it is one."""
+    return rows if len(rows) == 1 else rows.repeat_interleave(n_draws, 0)
+
+
+def _log_mean(logs: Tensor, weights: Tensor) -> Tensor:
+    """log(exp(logs) @ weights), shape (record, column of weights)."""
+    largest = logs.amax(1, keepdim=True)
+    safe = torch.where(largest > -torch.inf, largest, 0.0)
+    return (_above_zero(logs) @ weights).log() + safe
+
+
+def _above_zero(logs: Tensor) -> Tensor:
+    """exp(logs), as a share of the largest of each row."""
+    largest = logs.amax(1, keepdim=True)
+    return (logs - torch.where(largest > -torch.inf, largest, 0.0)).exp()

@@ -37,7 +37,7 @@ from vflsynth.methods.latent_tree.model import (
 )
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
 from vflsynth.models.samplers import RowSampler
-from vflsynth.privacy.contingency import exact_tables, release_tables
+from vflsynth.privacy.histograms import exact_tables, release_tables
 from vflsynth.privacy.releases import Release
 from vflsynth.protocol import SERVER, answers, takes
 
@@ -46,15 +46,9 @@ from vflsynth.protocol import SERVER, answers, takes
 class DiscreteColumn:
     """How the cells of a published histogram are merged into a few states.
 
-    Parameters
-    ----------
-    states : int64 array, shape (cell,)
-        State of every cell; missing values are the last cell, with a state of their own if they are
-        visible above the noise.
-    cells : float64 array, shape (state, cell)
-        p(cell | state).
-    encoded : int64 array
-        The cells that the encoding has, in its order.
+    `states` are those of every cell; missing values are the last cell, with a state of their own if
+    they are visible above the noise. `cells` are p(cell | state), (state, cell); `encoded` the
+    cells that the encoding has, in its order.
     """
 
     states: Codes
@@ -96,14 +90,7 @@ def codes_of_records(
 class LatentAttribute:
     """A function of the columns of a group, which published tables determine.
 
-    Parameters
-    ----------
-    group : tuple of int
-        Columns.
-    size : int
-        Its states.
-    classes : LatentClasses, optional
-        Default: it is the group's only column.
+    Of so many states; without classes it is the group's only column.
     """
 
     group: tuple[int, ...]
@@ -120,13 +107,6 @@ class LatentAttribute:
 class LatentTreeParty(ProductsParty):
     """A party that has records: it releases noisy tables, and masks each record's attributes.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
     Reads its records for three rounds of noisy tables: histograms, pairs of its own columns, and
     pairs of a latent attribute and a column or another latent attribute. A latent attribute is a
     function of one record's columns which the first two rounds determine. Tables of its own are
@@ -140,18 +120,9 @@ class LatentTreeParty(ProductsParty):
         secret: bytes,
         noise: torch.Generator | None = None,
     ) -> None:
-        """Prepare what the party contributes to.
+        """Prepare what the party contributes to, tables of latent attributes.
 
-        Parameters
-        ----------
-        plan : LatentTreePlan
-            Noise of the contingency tables, in counts per cell.
-        terms : ProductTerms
-            Columns being latent attributes.
-        secret : bytes
-            The parties', new in every attempt.
-        noise : torch.Generator, optional
-            For tests only; see `vflsynth.privacy.noise`.
+        `secret` is the parties', new in every attempt; `noise` is for tests only.
         """
         self._plan, self._terms, self._secret, self._noise = plan, terms, secret, noise
 
@@ -293,11 +264,8 @@ class LatentTreeLearning(Learning):
     def take_tree(self, message: LatentTree) -> None:
         """Take the tree of all parties' latent attributes.
 
-        Raises
-        ------
-        ProtocolError
-            If it is no tree of as many as all know, with room for no more states than there may be,
-            or not of the party's own.
+        ProtocolError if it is no tree of as many as all know, with room for no more states than
+        there may be, or not of the party's own.
         """
         what = f"the server sent party {self.name!r} a tree"
         parents, sizes = message.parents.tolist(), message.sizes.tolist()

@@ -14,23 +14,16 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import NoisyHistogram, OutputSpan
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.evidence import Evidence
-from vflsynth.methods.latent_tree.inference import for_draws, states_given
-from vflsynth.methods.latent_tree.model import top_down
-from vflsynth.models.known import Known, pick
-from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
+from vflsynth.methods.latent_tree.model import for_draws, states_given, top_down
+from vflsynth.models.samplers import SAMPLE_BLOCK, Known, RowSampler, pick
 from vflsynth.registry import register
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Which part of a column's cells goes with what is known of it.
+    """Which part of a column's cells, shares of (record or 1, cell), goes with what is known of it.
 
-    Parameters
-    ----------
-    cells : Tensor, shape (record or 1, cell)
-        Shares of each cell.
-    within : (Tensor, Tensor), optional
-        Between which encoded numbers a number lies, shape (record or 1,). Default: categories.
+    And `within` which encoded numbers, (record or 1,), a number lies; None for categories.
     """
 
     cells: Tensor
@@ -113,16 +106,9 @@ class LatentTreeSampler(RowSampler):
         return torch.cat(parts, dim=1).float()
 
     def fits(self, known: Known) -> dict[int, Fit]:
-        """Compare cells with what is known, of columns of which anything is.
+        """Compare cells with what is known, of columns of which anything is, by their position.
 
-        Parameters
-        ----------
-        known : Known
-
-        Returns
-        -------
-        dict of int to Fit
-            By the position of the column. A number where it has none counts as the nearest.
+        A number where the column has none counts as the nearest that it has.
         """
         found: dict[int, Fit] = {}
         numeric = 0
@@ -145,14 +131,7 @@ class LatentTreeSampler(RowSampler):
     def evidence(self, fits: Mapping[int, Fit]) -> list[tuple[int, Tensor]]:
         """Return latent attributes, and log probabilities of a column's cells that fit, by state.
 
-        Parameters
-        ----------
-        fits : mapping of int to Fit
-
-        Returns
-        -------
-        list of (int, Tensor of shape (record or 1, state))
-            One for each column of which anything is known.
+        One (record or 1, state) for each column of which anything is known.
         """
         return [
             (self.latent_of[number], (fit.cells @ self.columns[number].mT).log())
@@ -164,16 +143,8 @@ class LatentTreeSampler(RowSampler):
     ) -> Tensor:
         """Draw encoded rows that go with what is known, given the latent attributes.
 
-        Parameters
-        ----------
-        states : int64 Tensor, shape (draw, latent attribute)
-            Of each record all draws, one after the other.
-        levels : Tensor, shape (draw, column)
-            Uniform.
-        fits : mapping of int to Fit
-            Of the records, or one for all.
-        n_draws : int
-            Of each record.
+        `states` are (draw, latent attribute), of each record all draws, one after the other;
+        `levels` are uniform, (draw, column).
         """
         parts = []
         for number, table in enumerate(self.columns):
@@ -267,13 +238,8 @@ class LatentTreeSampler(RowSampler):
 def _within_bins(ends: Tensor, lower: Tensor, upper: Tensor, there: Tensor) -> Tensor:
     """Which share of each bin lies in an interval, shape (record, bin).
 
-    Parameters
-    ----------
-    ends : Tensor, shape (2, bin)
-        The same number twice: a single value.
-    lower, upper : Tensor, shape (record, 1)
-    there : bool Tensor, shape (bin,)
-        Bins that have anything; where none of these does, the nearest one counts.
+    `ends` have shape (2, bin), twice the same number for a single value; `lower` and `upper`
+    (record, 1). Where no bin that has anything (`there`) does, the nearest one counts.
     """
     lows, highs = ends
     common = torch.minimum(upper, highs) - torch.maximum(lower, lows)
@@ -286,15 +252,7 @@ def _within_bins(ends: Tensor, lower: Tensor, upper: Tensor, there: Tensor) -> T
 
 
 def _places_within(shares: Tensor, states: Tensor, levels: Tensor) -> Tensor:
-    """Return where in its state, from 0 to 1, a level in the unit interval is, per row.
-
-    Parameters
-    ----------
-    shares : Tensor, shape (row, state)
-    states : int64 Tensor, shape (row,)
-        Of `pick`.
-    levels : Tensor, shape (row,)
-    """
+    """Return where in its state, of `pick`, a level in the unit interval is, from 0 to 1."""
     share, end = (
         table.gather(1, states.unsqueeze(1)).squeeze(1) for table in (shares, shares.cumsum(1))
     )

@@ -25,20 +25,9 @@ from vflsynth.protocol import SERVER
 class LatentTreeServer:
     """Collects noisy tables of pairs, and finds the tree that says most about them.
 
-    Parameters
-    ----------
-    n_groups : mapping of party name to int
-        Latent attributes of each.
-    width : int
-        Most states of an attribute.
-    n_records : int
-    grid : Grid
-        Of every party's noise.
-
-    Notes
-    -----
-    Sees published tables of pairs of one party's attributes, and of pairs across parties those with
-    the noise of both, which `vflsynth.learning.products` computes.
+    Parties have `n_groups` latent attributes of at most `width` states; the grid is that of every
+    party's noise. Sees published tables of pairs of one party's attributes, and of pairs across
+    parties those with the noise of both, which `vflsynth.learning.products` computes.
     """
 
     def __init__(self, n_groups: Mapping[str, int], width: int, n_records: int, grid: Grid) -> None:
@@ -50,24 +39,10 @@ class LatentTreeServer:
         counts: Mapping[tuple[str, str], list[list[Floats]]],
         rng: np.random.Generator,
     ) -> dict[str, LatentTree]:
-        """Put all tables together and find the tree.
+        """Put all tables together and find the tree; ProtocolError names a party that is wrong.
 
-        Parameters
-        ----------
-        tables : mapping of party to LatentTables
-        counts : mapping of pair of parties to list of list of float64 array
-            From `vflsynth.learning.products.noisy_products`; empty if there is one party.
-        rng : numpy.random.Generator
-            Makes tables comparable, see `publish_tree`; nothing depends on its secrecy.
-
-        Returns
-        -------
-        dict of party to LatentTree
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
+        `counts` are those of `noisy_products`, empty if there is one party. `rng` makes tables
+        comparable, see `publish_tree`; nothing depends on its secrecy.
         """
         sizes = {n: states_of(m, self.n_groups[n], self.width) for n, m in tables.items()}
         starts = dict(zip(sizes, np.cumsum([0, *map(len, sizes.values())]).tolist()))
@@ -99,22 +74,11 @@ def publish_tree(
     pairs: Mapping[Pair, Floats],
     compared: Mapping[Pair, Floats] | None = None,
 ) -> dict[str, LatentTree]:
-    """Find the tree that says most about pairs of latent attributes.
+    """Find the maximum spanning tree, by noisy mutual information, of parties' latent attributes.
 
-    Parameters
-    ----------
-    sizes : mapping of party to list of int
-        States of the latent attributes of each, which are numbered in this order.
-    pairs : mapping of (attribute, attribute) to float64 array, shape (state, state)
-        Noisy counts of every pair with the smaller number first, or of the only one with itself.
-    compared : mapping, optional
-        The same with equal noise, for the comparison: noise looks like mutual information.
-
-    Returns
-    -------
-    dict of party to LatentTree
-        The maximum spanning tree by noisy mutual information, with the conditional distribution of
-        every latent attribute given its parent.
+    `pairs` are noisy counts, (state, state), of every pair with the smaller number first, or of the
+    only one with itself; `compared` are the same with equal noise: noise looks like mutual
+    information. Every party gets the conditional distributions of all attributes given the parents.
     """
     flat_sizes = [size for own in sizes.values() for size in own]
     n_latents = len(flat_sizes)

@@ -1,4 +1,4 @@
-"""Marginal distributions of encoded columns: probabilities of states, quantiles of values.
+"""Marginal distributions of encoded columns, as a party keeps them, and rows drawn from them.
 
 A column is mapped to standard normal scores and back. Its states (categories; or missing, spikes
 and "an ordinary value") divide the unit interval according to their probabilities, and an ordinary
@@ -14,12 +14,17 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.special import ndtr, ndtri
+from torch import Tensor
 
+from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.columns.encoders.base import Encoder
 from vflsynth.columns.encoders.quantile import NormalScores
 from vflsynth.columns.levels import TwoPartCode
+from vflsynth.models.samplers import RowSampler
+from vflsynth.registry import register
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,13 +67,9 @@ class Marginal:
 
     @classmethod
     def fit(cls, matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan]) -> Self:
-        """Learn the distribution of one column.
+        """Learn the distribution of one column, of encoded records and the column's spans.
 
-        Parameters
-        ----------
-        matrix : ndarray, shape (record, encoded)
-        spans : sequence of OutputSpan
-            Those of the column: a value, a state or category, or both; or both parts of a code.
+        They are a value, a state or category, or both; or both parts of a code.
         """
         if spans[-1].within is not None:
             code, start = TwoPartCode(spans[-1].within), spans[0].start
@@ -202,3 +203,62 @@ def draw_marginals(marginals: Sequence[Marginal], scores: Floats, width: int) ->
 def _scores(places: Floats) -> Floats:
     result: Floats = ndtri(np.clip(places, _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE))
     return result
+
+
+@register
+class MarginalSampler(RowSampler):
+    """One marginal distribution per column, perhaps tied together by a Gaussian copula.
+
+    Parameters
+    ----------
+    marginals : sequence of Marginal
+    loadings : Tensor, shape (latent, column), optional
+        Columns of unit length: ``latent @ loadings`` are the columns' normal scores, and over all
+        parties they have the correlations of the copula. None draws scores independently.
+    width : int
+        Columns of the encoded row.
+    """
+
+    kind = "marginals"
+
+    def __init__(
+        self, marginals: Sequence[Marginal], loadings: Tensor | None, *, width: int
+    ) -> None:
+        if loadings is not None and loadings.shape[1] != len(marginals):
+            raise ValueError(f"{len(marginals)} columns, but loadings of {loadings.shape[1]}")
+        self.marginals, self.loadings, self.width = tuple(marginals), loadings, width
+
+    @property
+    def latent_dim(self) -> int:
+        """Number of columns of all parties, or 0."""
+        return 0 if self.loadings is None else self.loadings.shape[0]
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw scores, and look up the quantiles they stand for."""
+        if self.loadings is None:
+            scores = streams.normal("scores", index, (latent.shape[1], len(self.marginals)))
+        else:
+            scores = latent.double() @ self.loadings.double()
+        rows = draw_marginals(self.marginals, scores[0].double().numpy(), self.width)
+        return torch.tensor(rows.astype(np.float32))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the marginals."""
+        return {"marginals": [m.to_dict() for m in self.marginals], "width": self.width}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the loadings, if there are any."""
+        return {} if self.loadings is None else {"loadings": self.loadings}
+
+    @classmethod
+    def restore(
+        cls,
+        content: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        spans: Sequence[OutputSpan],
+        device: torch.device | str,
+    ) -> Self:
+        """Undo `to_dict` and `tensors`."""
+        marginals = [Marginal.from_dict(m) for m in content["marginals"]]
+        loadings = tensors.get("loadings")
+        return cls(marginals, None if loadings is None else loadings.cpu(), width=content["width"])

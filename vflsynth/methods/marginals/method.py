@@ -1,4 +1,4 @@
-"""Columns on their own, and tied together by a Gaussian copula: the two yardsticks."""
+"""Columns on their own, and tied together by a Gaussian copula: message, party and methods."""
 
 from __future__ import annotations
 
@@ -6,16 +6,76 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound
-from vflsynth.learning.masked import gather_masked, moments, n_masked_blocks
+from vflsynth.learning.masked import MaskedBlocks, gather_masked, moments, n_masked_blocks
 from vflsynth.learning.messages import MaskedReal
-from vflsynth.methods.marginals.messages import CopulaLoadings
-from vflsynth.methods.marginals.party import MarginalParty
-from vflsynth.methods.marginals.sampler import MarginalSampler
+from vflsynth.learning.party import Party
+from vflsynth.methods.marginals.distributions import (
+    Marginal,
+    MarginalSampler,
+    fit_marginals,
+    marginal_scores,
+)
 from vflsynth.models.samplers import RowSampler
-from vflsynth.protocol import SERVER, Channel, Schedule
+from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
+from vflsynth.protocol.declaration import REAL, MadeOf, Message, holds, message
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.NETWORKS,
+    contents="L_i (columns of all, columns of i)",
+    tells="the correlations of the party's own columns; the masked records before it told the "
+    "server those of all",
+)
+class CopulaLoadings(Message):
+    """What turns shared latents into a party's normal scores, shape (latent, column)."""
+
+    loadings: Tensor = holds(REAL, "latent", "column")
+
+
+class MarginalParty(Party):
+    """A party that knows the distribution of each of its columns.
+
+    Sees its own records, the shared secret (through the schedule) and its loadings. Sends normal
+    scores of its records, masked.
+    """
+
+    marginals: tuple[Marginal, ...]
+    loadings: Tensor | None = None
+
+    def build(self, schedule: Schedule, n_blocks: int) -> None:
+        """Learn the marginals of the matched records; mask scores in so many messages."""
+        self.schedule = schedule
+        encoded = self.encode()
+        self.marginals = fit_marginals(encoded, self.transformer.spans_)
+        self._scores = torch.tensor(marginal_scores(self.marginals, encoded))
+        self._masked = MaskedBlocks(self._mask, n_blocks)
+
+    @answers(MaskedReal)
+    def masked_scores(self, step: int) -> MaskedReal:
+        """Return a block of the masked scores."""
+        return MaskedReal(self.name, SERVER, step, self._masked[step])
+
+    def _mask(self) -> Tensor:
+        """Return Q [1, s_i], s_i being the normal scores of the party's columns."""
+        scores = F.pad(self._scores, (1, 0), value=1.0).unsqueeze(0)
+        return self.schedule.rotate(scores, reuse=False)
+
+    @takes(CopulaLoadings)
+    def take_loadings(self, message: CopulaLoadings) -> None:
+        """Learn how its columns depend on latents that all parties share."""
+        if message.loadings.shape[1] != len(self.marginals):
+            raise ProtocolError(
+                f"party {self.name!r} got loadings of {message.loadings.shape[1]} columns; it has "
+                f"{len(self.marginals)}"
+            )
+        self.loadings = message.loadings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +117,7 @@ class IndependentMethod(OneRound):
 
 
 class Copula(Algorithm):
-    """Masked normal scores, and loadings in return.
-
-    Parameters
-    ----------
-    channel : Channel
-    n_blocks : int
-        Of masked scores.
-    """
+    """Masked normal scores, in so many blocks, and loadings in return."""
 
     def __init__(self, channel: Channel, n_blocks: int) -> None:
         super().__init__(channel)
@@ -92,18 +145,10 @@ class CopulaMethod(IndependentMethod):
 
 
 def copula_loadings(received: Mapping[str, MaskedReal]) -> dict[str, CopulaLoadings]:
-    """Factor the correlation matrix of all parties' normal scores.
+    """Factor the correlation matrix R of all parties' masked normal scores.
 
-    Parameters
-    ----------
-    received : mapping of party name to MaskedReal
-        Masked normal scores; the rows of no party can be read from them.
-
-    Returns
-    -------
-    dict of str to CopulaLoadings
-        For each party the part L_i, shape (all columns, own columns), of a root L with L^T L = R,
-        the correlation matrix. It tells a party the correlations among its own columns, no others'.
+    Each party gets the part L_i, shape (all columns, own columns), of a root L with L^T L = R. It
+    tells a party the correlations among its own columns, no others'.
     """
     _, covariance = moments(received)
     deviations = torch.diagonal(covariance[0]).sqrt()

@@ -91,7 +91,7 @@ class MeanEmbedding(HistogramMechanism):
     generators that are no good, which harms the synthetic data and tells it nothing.
 
     Departs from the paper in what is learned, an estimate that takes errors of the release back
-    (`mean_embedding.shrinkage`), and in that numeric columns get the published marginals after
+    (`mean_embedding.embedding`), and in that numeric columns get the published marginals after
     training (`vflsynth.privacy.quantile_mapping`).
     """
 

@@ -32,7 +32,6 @@ class MaskedPoints(Message):
 @message(
     from_party=True,
     made_of=MadeOf.RECORDS,
-    when=When.ONCE,
     slow=True,
     contents="counts of the cells of all columns, with discrete Gaussian noise, in whole steps; "
     "the noise; which columns are numeric; where their bins begin and end, between 0 and 1; the "
@@ -62,7 +61,6 @@ class NoisyHistograms(Message):
 @message(
     from_party=False,
     made_of=MadeOf.RECORDS,
-    when=When.ONCE,
     contents="at how many of the K random frequencies every record counts",
     tells="a function of the noisy histograms: how many records there are, about",
 )
@@ -75,7 +73,6 @@ class WindowWidth(Message):
 @message(
     from_party=False,
     made_of=MadeOf.NETWORKS,
-    when=When.ONCE,
     contents="weights of the party's generator (R, weights)",
     tells="a function of the noisy releases",
 )

@@ -56,7 +56,7 @@ class MeanEmbedding(Algorithm):
     Notes
     -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), with the parties' generators in place of
-    one, and with `mean_embedding.shrinkage`. The last (averaged) generators are kept: choosing
+    one, and with `mean_embedding.embedding`. The last (averaged) generators are kept: choosing
     among epochs by the records would not be private.
     """
 

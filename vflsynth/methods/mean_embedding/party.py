@@ -44,15 +44,8 @@ _ROWS = 4096  # records that are encoded and projected at a time
 class MeanEmbeddingParty(TrainableParty):
     """A party that has records: they are read twice, for two noisy releases, and not again.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
-    Reads its records for the histograms and for its share of the joint features' sum, and adds
-    noise to both. Everything else is post-processing.
+    For the histograms and for its share of the joint features' sum, and it adds noise to both.
+    Everything else is post-processing.
     """
 
     _rotations: RotationParty | None = None
@@ -66,21 +59,10 @@ class MeanEmbeddingParty(TrainableParty):
         noise: torch.Generator | None,
         n_dummies: int = 0,
     ) -> None:
-        """Prepare to share the sum of the joint records' features.
+        """Prepare to share the sum of the joint records' features, at public frequencies.
 
-        Parameters
-        ----------
-        features : FeatureSum
-        frequencies : Tensor, shape (encoded, frequency)
-            w_i, which are public.
-        names : sequence of str
-            All parties.
-        secret : bytes
-            The parties', new in every attempt.
-        noise : torch.Generator, optional
-            For tests only; see `vflsynth.privacy.noise`.
-        n_dummies : int, default=0
-            Among the records that are masked.
+        `names` are all parties; `secret` is theirs, new in every attempt; `noise` is for tests
+        only; `n_dummies` are among the records that are masked.
         """
         self._features, self._names, self._noise = features, names, noise
         self.frequencies, self._secret = frequencies, secret
@@ -149,12 +131,6 @@ class MeanEmbeddingParty(TrainableParty):
 class MeanEmbeddingLearning(Learning):
     """A party that has published histograms, and whose generator the server trains.
 
-    Parameters
-    ----------
-    known : Known
-
-    Notes
-    -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), here with several parties.
     """
 

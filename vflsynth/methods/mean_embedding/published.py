@@ -54,24 +54,11 @@ def frequencies_of(seed: Tensor, encoded_dim: int, embedding: MeanEmbeddingPlan)
 
 
 def published_encoding(message: NoisyHistograms, largest: float) -> TableTransformer:
-    """Return the encoding of a party's columns, as far as it is published.
+    """Return the encoding of a party's columns, as far as it is published: spans and marginals.
 
-    Parameters
-    ----------
-    message : NoisyHistograms
-    largest : float
-        Count that there can be, of either sign; see `vflsynth.privacy.histograms.largest_count`.
-
-    Returns
-    -------
-    TableTransformer
-        Of the party's spans and marginals. Columns are numbered; a numeric column lies in the unit
-        interval, on which standard scores do not depend, and categories are numbers.
-
-    Raises
-    ------
-    ProtocolError
-        If the party sent what it must not, naming it.
+    Columns are numbered; a numeric column lies in the unit interval, on which standard scores do
+    not depend, and categories are numbers. `largest` is the count that there can be, of either
+    sign. ProtocolError names a party that sent what it must not.
     """
     counts = _counts(message) if _are_histograms(message) else None
     if counts is None or np.abs(counts).max() > largest:

@@ -16,6 +16,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import SumShares
 from vflsynth.learning.training import labelled, section
 from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.mean_embedding.embedding import feature_moments, shrink_mean_embedding
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
 from vflsynth.methods.mean_embedding.messages import (
     GeneratorWeights,
@@ -28,7 +29,6 @@ from vflsynth.methods.mean_embedding.published import (
     frequencies_of,
     published_encoding,
 )
-from vflsynth.methods.mean_embedding.shrinkage import feature_moments, shrink_mean_embedding
 from vflsynth.methods.mean_embedding.training import GeneratorTraining
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.secure_sums import FeatureSum
@@ -128,13 +128,7 @@ class MeanEmbeddingServer:
         self._rotations.add(block, sent)
 
     def learn_columns(self, histograms: Mapping[str, NoisyHistograms]) -> None:
-        """Learn how the parties' columns are encoded, as far as they publish it.
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
-        """
+        """Learn how columns are encoded; ProtocolError names a party that sent what is wrong."""
         self._published = {name: histograms[name] for name in self._names}
         self._encodings = {
             name: published_encoding(m, self._largest_count) for name, m in self._published.items()

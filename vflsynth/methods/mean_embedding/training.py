@@ -120,13 +120,7 @@ class GeneratorTraining:
 
 
 def weights_from(flat: Tensor, generator: Generator) -> dict[str, Tensor]:
-    """Undo `GeneratorTraining.weights_of`: the state of a generator like this one.
-
-    Raises
-    ------
-    ValueError
-        If numbers are not as many, or not finite.
-    """
+    """Undo `GeneratorTraining.weights_of`; ValueError if numbers are not as many, or not finite."""
     shapes = {name: value.shape for name, value in generator.state_dict().items()}
     expected = next(iter(shapes.values()))[0], sum(s[1:].numel() for s in shapes.values())
     if flat.dtype != torch.float32 or tuple(flat.shape) != expected:

@@ -42,12 +42,9 @@ _SHORTEST = 1e-9
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of columns' relations codes tell.
+    """How much of columns' relations codes tell, by the noise of a mean product.
 
-    Parameters
-    ----------
-    noise : float
-        Standard deviation of a mean product's noise, where codes have a norm of at most 1.
+    Its standard deviation, where codes have a norm of at most 1.
     """
 
     noise: float
@@ -74,23 +71,10 @@ class Detail:
 
 
 def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
-    """Choose the codes of a column's states.
+    """Choose the codes of a column's states, int64 (state, coordinate), at most `CODE_NORM` long.
 
-    Parameters
-    ----------
-    shares : float64 array, shape (state,)
-        The column's marginal, all above 0.
-    kind : int
-        Of the column, see `vflsynth.methods.pairwise.tilts.tilt_basis`.
-    detail : Detail
+    `shares` are the column's marginal, all above 0; for `kind` see `tilts.tilt_basis`.
 
-    Returns
-    -------
-    int64 array, shape (state, coordinate)
-        Of norm at most `CODE_NORM`.
-
-    Notes
-    -----
     Labels are the corners of a simplex around its middle, which for two of them is -1 and 1.
 
     Numbers have the coordinates that components can differ in, normal score and square, around the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vflsynth._random import RandomState
@@ -17,6 +18,7 @@ from vflsynth.secure import MOST_STATES
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class MixtureSynthesizer(BaseSynthesizer):
     """Mixture of products, fitted to noisy sums of products of all pairs of columns of all parties.
 
@@ -95,23 +97,11 @@ class MixtureSynthesizer(BaseSynthesizer):
         "n_components": Number(1, whole=True),
     }
 
-    def __init__(
-        self,
-        *,
-        privacy: PairwiseTables | None = None,
-        n_states: int = 8,
-        n_labels: int = 16,
-        n_components: int = 128,
-        column_kinds: Mapping[Any, str] | None = None,
-        contract: Contract | None = None,
-        transformer: TableTransformer | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.privacy = privacy
-        self.n_states = n_states
-        self.n_labels = n_labels
-        self.n_components = n_components
-        self.column_kinds = column_kinds
-        self.contract = contract
-        self.transformer = transformer
-        self.random_state = random_state
+    privacy: PairwiseTables | None = None
+    n_states: int = 8
+    n_labels: int = 16
+    n_components: int = 128
+    column_kinds: Mapping[Any, str] | None = None
+    contract: Contract | None = None
+    transformer: TableTransformer | None = None
+    random_state: RandomState = None

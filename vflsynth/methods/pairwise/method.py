@@ -34,14 +34,7 @@ _FINER = 4
 class PublishPairs(Algorithm):
     """Noisy products of one party's columns, secure sums for those across parties, the mixture.
 
-    Parameters
-    ----------
-    channel : Channel
-    server : PairwiseServer
-    terms : ProductTerms, optional
-        Default: there is one party.
-    streams : RandomStreams
-        The server's.
+    There are no terms if there is one party; the streams are the server's.
     """
 
     def __init__(

@@ -23,11 +23,10 @@ from vflsynth.methods.latent_tree.model import Codes, Floats
 from vflsynth.methods.latent_tree.party import DiscreteColumn, codes_of_records
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Detail, column_code
-from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, StateCodes
-from vflsynth.methods.pairwise.received import codes_of
+from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, StateCodes, codes_of
 from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, within_states
 from vflsynth.models.samplers import RowSampler
-from vflsynth.privacy.contingency import exact_tables
+from vflsynth.privacy.histograms import exact_tables
 from vflsynth.privacy.releases import Grid, Release
 from vflsynth.protocol import SERVER, answers, takes
 from vflsynth.secure import Codebook
@@ -42,13 +41,6 @@ _SINGLE_VALUES = 0.9
 class PairwiseParty(ProductsParty):
     """A party that has records: it releases products of its columns, and masks each record's codes.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
     Reads its records for two rounds of noisy sums: histograms, and products of codes of all pairs
     of columns. Those of its own columns are released; to those with others' it contributes masked
     codes and shares.
@@ -57,31 +49,18 @@ class PairwiseParty(ProductsParty):
     def share(
         self, terms: ProductTerms | None, secret: bytes, noise: torch.Generator | None = None
     ) -> None:
-        """Prepare what the party contributes to.
+        """Prepare what the party contributes to; there are no terms if there is no other party.
 
-        Parameters
-        ----------
-        terms : ProductTerms, optional
-            Default: there is no other party.
-        secret : bytes
-            The parties', new in every attempt.
-        noise : torch.Generator, optional
-            For tests only; see `vflsynth.privacy.noise`.
+        `secret` is the parties', new in every attempt; `noise` is for tests only.
         """
         self._terms, self._secret, self._noise = terms, secret, noise
 
     def products(
         self, columns: Sequence[DiscreteColumn], vectors: Sequence[Codes], grid: Grid | None
     ) -> list[Release]:
-        """Release the products of all pairs of the party's own columns.
+        """Release the products of all pairs of the party's own columns, of their states' codes.
 
-        Parameters
-        ----------
-        columns : sequence of DiscreteColumn
-        vectors : sequence of int64 array, shape (state, coordinate)
-            Codes of their states.
-        grid : Grid, optional
-            Of this party's noise. Default: there is no pair of columns.
+        The grid is that of this party's noise, None if there is no pair of columns.
         """
         codes = codes_of_records(self.matched(), self.transformer.histograms_, columns)
         self._vectors, self._states = vectors, np.stack(codes, 1)
@@ -102,10 +81,7 @@ class PairwiseParty(ProductsParty):
     def take_codes(self, message: StateCodes) -> None:
         """Prepare what goes into products with other parties' columns; states are then dropped.
 
-        Raises
-        ------
-        ProtocolError
-            If these are no codes of as many columns as all have, or not the party's own.
+        ProtocolError if these are no codes of as many columns as all have, or not the party's own.
         """
         terms = self._terms
         assert terms is not None, "codes are of several parties"
@@ -205,10 +181,7 @@ class PairwiseLearning(Learning):
     def take_mixture(self, message: Mixture) -> None:
         """Take the weights, and p(state | component) of the party's own columns.
 
-        Raises
-        ------
-        ProtocolError
-            If it is no mixture of as many components as all know, of the party's columns.
+        ProtocolError if it is no mixture of as many components as all know, of the party's columns.
         """
         what = f"the server sent party {self.name!r} a mixture"
         expected = (self._n_components, sum(self._sizes))
@@ -259,11 +232,7 @@ def detail_of(grid: Grid | None, n_records: float) -> Detail:
 def affordable_states(n_columns: Mapping[str, int], n_records: float) -> int:
     """Return how many states a column may have for messages to stay small.
 
-    Parameters
-    ----------
-    n_columns : mapping of party name to int
-    n_records : float
-        By published histograms: states are in the saved model, and the true number must not be.
+    `n_records` is by published histograms: states are in the saved model, the true number is not.
     """
     others = sum(n_columns.values()) - min(n_columns.values())
     return int(_MOST_TAGS / max(1.0, n_records * others)) - 2  # and two of what no state is

@@ -42,12 +42,8 @@ _CLEARLY = 2.0
 class StackedCodes:
     """Vectors that stand for the states of columns, of all columns side by side.
 
-    Parameters
-    ----------
-    padded : Tensor, shape (column, state, coordinate)
-        0 for states and coordinates that a column has not got.
-    there : int64 Tensor, shape (stacked coordinate,)
-        Which of all columns' coordinates they have.
+    `padded`, (column, state, coordinate), is 0 for what a column has not got; `there` says which of
+    all columns' coordinates they have, (stacked coordinate,).
     """
 
     padded: Tensor
@@ -97,12 +93,8 @@ class StackedCodes:
 class ProductMixture:
     """A distribution of discrete columns, or several.
 
-    Parameters
-    ----------
-    weights : Tensor, shape (..., component)
-        Adding up to 1.
-    shares : Tensor, shape (..., component, column, state)
-        p(state | component); 0 for states that a column has not got.
+    Weights (..., component) add up to 1; shares (..., component, column, state) are p(state |
+    component), 0 for states that a column has not got.
     """
 
     weights: Tensor
@@ -113,17 +105,9 @@ class ProductMixture:
         return torch.einsum("...k,...kcs->...cs", self.weights, self.shares)
 
     def products(self, codes: StackedCodes) -> Tensor:
-        """Return mean products of two columns' codes.
+        """Return mean products of two columns' codes; one-hot ones make tables p(state of a, of b).
 
-        Parameters
-        ----------
-        codes : StackedCodes
-            One-hot ones make tables: p(state of a, state of b).
-
-        Returns
-        -------
-        Tensor, shape (..., stacked coordinate, stacked coordinate)
-            A column with itself has that of two draws of one component, of no use.
+        A column with itself has that of two draws of one component, of no use.
         """
         means = codes.means(self.shares)
         return means.mT @ (self.weights.unsqueeze(-1) * means)
@@ -134,12 +118,7 @@ class ProductMixture:
         return ProductMixture(weights, self.shares.flatten(0, 1))
 
     def apart(self, columns: Tensor) -> ProductMixture:
-        """Make columns independent of all others, with their marginals.
-
-        Parameters
-        ----------
-        columns : bool Tensor, shape (..., column)
-        """
+        """Make columns, bool (..., column), independent of all others, with their marginals."""
         means = self.marginals().unsqueeze(-3)
         return ProductMixture(
             self.weights, torch.where(columns[..., None, :, None], means, self.shares)
@@ -312,19 +291,9 @@ def fit_product_mixture(
 def surely_related(codes: StackedCodes, precision: Tensor, distances: Tensor) -> Tensor:
     """Find pairs of columns of which no noise explains how far from independent they are.
 
-    Parameters
-    ----------
-    codes : StackedCodes
-    precision : Tensor, shape (stacked coordinate, stacked coordinate)
-        Of products, 0 for those that are not known.
-    distances : Tensor, shaped like `precision`
-        From the products of independent columns.
-
-    Returns
-    -------
-    bool Tensor, shape (column, column)
-        By a chi-squared test of each pair; of independent columns any pair is found in one of a
-        hundred tables.
+    `precision`, of products, is 0 for those that are not known; `distances` are from the products
+    of independent columns. By a chi-squared test of each pair; of independent columns any pair is
+    found in one of a hundred tables.
     """
     squares = codes.sums(precision * distances.square()).double()
     known = codes.sums((precision > 0.0).float()).double()
@@ -334,24 +303,12 @@ def surely_related(codes: StackedCodes, precision: Tensor, distances: Tensor) ->
 
 
 def related_pairs(evidence: Evidence, groups: Tensor) -> Tensor:
-    """Find groups of columns whose relations with each other are more than noise.
+    """Find groups of columns whose relations with each other are more than noise, (column, column).
 
-    Parameters
-    ----------
-    evidence : Evidence
-        Of pairs that are not surely related.
-    groups : int64 Tensor, shape (column,)
-        Numbers from 0.
-
-    Returns
-    -------
-    bool Tensor, shape (column, column)
-        False for the columns of two groups without whose relations the squares of what was held
-        out and is not found are less. True for two columns of one group.
-
-    Notes
-    -----
-    Single columns cannot say so: those that chance relates stay, and noise is all there is.
+    The evidence is of pairs that are not surely related. False for the columns of two groups
+    without whose relations the squares of what was held out and is not found are less; true for two
+    columns of one group. Single columns cannot say so: those that chance relates stay, and noise is
+    all there is.
     """
     pairs = torch.ones_like(evidence.found, dtype=torch.bool)
     for one, other in combinations(range(int(groups.max()) + 1), 2):
@@ -362,20 +319,11 @@ def related_pairs(evidence: Evidence, groups: Tensor) -> Tensor:
 
 
 def without_relations(evidence: Evidence, sure: Tensor) -> Tensor:
-    """Find columns that depend on no other, so that what was fitted to them is noise.
+    """Find columns, none surely related to another, so that what was fitted to them is noise.
 
-    Parameters
-    ----------
-    evidence : Evidence
-    sure : bool Tensor, shape (column, column)
-        Columns that are surely related.
-
-    Returns
-    -------
-    bool Tensor, shape (column,)
-        Columns without whose relations the squares of what was held out and is not found are less,
-        by more than the deviation that noise gives to that difference, and none of whose relations
-        is sure. One by one, each time the column of which it is clearest.
+    Without their relations the squares of what was held out and is not found are less, by more than
+    the deviation that noise gives to that difference. One by one, each time the column of which it
+    is clearest.
     """
     related, kept = torch.ones(len(sure), dtype=torch.bool), sure.any(1)
     while True:
@@ -390,11 +338,8 @@ def without_relations(evidence: Evidence, sure: Tensor) -> Tensor:
 class _Search:
     """Mixtures that come closer to products step by step, from one or more starts.
 
-    Parameters
-    ----------
-    stages : sequence of bool Tensor, shape (column, column)
-        Pairs of columns whose products are looked at, first and then. Others are held where they
-        are of independent columns, less strongly.
+    `stages` are pairs of columns, (column, column), whose products are looked at, first and then.
+    Others are held where they are of independent columns, less strongly.
     """
 
     marginals: Tensor

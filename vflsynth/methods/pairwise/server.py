@@ -14,7 +14,7 @@ from vflsynth._warnings import warn_user
 from vflsynth.exceptions import ProtocolError, PublishingWarning
 from vflsynth.learning.received import check_distributions, states_of, tables_of
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Codes
-from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
+from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, codes_of
 from vflsynth.methods.pairwise.party import detail_of
 from vflsynth.methods.pairwise.product_mixtures import (
     N_SEARCHES,
@@ -23,7 +23,6 @@ from vflsynth.methods.pairwise.product_mixtures import (
     StackedCodes,
     fit_product_mixture,
 )
-from vflsynth.methods.pairwise.received import codes_of
 from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, tilt_basis
 from vflsynth.privacy.releases import Floats, Grid
 from vflsynth.protocol import SERVER
@@ -33,21 +32,10 @@ from vflsynth.secure import Codebook, Pair, coordinates_of
 class PairwiseServer:
     """Collects noisy products, and finds a mixture that has them.
 
-    Parameters
-    ----------
-    n_columns : mapping of party name to int
-    width : int
-        Most states of a column.
-    n_records : int
-    grid : Grid, optional
-        Of every party's noise. Default: there is no pair of columns.
-    n_components : int
-        Of each of the mixtures whose mean is taken.
-
-    Notes
-    -----
-    Sees published products of pairs of one party's columns, and of pairs across parties those with
-    the noise of both, which `vflsynth.learning.products` computes.
+    Columns have at most `width` states; the grid is that of every party's noise, None if there is
+    no pair of columns; the mean of mixtures of `n_components` each is taken. Sees published
+    products of pairs of one party's columns, and of pairs across parties those with the noise of
+    both, which `vflsynth.learning.products` computes.
     """
 
     def __init__(
@@ -71,13 +59,7 @@ class PairwiseServer:
         return N_SPLITS, side, side
 
     def codebook(self, messages: Mapping[str, ColumnTables]) -> Codebook:
-        """Return the codes of all parties' columns.
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
-        """
+        """Return the codes of all parties' columns, or name a party that sent what it must not."""
         return Codebook(
             {
                 name: codes_of(m, states_of(m, self.n_columns[name], self.width), self.width)
@@ -93,32 +75,11 @@ class PairwiseServer:
         starts: Tensor,
         splits: Tensor,
     ) -> dict[str, Mixture]:
-        """Put all products together and fit.
+        """Put all products together and fit; ProtocolError names a party that is wrong.
 
-        Parameters
-        ----------
-        messages : mapping of party to ColumnTables
-        book : Codebook
-            From `codebook`.
-        products : mapping of pair of parties to list of list of float64 array
-            From `vflsynth.learning.products.noisy_products`; empty if there is one party.
-        starts : Tensor of `starts_shape`
-        splits : Tensor of `splits_shape`
-            Normal numbers, both.
-
-        Returns
-        -------
-        dict of party to Mixture
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
-
-        Warns
-        -----
-        PublishingWarning
-            If nothing shows that the columns of two parties are related.
+        `products` are those of `noisy_products`, empty if there is one party; `starts` and `splits`
+        are normal numbers of `starts_shape` and `splits_shape`. A PublishingWarning says where
+        nothing shows that the columns of two parties are related.
         """
         names = sorted(messages)
         sizes = {name: [len(code) for code in book.codes[name]] for name in names}

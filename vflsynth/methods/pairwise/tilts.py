@@ -22,25 +22,13 @@ _FAINTEST = -30.0
 
 
 def tilt_basis(marginals: Tensor, kinds: Sequence[int], degree: int) -> Tensor:
-    """Say in which directions a component's columns may differ from the marginals.
+    """Say in which directions a component's columns may differ from the marginals, (column, state).
 
-    Parameters
-    ----------
-    marginals : Tensor, shape (column, state)
-        0 for states that a column has not got.
-    kinds : sequence of int
-        Of each column: `CATEGORIES`, `ORDERED`, or `GATED`, which is ordered but for its last
-        state, missing.
-    degree : int
-        Of the polynomials, at most.
-
-    Returns
-    -------
-    Tensor, shape (column, tilt, state)
-        Of categories, every state for itself. Of ordered states, polynomials of the normal score of
-        the state up to a degree, orthonormal under the marginals: of the second, a component has a
-        place and a width, and cannot learn the noise of single states. As many tilts as the column
-        with the most of them has.
+    `kinds` are `CATEGORIES`, `ORDERED`, or `GATED`, which is ordered but for its last state,
+    missing. Of categories, every state for itself. Of ordered states, polynomials of the normal
+    score of the state up to a degree, orthonormal under the marginals: of the second, a component
+    has a place and a width, and cannot learn the noise of single states. The result, (column, tilt,
+    state), has as many tilts as the column with the most of them.
     """
     n_columns, n_states = marginals.shape
     basis, n_tilts = torch.zeros(n_columns, n_states, n_states), 1
@@ -64,32 +52,16 @@ def within_states(
 ) -> Tensor:
     """Let components differ within states of numbers as they do between them.
 
-    Parameters
-    ----------
-    weights : float64 Tensor, shape (component,)
-        Adding up to 1.
-    part : float64 Tensor, shape (component, state)
-        p(state | component) of a column.
-    shares : float64 Tensor, shape (state,)
-        The column's marginal, all above 0.
-    cells : float64 Tensor, shape (state, cell)
-        p(cell | state) of all components together.
-    kind, degree : int
-        See `tilt_basis`.
+    In float64: weights (component,) that add up to 1, `part` p(state | component), `shares` the
+    column's marginal, all above 0, and `cells` p(cell | state) of all components together. Returns
+    p(cell | component), where all components have their states' shares, and together p(cell |
+    state).
 
-    Returns
-    -------
-    float64 Tensor, shape (component, cell)
-        p(cell | component). All components have their states' shares, and together p(cell | state).
-
-    Notes
-    -----
     A component's log shares differ from the marginal's by a polynomial of the states' normal
     scores. It is continued to the cells' scores, and then fitted to both kinds of shares by
     iterative proportional fitting (Deming and Stephan 1940), which changes the dependence within a
-    state least. Without, all relations would end where a state does: two columns with a
-    correlation of 1 would have none within each state. Categories stay as they are: nothing says
-    what is near.
+    state least. Without, all relations would end where a state does: two columns with a correlation
+    of 1 would have none within each state. Categories stay as they are: nothing says what is near.
     """
     n_ordered = len(shares) - int(kind == GATED)
     if kind == CATEGORIES or n_ordered == 1:
@@ -119,14 +91,8 @@ def within_states(
 def score_polynomials(shares: Tensor, most: int, furthest: float = math.inf) -> Tensor:
     """Return orthonormal polynomials of normal scores, shape (degree, state), by Gram-Schmidt.
 
-    Parameters
-    ----------
-    shares : float64 Tensor, shape (state,)
-        Of ordered states, adding up to 1: the weights of the inner product.
-    most : int
-        Highest degree; of n states there are n - 1.
-    furthest : float, default=inf
-        Scores are at most as far from 0.
+    The weights are the shares of ordered states, of which n have n - 1 at `most`; scores are at
+    most `furthest` from 0.
     """
     scores = normal_scores(shares).clamp(-furthest, furthest)
     found = [torch.ones_like(scores)]

@@ -69,11 +69,11 @@ class SampledFeatures(Message):
 
 @message(
     from_party=False,
-    made_of=MadeOf.NETWORKS,
+    made_of=MadeOf.RECORDS,
     when=When.STEP,
     contents="dL/df_i of real and fake records; with the end-to-end penalty then dD_s/df_i of "
     "interpolated ones",
-    tells="how the shared discriminator, trained on all parties, scores the party's records",
+    tells="how the shared discriminator scores the party's records, joint with those of the others",
 )
 class DiscriminatorGradients(CutGradients):
     """The reply to a discriminator step's features."""
@@ -101,7 +101,7 @@ class FeatureSlopes(IntermediateFeatures):
 
 @message(
     from_party=False,
-    made_of=MadeOf.NETWORKS,
+    made_of=MadeOf.RECORDS,
     when=When.STEP,
     contents="squared slopes of the shared discriminator at interpolated joint records (R, B), one "
     "number per record; with several steps per exchange, dL/df_i of fakes for the generators",
