@@ -25,6 +25,7 @@ from typing import Any
 from benchmarks._commands import parser
 from benchmarks._results import KEYS, Row, cells, rows
 from benchmarks.all_results import by_default
+from benchmarks.split_defences import DEFENCES, comprehensive_score
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"<!--= (.+?) -->(.*?)<!--/-->", re.DOTALL)
@@ -170,27 +171,18 @@ def assd() -> str:
 
 
 def labels() -> str:
-    """Return what the strongest attack without a known label reads through each protection."""
-    shown = {
-        "none": "none",
-        "isotropic": "isotropic noise",
-        "max norm": "max-norm",
-        "marvell 4": "Marvell, power 4",
-        "marvell 16": "Marvell, power 16",
-        "gafm": "GAFM",
-        "dimip": "DIMIP",
-        "label privacy": "`RandomizedResponse(epsilon=1.0)`",
-    }
-    lines = ["| protection | strongest attack on gradients | outputs alone |", "|---|---|---|"]
-    for victim, name in shown.items():
-        (row,) = rows("adversaries", part="labels", data="spambase", victim=victim)
-        found = {
-            attack.removesuffix(", one party"): values[0]
-            for attack, values in row["attacks"].items()
-            if attack.endswith(", one party")
-        }
-        outputs = found.pop("forward output")
-        lines.append(f"| {name} | {max(found.values()):.2f} | {outputs:.2f} |")
+    """Return what the best attacks in both directions read through each protection."""
+    found = {row["defence"]: row for row in rows("split_both")}
+    best = found["none"]["accuracy"]
+    columns = ("accuracy", "labels, none known", "outputs alone", "a column", "C-DCS")
+    lines = [f"| protection | {' | '.join(columns)} |", "|---" * 6 + "|"]
+    for name in (name for name in DEFENCES if name in found):
+        row = found[name]
+        of_labels = max(row["attacks"]["labels from gradients"].values())
+        of_columns = max(row["attacks"]["columns"].values())
+        values = (row["accuracy"], of_labels, row["outputs"], of_columns)
+        cells = [*values, comprehensive_score(row, best)]
+        lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in cells) + " |")
     return "\n".join(lines)
 
 

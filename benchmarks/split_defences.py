@@ -26,7 +26,7 @@ What to know when reading it:
 - "upside down" counts seeds in which the raw prediction ranks the wrong way round; test AUCs are of
   probabilities that the active party has oriented on training labels.
 - Attacks on the whole training are run for the first three seeds. Rows of credit-default and IMDB
-  are older than attacks by mixtures and lack them; `adversaries` has these with other settings.
+  are older than attacks by mixtures, and most rows than signs and joint ones; "both" has all.
 - The cut is one number and the active party has no columns, so the passive party's output is the
   prediction: hiding the label from it (distance correlation) can only hide it from everybody. At
   the default weight nothing is left of either; the forward attack at chance costs all of the AUC.
@@ -157,6 +157,9 @@ TRANSCRIPT = (
     "residual of all epochs, no label",
     "mixture, averaging, no label",
     "mixture, residual of all epochs, no label",
+    "signs of residuals, no label",
+    "mixture, signs of residuals, no label",
+    "joint mixture of directions, averaging, no label",
 )
 
 
@@ -402,6 +405,7 @@ def _print_verdict(theirs: Figures, ours: list[float]) -> None:
 def _print_attacks(found: dict[str, dict[str, Any]]) -> None:
     columns = ("test", "one", "one q95", "forward", "average", "residual", "res. 40", "fwd 40")
     columns += ("matching", "avg. first", "res. all", "mix. avg.", "mix. res.")
+    columns += ("signs", "mix. signs", "joint avg.")
     print("\nall defences against all attacks: spambase; the prototype's figures below ours")
     print(f"{'':<22}" + "".join(f"{column:>11}" for column in columns))
     for method, result in found.items():
