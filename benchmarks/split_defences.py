@@ -341,6 +341,10 @@ def _print_both() -> None:
         f"\nspambase, {N_BOTH:,} records, one seed: highest AUC of attacks on labels, R² of the "
         "column that is read best"
     )
+    print(
+        "C-DCS (VFLAIR): 1 / (1 + distance of attack and accuracy from a protection that stops it "
+        "at no cost), mean over attacks of a type, then over types"
+    )
     print(f"{'':<24}" + "".join(f"{column:>11}" for column in (*columns, "C-DCS")))
     for name in DEFENCES:
         if name not in found:
