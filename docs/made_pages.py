@@ -10,6 +10,7 @@ from typing import Any
 
 from latex2mathml.converter import convert
 from made_errors import errors_page
+from made_messages import leaving_table, protocol_table
 from made_notebooks import notebook_page
 from make_tables import covers
 from mkdocs.config.defaults import MkDocsConfig
@@ -18,7 +19,6 @@ from mkdocs.structure.nav import Navigation
 
 import vflsynth.splitdefense  # noqa: F401 (declares messages)
 from vflsynth.cli.main import command_parser
-from vflsynth.protocol.tables import leaving_table, protocol_table
 
 ROOT = Path(__file__).parents[1]
 

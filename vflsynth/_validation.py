@@ -7,13 +7,43 @@ import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from vflsynth.exceptions import ParameterError
 
 
+class _Rule:
+    """What values are accepted; in the annotation of a file's dataclass, pydantic asks it."""
+
+    __slots__ = ()
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is one of them."""
+        raise NotImplementedError
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The same as a JSON schema."""
+        return {}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Accept, or say what is accepted."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(self._checked)
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Any:
+        """Return `json`."""
+        return self.json
+
+    def _checked(self, value: Any) -> Any:
+        if not self.accepts(value):
+            raise ValueError(f"must be {self}, got {value!r}")
+        return value
+
+
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(_Rule):
     """A number in an interval; `whole` asks for an int, `closed` includes the ends."""
 
     low: float
@@ -31,6 +61,14 @@ class Number:
         below = number <= self.high if self.closed[1] else number < self.high
         return above and below
 
+    @property
+    def json(self) -> dict[str, Any]:
+        """The same as a JSON schema."""
+        low = {"minimum" if self.closed[0] else "exclusiveMinimum": self.low}
+        high = {"maximum" if self.closed[1] else "exclusiveMaximum": self.high}
+        kind = {"type": "integer" if self.whole else "number"}
+        return kind | low | ({} if self.high == math.inf else high)
+
     def __str__(self) -> str:
         noun = "a whole number" if self.whole else "a number"
         if self.high == math.inf:
@@ -40,7 +78,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(_Rule):
     """One of a few values."""
 
     options: tuple[Any, ...]
@@ -52,12 +90,17 @@ class Choice:
             for option in self.options
         )
 
+    @property
+    def json(self) -> dict[str, Any]:
+        """The same as a JSON schema."""
+        return {"enum": [option for option in self.options if option is not None]}
+
     def __str__(self) -> str:
         return " or ".join(repr(option) for option in self.options)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(_Rule):
     """A sequence of layer sizes."""
 
     at_least: int = 1
@@ -76,7 +119,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(_Rule):
     """Two values that `rule` accepts."""
 
     rule: Number
@@ -95,7 +138,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(_Rule):
     """None, or what `rule` accepts."""
 
     rule: Number | Sizes | Choice
@@ -104,12 +147,17 @@ class Optional:
         """Whether `value` is None or accepted."""
         return value is None or self.rule.accepts(value)
 
+    @property
+    def json(self) -> dict[str, Any]:
+        """The same as a JSON schema: in a file it is what is left out."""
+        return self.rule.json
+
     def __str__(self) -> str:
         return f"None or {self.rule}"
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceName:
+class DeviceName(_Rule):
     """A device as text, which can be saved; whether it is there is seen when it is used."""
 
     def accepts(self, value: Any) -> bool:
@@ -133,6 +181,13 @@ def did_you_mean(name: object, known: Iterable[object]) -> str:
 
 
 Rule = Number | Choice | Sizes | Pair | Optional | DeviceName
+
+
+def rules_of(kind: type[Any]) -> dict[str, Rule]:
+    """Return the rules in the annotations of a class, by attribute."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+    return {name: rule for name, rule in found.items() if isinstance(rule, _Rule)}  # type: ignore[misc]
 
 
 def check_parameters(owner: str, values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

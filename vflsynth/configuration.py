@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from vflsynth._validation import did_you_mean
+from vflsynth._schema import FILE, NOWHERE, Mistakes, Parsed, Says, checked, read_toml
+from vflsynth._validation import Number, Optional, did_you_mean
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.frames import infers_types
@@ -26,36 +26,180 @@ METHODS = ("synthesizers", "classifiers", "regressors")
 
 DEFAULT_METHOD = "VFLGANSynthesizer"
 
-_KEYS: dict[str, type | tuple[type, ...]] = {
-    "method": str,
-    "on": (str, dict),
-    "parties": (list, dict),
-    "parameters": dict,
-    "column_kinds": dict,
-    "contract": (str, dict),
-    "device": str,
-    "key_form": str,
-    "privacy": dict,
-    "checkpoint_every": int,
-    # Of a job; they say nothing about a fit in one process.
-    "name": str,
-    "exchange_timeout": (int, float),
-    "setup_timeout": (int, float),
-    "max_frame_bytes": int,
-    "restarts": (int, type(None)),
-    "publish": dict,  # of a study, see `vflsynth.cli.study`
-}
-_WORDS = {str: "text", int: "a whole number", dict: "a table of names and values"}
+Count = Annotated[int, Number(1, whole=True)]
+FrameBytes = Annotated[int, Number(1 << 16, whole=True)]
+_Seconds = Annotated[float, Number(0, closed=(False, True))]
+
+
+def _kind(name: Any) -> str:
+    _registered(name, ("column_kinds",))
+    return str(name)
+
+
+def _of_sites(_: Any) -> None:
+    raise ParameterError(
+        "is what a site agrees to spend, in a site file. Fix: what a fit promises is among "
+        "[parameters.privacy], or use --privacy"
+    )
+
+
+ColumnKind = Annotated[str, Parsed(_kind)]
+
+
+@dataclass(kw_only=True)
+class Public:
+    """What is public about columns.
+
+    Parameters
+    ----------
+    bounds : dict of column to [low, high]
+        Range of numbers or times, known without looking at the records.
+    categories : dict of column to list
+        Labels, known without looking at the records.
+    dtypes : dict of column to str
+        Types of all columns, the key's too, for tables in files that fix none.
+    """
+
+    __pydantic_config__: ClassVar[Any] = FILE
+
+    bounds: dict[str, list[Any]] = field(default_factory=dict)
+    categories: dict[str, list[Any]] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+
+    def schema(self, where: str, label: Callable[[str], Hashable] = str) -> PublicSchema:
+        """Make the schema; `label` turns the text that names a column into its label."""
+        named = (self.bounds, self.categories, self.dtypes)
+        try:
+            return PublicSchema(*({label(c): said for c, said in own.items()} for own in named))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ParameterError(
+                f"{where}: privacy needs bounds like age = [0, 120] and categories like "
+                f'smoker = ["no", "yes"]: {error}'
+            ) from error
+
+
+@dataclass(kw_only=True)
+class _PublicOfFit(Public):
+    epsilon: Annotated[None, Parsed(_of_sites, NOWHERE)] = None
+    delta: Annotated[None, Parsed(_of_sites, NOWHERE)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing:
+    """What ``vflsynth publish`` does with a fit.
+
+    Parameters
+    ----------
+    output : str, default="published"
+        Folder for everything that is made.
+    target : str, optional
+        Column that models trained on the table would predict.
+    key : str, optional
+        File of the private key that signs the release; 'vflsynth parties key' makes one.
+    title : str, optional
+        Of the published table.
+    rows : int, optional
+        Default: as many as were matched; a private study has to say.
+    audit_minutes : float, default=10
+        Time for attacks; 0: none, and the contract waives what they would measure.
+    seed : int, default=0
+    holdout : dict of party to file
+        Tables of records that the model is not fitted on.
+    """
+
+    __pydantic_config__: ClassVar[Any] = FILE
+
+    output: str = "published"
+    target: str | None = None
+    key: str | None = None
+    title: str | None = None
+    rows: Annotated[int | None, Optional(Number(1, whole=True))] = None
+    audit_minutes: Annotated[float, Number(0)] = 10
+    seed: Annotated[int, Number(0, whole=True)] = 0
+    holdout: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """What is said alike of a fit in one process and of a job.
+
+    Parameters
+    ----------
+    method : str, default="VFLGANSynthesizer"
+        A synthesizer, of a job also a classifier or regressor; see 'vflsynth methods'.
+    on : str or dict of party to str, optional
+        Key column in every table, or each party's; a site file may name its own, `key`. Default:
+        row i is the same record everywhere.
+    key_form : str, default=""
+        In which form keys are compared, see `vflsynth.MatchOn`.
+    parameters : dict
+        Of the method, see `make_estimator`; 'vflsynth mechanisms' lists those of `privacy`.
+    checkpoint_every : int, default=10
+        Epochs.
+    exchange_timeout, setup_timeout : float
+        Seconds, of a job; see `vflsynth.federation.limits.Limits`.
+    max_frame_bytes : int, default=256 MiB
+        The largest message of a job.
+    restarts : int, optional
+        How often a job begins again by itself, from the last common checkpoint, when a party or the
+        server was lost. Default: 2; 0 under privacy, where all that is computed again is paid for
+        again.
+    """
+
+    __pydantic_config__: ClassVar[Any] = FILE
+
+    method: str = DEFAULT_METHOD
+    on: Annotated[
+        str | dict[str, str] | None,
+        Says("the name of the key column, or a table of parties and names"),
+    ] = None
+    key_form: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    checkpoint_every: Count = 10
+    exchange_timeout: _Seconds = 60.0
+    setup_timeout: _Seconds = 300.0
+    max_frame_bytes: FrameBytes = 1 << 28
+    restarts: Annotated[int | None, Optional(Number(0, whole=True))] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitFile(RunFile):
+    """A study, a job, or what ``vflsynth fit --config`` reads.
+
+    Parameters
+    ----------
+    parties : list of str, or dict of party to file
+        Tables by party, relative to this file; between organisations, names alone.
+    contract : str or dict
+        A file, one of each party, or what all parties share.
+    column_kinds, device, privacy
+        What site files say.
+    name : str
+        Of a job.
+    publish : dict
+        What 'vflsynth publish' does with it.
+    """
+
+    parties: Annotated[
+        list[str] | dict[str, str], Says("a list of names, or a table of names and files")
+    ] = field(default_factory=dict)
+    contract: Annotated[
+        str | dict[str, Any] | None,
+        Says("a file, a table of parties and files, or a table of what all parties share"),
+    ] = None
+    column_kinds: dict[str, ColumnKind] = field(default_factory=dict)
+    device: str = "auto"
+    privacy: _PublicOfFit = field(default_factory=_PublicOfFit)
+    name: str = ""
+    publish: Publishing = field(default_factory=Publishing)
+
+
 _ELSEWHERE = {
     "column_kinds": "is a table of its own, [column_kinds]; on the command line use --kind",
     "contract": "is a key of its own, contract = FILE; on the command line use --contract",
     "device": "is a key of its own, above all tables; on the command line use --device",
     "verbose": "is not for files; on the command line use --quiet",
 }
-_BUDGET = (
-    "is what a site agrees to spend, in a site file. Fix: what a fit promises is among "
-    "[parameters.privacy], or use --privacy"
-)
 
 
 class Configuration:
@@ -101,8 +245,12 @@ class Configuration:
     def __init__(self, parts: Mapping[str, Mapping[str, Any]]) -> None:
         content: Mapping[str, Any] = {}
         names: list[str] | None = None
+        mistakes = Mistakes()
         for where, part in parts.items():
-            _check_keys(part, where)
+            with mistakes.kept():
+                checked(FitFile, part, where)
+        mistakes.check()
+        for part in parts.values():
             if isinstance(part.get("parties"), list):
                 names = part["parties"]
                 part = {key: value for key, value in part.items() if key != "parties"}
@@ -122,7 +270,8 @@ class Configuration:
         self._content = content
         self._kind = _synthesizer(self.method, self.where)
         for where, part in parts.items():  # names of each part are compared with those of the whole
-            self._check_names(part.get("parameters", {}), where)
+            self._check_names(part.get("parameters", {}), where, mistakes)
+        mistakes.check()
 
     def make(self, label: Callable[[str], Hashable] = str) -> BaseSynthesizer:
         """Make the synthesizer; `label` turns the text that names a column into its label.
@@ -134,7 +283,7 @@ class Configuration:
         """
         from vflsynth.mechanisms import HistogramMechanism
 
-        content, public = self._content, self._content.get("privacy", {})
+        content, public = self._content, Public(**self._content.get("privacy", {}))
         synth: BaseSynthesizer = make_estimator(
             self.method, content.get("parameters", {}), where=self.where, refused=_ELSEWHERE
         )
@@ -149,19 +298,19 @@ class Configuration:
             encoding.set_params(encoders={label(c): e for c, e in encoding.encoders.items()})
         if content.get("contract"):
             synth.set_params(contract=self._contract(content["contract"], label))
-        if any(public.values()):
+        if public != Public():
             if not isinstance(synth.privacy, HistogramMechanism):
                 has = "no privacy" if synth.privacy is None else type(synth.privacy).__name__
                 raise ParameterError(
                     f"{self.where}: bounds and categories have no effect with {has}: it scales "
                     "columns by the records themselves. Fix: leave them out"
                 )
-            synth.privacy.set_params(public_schema=public_schema(public, self.where, label))
+            synth.privacy.set_params(public_schema=public.schema(self.where, label))
         return synth
 
     def _contract(self, said: Any, label: Callable[[str], Hashable]) -> Contract:
         """Read one contract; or what all share, as in a job, and what every party wrote."""
-        from vflsynth.contract import Contract, contract_from_content, own_contract, read_contract
+        from vflsynth.contract import Contract, contract_from, own_contract, read_contract
 
         if isinstance(said, str):
             return read_contract(said, label)
@@ -175,22 +324,25 @@ class Configuration:
                 )
         if not shared:
             return Contract.agreed({n: read_contract(file, label) for n, file in files.items()})
-        whole = contract_from_content(shared, f"{self.where}: contract", label)
+        whole = contract_from(shared, f"{self.where}: contract", label)
         if not files:
             return whole
         return Contract.agreed(
             {name: own_contract(file, name, whole, label) for name, file in files.items()}
         )
 
-    def _check_names(self, parameters: Mapping[str, Any], where: str) -> None:
+    def _check_names(self, parameters: Mapping[str, Any], where: str, mistakes: Mistakes) -> None:
         """Compare names that a part has with those of the whole's method and mechanism."""
+        known = inspect.signature(self._kind).parameters
         for name in parameters:
-            if name in _ELSEWHERE:
-                raise ParameterError(f"{where}: parameters.{name} {_ELSEWHERE[name]}")
-            _check_known(name, inspect.signature(self._kind).parameters, self._name(where))
+            with mistakes.kept():
+                if name in _ELSEWHERE:
+                    raise ParameterError(f"{where}: parameters.{name} {_ELSEWHERE[name]}")
+                _check_known(name, known, self._name(where))
         if isinstance(given := parameters.get("privacy"), Mapping):
             whole = self._content["parameters"]["privacy"]
-            _mechanism_of(_default_mechanism(self._kind), whole, given, where)
+            with mistakes.kept():
+                _mechanism_of(_default_mechanism(self._kind), whole, given, where)
 
     def _name(self, where: str) -> str:
         return f"{where}: {self._kind.__name__}"
@@ -199,55 +351,14 @@ class Configuration:
 def read_configuration(path: Path) -> dict[str, Any]:
     """Read a TOML file for `Configuration`; paths of tables in it are relative to its folder."""
     content = read_toml(path)
-    if isinstance(files := content.get("parties"), dict):
-        for name, file in files.items():
-            if not isinstance(file, str):
-                raise ParameterError(f"{path}: parties.{name} must be a file, got {file!r}")
-    for key in ("parties", "contract"):
-        if isinstance(said := content.get(key), dict):
-            content[key] = {
-                name: str(path.parent / file) if isinstance(file, str) else file
-                for name, file in said.items()
-            }
-    if isinstance(file := content.get("contract"), str) and file:
-        content["contract"] = str(path.parent / file)
-    return content
+    checked(FitFile, content, str(path))
 
+    def relative(said: Any) -> Any:
+        if isinstance(said, Mapping):
+            return {k: relative(v) if isinstance(v, str) else v for k, v in said.items()}
+        return str(path.parent / said) if isinstance(said, str) and said else said
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ParameterError(f"{path} cannot be read: {error}") from error
-
-
-def known_keys(content: Mapping[str, Any], names: Collection[str], where: str) -> None:
-    """Refuse what no file of this kind has."""
-    for name in content:
-        if name not in names:
-            raise ParameterError(
-                f"{where}: unknown {name!r}; there are {', '.join(names)}"
-                + did_you_mean(name, names)
-            )
-
-
-def public_schema(
-    content: Mapping[str, Any], where: str, label: Callable[[str], Hashable] = str
-) -> PublicSchema:
-    """Make a schema of tables ``bounds``, ``categories`` and ``dtypes``, as site files have."""
-    try:
-        return PublicSchema(
-            *(
-                {label(column): values for column, values in content.get(name, {}).items()}
-                for name in ("bounds", "categories", "dtypes")
-            )
-        )
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ParameterError(
-            f"{where}: privacy needs bounds like age = [0, 120] and categories like "
-            f'smoker = ["no", "yes"]: {error}'
-        ) from error
+    return content | {k: relative(content[k]) for k in ("parties", "contract") if k in content}
 
 
 def schema_of_files(schema: PublicSchema | None, files: Mapping[str, Path]) -> PublicSchema:
@@ -359,26 +470,6 @@ def make_mechanism(
     return made
 
 
-def _check_keys(part: Mapping[str, Any], where: str) -> None:
-    """Check the shape of what a file or a command line says."""
-    known_keys(part, _KEYS, where)
-    for name, value in part.items():
-        kind = _KEYS[name]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            kinds = kind if isinstance(kind, tuple) else (kind,)
-            word = " or ".join(_WORDS.get(own, "a number") for own in kinds)
-            if name == "parties":
-                word = "a list of names, or a table of names and files"
-            raise ParameterError(f"{where}: {name} must be {word}, got {value!r}")
-    public = part.get("privacy", {})
-    for name in ("epsilon", "delta"):
-        if name in public:
-            raise ParameterError(f"{where}: privacy.{name} {_BUDGET}")
-    known_keys(public, ("bounds", "categories", "dtypes"), f"{where}: privacy")
-    for column, kind in part.get("column_kinds", {}).items():
-        _registered(kind, ("column_kinds",), f"{where}: column_kinds.{column}")
-
-
 def _overridden(content: Any, part: Any) -> Any:
     """Return nested tables with the values of others in their place."""
     if not isinstance(content, Mapping) or not isinstance(part, Mapping):
@@ -402,17 +493,15 @@ def _synthesizer(name: str, where: str) -> type[BaseSynthesizer]:
     return _registered(name, ("synthesizers",), f"{where}: method")
 
 
-def _registered(name: Any, groups: Collection[str], where: str) -> type[Any]:
+def _registered(name: Any, groups: Collection[str], where: str = "") -> type[Any]:
     """Find a class by its name."""
-    known = [Members(group) for group in groups]
-    for members in known:
-        if name in members:
-            return members[name]
+    known = {n: group for group in groups for n in Members(group)}
+    if name in known:
+        return Members(known[name])[name]
     nouns = " or ".join(group.replace("_", " ") for group in groups)
-    names = ", ".join(name for members in known for name in members)
-    near = did_you_mean(name, (name for members in known for name in members))
     raise ParameterError(
-        f"{where}: there is no {name!r} among the {nouns}; there are {names}{near}"
+        f"{where}{': ' * bool(where)}there is no {name!r} among the {nouns}; there are "
+        f"{', '.join(known)}{did_you_mean(name, known)}"
     )
 
 

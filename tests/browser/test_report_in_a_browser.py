@@ -112,6 +112,8 @@ def measured(page, folder, *options):
         broken: images.filter(i => !i.complete || !i.naturalWidth).length,
         overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
         unreachable: scrolls.filter(e => e.tabIndex < 0).map(e => e.className || e.tagName),
+        cut: [...document.querySelectorAll("td, th")].filter(
+          e => e.getBoundingClientRect().right > innerWidth).map(e => e.innerText),
         dark: matchMedia("(prefers-color-scheme: dark)").matches,
         colours: [body.color, body.backgroundColor].map(c => c.match(/\\d+/g).map(Number)),
       });
@@ -165,6 +167,7 @@ def test_pages_of_every_kind_open_in_light_and_dark(pages, name, tmp_path):
         (tmp_path / folder).mkdir()
         found = measured(page, tmp_path / folder, *options)
         assert (found["broken"], found["overflow"], found["unreachable"]) == (0, 0, [])
+        assert found["cut"] == [], "every cell of every table can be read without scrolling"
         assert found["dark"] == (folder == "dark")
         text, background = (sum(colour[:3]) for colour in found["colours"])
         assert abs(text - background) > 300  # it can be read

@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy.special import ndtr, ndtri
 
+from benchmarks import _results, distinguishing
 from tests.contract.test_combinations import KEY, MECHANISMS, RUNS, frames, make
 from vflsynth.exceptions import ArtefactError, PartyDataError
 from vflsynth.models import Source, number_sources
@@ -31,6 +32,18 @@ PROTECTING = [
     for mechanism in sorted(mechanisms - {None})
     if MECHANISMS[mechanism].protects_synthetic_data
 ]
+
+
+def test_of_all_of_these_what_saved_models_tell_is_measured():
+    measured = {
+        (kind.__name__, getattr(mechanism, "func", mechanism).name)
+        for kind, _, mechanism in distinguishing.MECHANISMS.values()
+        if kind.registry_group == "synthesizers"
+    }
+    assert measured == set(PROTECTING)
+    rows = {row["mechanism"]: row for row in _results.rows("distinguishing")}
+    assert rows.keys() == distinguishing.MECHANISMS.keys()
+    assert all(row["bound"] <= row["epsilon"] for row in rows.values())
 
 
 def fitted(synthesizer, mechanism, tables, relation, tape, folder, schema=None, **parameters):

@@ -1292,3 +1292,11 @@ def test_wrong_columns_are_answered_with_near_ones(folder, tmp_path, capsys):
     contract = ["--contract", str(tmp_path / "c.toml")]
     assert main(["fit", *tables, "--on", "id", *contract, "-o", str(tmp_path / "m"), "-q"]) == 3
     assert "did you mean 'marker'?" in capsys.readouterr().err
+
+
+def test_shells_complete_every_command(capsys):
+    pytest.importorskip("shtab", reason="needs the extra 'completion'")
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    for word in ("publish", "--method", "--audit-minutes", "doctor"):
+        assert word in script

@@ -119,13 +119,13 @@ def test_objects_are_tables_that_name_their_class():
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ({"methods": 1}, "f.toml: unknown 'methods'; there are method, on, parties, parameters"),
+        ({"methods": 1}, "f.toml: unknown 'methods'; there are method, on, key_form, parameters"),
         ({"method": "GAN"}, "f.toml and options: method: there is no 'GAN' among the synthesizers; "
                             "there are AutoregressiveSynthesizer, DPLTSynthesizer"),
         ({"method": 3}, "f.toml: method must be text, got 3"),
-        ({"on": True}, "f.toml: on must be text or a table of names and values, got True"),
+        ({"on": True}, "on must be the name of the key column, or a table of parties and names"),
         ({"parties": "lab.csv"}, "f.toml: parties must be a list of names, or a table"),
-        ({"checkpoint_every": True}, "f.toml: checkpoint_every must be a whole number, got True"),
+        ({"checkpoint_every": True}, "checkpoint_every must be a whole number ≥ 1, got True"),
         ({"parameters": {"epoch": 3}}, "f.toml: VFLGANSynthesizer has no 'epoch'; there are"),
         ({"parameters": {"device": "cpu"}}, "f.toml: parameters.device is a key of its own"),
         ({"parameters": {"column_kinds": {}}}, "f.toml: parameters.column_kinds is a table of its"),
@@ -174,10 +174,32 @@ def test_errors_name_the_part_that_says_it():
         )
 
 
+def test_all_mistakes_are_named_at_once():
+    """Of all parts and all tables, those of names in parameters after those of the form."""
+    one = {"methods": 1, "privacy": {"bound": {}}, "publish": {"rows": 0}}
+    other = {"column_kinds": {"age": "number"}, "restarts": -1}
+    with pytest.raises(ParameterError) as error:
+        Configuration({"one.toml": one, "other.toml": other})
+    assert [line.split(", got")[0].split(";")[0] for line in str(error.value).splitlines()] == [
+        "one.toml: privacy: unknown 'bound'",
+        "one.toml: publish.rows must be a whole number ≥ 1",
+        "one.toml: unknown 'methods'",
+        "other.toml: restarts must be a whole number ≥ 0",
+        "other.toml: column_kinds.age: there is no 'number' among the column kinds",
+    ]
+    assert "did you mean 'bounds'?" in str(error.value)
+    parameters = {"epoch": 3, "device": "cpu", "privacy": {"mechanism": "dpsgd", "n_shards": 7}}
+    with pytest.raises(ParameterError) as error:
+        Configuration({"f.toml": {"parameters": parameters}})
+    assert len(str(error.value).splitlines()) == 3
+
+
 def test_a_file_that_is_none_is_named(tmp_path):
     (tmp_path / "run.toml").write_text("[parties]\nlab = 3\n")
-    with pytest.raises(ParameterError, match=r"run.toml: parties.lab must be a file, got 3"):
+    with pytest.raises(
+        ParameterError, match=r"run.toml: parties must be .* names and files, got {'lab': 3}"
+    ):
         read_configuration(tmp_path / "run.toml")
     (tmp_path / "run.toml").write_text("method VFLGAN")
-    with pytest.raises(ParameterError, match=r"run.toml cannot be read"):
+    with pytest.raises(ParameterError, match=r"run.toml is no TOML: .*line 1"):
         read_configuration(tmp_path / "run.toml")

@@ -94,7 +94,7 @@ def test_cut_off_at_every_step_it_ends_with_the_same(study, tmp_path, monkeypatc
         copied(study, folder)
     assert main(["publish", str(whole / "study.toml"), "-q"]) == 0
     said = capsys.readouterr().out
-    assert "Passes: " in said
+    assert "Passes with 4 clauses waived without a measurement: " in said
     key = re.search(r"--public ([0-9a-f]{64})", said)[1]
     assert main(["verify", str(whole / "published/release/public"), "--public", key]) == 0
     ran = []
@@ -219,6 +219,16 @@ def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, capsys):
     path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
     assert main(["publish", str(path), "--plan"]) == 0
     assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().err)
+
+
+def test_an_audit_too_short_to_speak_is_refused_before_anything_is_done(study, tmp_path, capsys):
+    path = copied(study, tmp_path)
+    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+    text = re.sub("audit_minutes = .*", "audit_minutes = 1e-5", text)
+    path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
+    assert main(["publish", str(path)]) == 2
+    assert "publish.audit_minutes = 1e-05 is too short" in capsys.readouterr().err
+    assert not (tmp_path / "published" / "model").exists()
 
 
 @pytest.mark.parametrize(

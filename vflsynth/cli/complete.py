@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Hashable, Iterable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ import pandas as pd
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.models import domains_of, open_model
 from vflsynth.cli.numbers import count
+from vflsynth.cli.options import file, number
 from vflsynth.cli.records import say_rule_cost, write_or_print
 from vflsynth.cli.tables import label, read, texts_of
 from vflsynth.cli.targets import check_file
@@ -41,14 +41,12 @@ Without --seed, every call gives the same records, the first of the model's own 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="saved by 'vflsynth fit'")
-    parser.add_argument(
-        "table", metavar="FILE", type=Path, help="some of the model's columns; cells may be empty"
-    )
+    file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
+    file(parser, "table", "FILE", "some of the model's columns; cells may be empty")
     parser.add_argument(
         "--on", metavar="KEY", help="column that names the records: it is kept, and not modelled"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=".csv or .parquet")
+    file(parser, "-o --output", "FILE", ".csv or .parquet")
     parser.add_argument(
         "--draws",
         type=count,
@@ -56,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="draws per record, one of which is chosen by its weight (default: 64)",
     )
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="other records; same seed, same records"
-    )
+    number(parser, "--seed", "other records; same seed, same records")
 
 
 def run(options: argparse.Namespace) -> int:

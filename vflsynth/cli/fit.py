@@ -55,27 +55,16 @@ examples:
   vflsynth fit lab.csv clinic.csv --on id --seed 0 --checkpoint ckpt --output model
   vflsynth fit lab.csv clinic.csv --on id --seed 0 --resume ckpt --output model
 
-run.toml says the same as options, and options override it. A job of 'vflsynth parties' is one
-without tables and columns, which its sites' files have:
+run.toml says the same as options, and options override it; 'vflsynth schema study' explains its
+keys. A job of 'vflsynth parties' is one without tables and columns, which its sites' files have:
   method = "VFLGANSynthesizer"
   on = "patient_id"
-  contract = "contract.toml"     # or a table of them, one per party
   [parties]                      # relative to this file
   lab = "lab.parquet"
   clinic = "clinic.parquet"
-  [parameters]
-  epochs = 50
   [parameters.privacy]
   mechanism = "dpsgd"
   epsilon = 3
-  delta = 1e-6
-  n_records = 1000
-  [column_kinds]
-  zip = "categorical"
-  [privacy.bounds]
-  age = [0, 120]
-  [privacy.categories]
-  smoker = ["no", "yes"]
 
 The model holds no row of any table, but what was learned from the columns: categories, ranges,
 means. Without --privacy, a model and its samples can leak information about records; with it,

@@ -86,11 +86,13 @@ _COMMANDS = {
     "verify": "check a published table, its page and its numbers against a signature",
     "inspect": "show what is in a model, or how tables would be read",
     "account": "show, make or limit a privacy account",
+    "schema": "print the JSON schema of a file, for editors",
     "methods": "list the synthesizers, classifiers and regressors that there are",
     "mechanisms": "list the mechanisms of differential privacy that there are",
     "parties": "train with every party in its own process, in other organisations if need be",
     "demo": "two parties' real tables -> one synthetic table and a report",
     "doctor": "say what this machine has, and what is missing for what",
+    "completion": "print a script with which a shell completes commands and options",
 }
 """What each command is for. Its module is imported when it is the one that runs."""
 

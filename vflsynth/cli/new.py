@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vflsynth._schema import toml_text
 from vflsynth._signatures import new_key
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
@@ -36,6 +36,13 @@ examples:
       --epsilon 0 --audit-minutes 10
 """
 
+_HEADING = """\
+What 'vflsynth publish' does. 'vflsynth schema study' writes a JSON schema of its keys for editors.
+"""
+_PRIVATE = """\
+Of a private fit: delta is to be well below one over the number of records, and rows is as you like,
+for the number of records is private.
+"""
 _AUDITED = ("membership", "singling_out", "linkability", "inference")
 
 
@@ -80,26 +87,25 @@ def run(options: argparse.Namespace) -> int:
     target = _column(frames, options.target, "3/5 column to predict, or nothing", "")
     epsilon = _number(options.epsilon, "4/5 ε of differential privacy, 0 for none", "0")
     minutes = _number(options.audit_minutes, "5/5 minutes for attacks on it, 0 for none", "10")
-    lines = [
-        "# What 'vflsynth publish' does. 'vflsynth fit --help' has all keys of the fit.",
-        *([f"on = {_quoted(on)}"] if on else []),
-        'contract = "contract.toml"',
-        *_privacy(epsilon, tables, frames, on),
-        "",
-        "[parties]",
-        *(f"{_quoted(name)} = {_quoted(str(file_))}" for name, file_ in tables.items()),
-        "",
-        "[publish]",
-        'output = "published"',
-        *([f"target = {_quoted(target)}"] if target else []),
-        *(["rows = 1000  # as you like: the number of records is private"] if epsilon else []),
-        f"audit_minutes = {minutes:g}",
-        'key = "publisher.pem"',
-        "seed = 0",
-    ]
+    publish = {
+        "output": "published",
+        "target": target or None,
+        "rows": 1000 if epsilon else None,
+        "audit_minutes": minutes,
+        "key": "publisher.pem",
+        "seed": 0,
+    }
+    study = {
+        "on": on or None,
+        "contract": "contract.toml",
+        "parameters": _privacy(epsilon, tables, frames, on),
+        "parties": {name: str(file_) for name, file_ in tables.items()},
+        "publish": publish,
+    }
+    heading = _HEADING + _PRIVATE * bool(epsilon)
     _propose(frames, on, contract, private=epsilon > 0, audited=minutes > 0)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    path.write_text(toml_text(study, heading), encoding="utf-8")
     if not key.exists():
         logger.info("%s: its public key is %s", key, new_key(key))
     say(f"{path} and {contract}: read and correct them")
@@ -129,10 +135,10 @@ def _propose(
 
 def _privacy(
     epsilon: float, tables: Mapping[str, Path], frames: Mapping[str, Any], on: str
-) -> list[str]:
-    """Return the table of the mechanism, once the files can be used for a private fit."""
+) -> dict[str, Any] | None:
+    """Return the parameters of a private fit, once the files can be used for one."""
     if not epsilon:
-        return []
+        return None
     for party, file_ in tables.items():
         if infers_types(file_):
             raise ParameterError(
@@ -140,13 +146,8 @@ def _privacy(
                 "needs types that are fixed. Fix: store the table as parquet"
             )
     n = min(map(len, frames.values()))
-    return [
-        "",
-        "[parameters.privacy]",
-        'mechanism = "pairwise_tables"',
-        f"epsilon = {epsilon:g}",
-        f"delta = {10.0 ** -len(str(n * 10)):g}  # well below one over the number of records",
-    ]
+    delta = 10.0 ** -len(str(n * 10))
+    return {"privacy": {"mechanism": "pairwise_tables", "epsilon": epsilon, "delta": delta}}
 
 
 def _column(frames: Mapping[str, Any], given: str | None, question: str, default: str) -> str:
@@ -181,7 +182,3 @@ def _asked(question: str, default: str | None) -> str:
     sys.stderr.write(f"{question}{f' [{default}]' if default else ''}: ")
     sys.stderr.flush()
     return sys.stdin.readline().strip() or default or ""
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

@@ -42,19 +42,8 @@ examples:
   vflsynth publish study.toml --plan
   vflsynth publish study.toml
 
-The study file is that of 'vflsynth fit --config', with a table of its own:
-  on = "patient_id"
-  contract = "contract.toml"       # default: proposed from the tables
-  [parties]                        # relative to this file
-  lab = "lab.csv"
-  clinic = "clinic.csv"
-  [publish]
-  output = "published"
-  rows = 2000                      # default: as many as were matched
-  target = "diagnosis"             # what models trained on the table would predict
-  audit_minutes = 10               # 0: no audit; the contract then has to waive what it measures
-  key = "publisher.pem"            # signs the release, see 'vflsynth parties key'
-  seed = 0
+The study file is that of 'vflsynth fit --config', with a table [publish] of its own: 'vflsynth new'
+writes one, 'vflsynth schema study' explains its keys.
 
 CAUTION: audit and release put the real rows of all parties side by side, in this process.
 """
@@ -137,7 +126,7 @@ class _Job:
 
     def __init__(self, study: Study, *, quiet: bool) -> None:
         self.study, self.quiet = study, quiet
-        self.out = study.output
+        self.out = study.folder
         self.contract = study.contract
         if self.contract is None and not study.is_private:
             self.contract = self.out / "contract.toml"
@@ -180,11 +169,11 @@ class _Job:
             "release",
             "evaluate the table, hold it against the contract, write what goes out",
             self._release,
-            (model, synthetic, *files, *study.holdout.values(), *bound, *audits),
+            (model, synthetic, *files, *study.held_out.values(), *bound, *audits),
             (out / "release",),
             out / "release.txt",
         )
-        if study.key is not None:
+        if study.private_key is not None:
             public = out / "release" / "public"
             checked: list[object] = [public, "--public", out / "publisher.pub"]
             does, kept = "check the signature as a recipient would", out / "verify.txt"
@@ -221,14 +210,14 @@ class _Job:
     def _release(self) -> Sequence[object]:
         study, out = self.study, self.out
         command: list[object] = [out / "model", *self._real]
-        if study.holdout:
-            command += ["--holdout", *map("{0[0]}={0[1]}".format, study.holdout.items())]
+        if study.held_out:
+            command += ["--holdout", *map("{0[0]}={0[1]}".format, study.held_out.items())]
         command += ["--synthetic", out / "synthetic.parquet", "--seed", study.seed]
         command += ["--target", study.target] if study.target else []
         command += ["--audit", out / "audit.json"] if study.audit_minutes else []
         command += ["--title", study.title] if study.title else []
-        if study.key is not None:
-            command += ["--key", study.key]
+        if study.private_key is not None:
+            command += ["--key", study.private_key]
         return [*command, "-o", out / "release"]
 
     # what is done of them
@@ -247,7 +236,7 @@ class _Job:
         fit = next(step for step in self.steps if step.name == "fit")
         if not self.quiet and not self._is_done(fit):
             logger.info("%s", study.estimate(self.contract))
-        if study.key is None:
+        if study.private_key is None:
             lines.append(
                 "The release will not be signed, and nobody can verify it: key = FILE in [publish] "
                 "changes that; 'vflsynth parties key FILE' makes one."
@@ -332,8 +321,10 @@ class _Job:
     def _write_public_key(self) -> None:
         from vflsynth._signatures import public_key
 
-        assert self.study.key is not None
-        artefacts.replace_text(self.out / "publisher.pub", public_key(self.study.key) + "\n")
+        assert self.study.private_key is not None
+        artefacts.replace_text(
+            self.out / "publisher.pub", public_key(self.study.private_key) + "\n"
+        )
 
     def _next(self, code: int) -> str:
         out, study = self.out, self.study
@@ -345,7 +336,7 @@ class _Job:
                 f"'vflsynth publish {study.path}' again: what stays the same is not done again"
             )
         public = out / "release" / "public"
-        if study.key is None:
+        if study.private_key is None:
             return f"hand out {public}"
         key = (out / "publisher.pub").read_text(encoding="utf-8").strip()
         return f"hand out {public}; who gets it checks with 'vflsynth verify public --public {key}'"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import math
+import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from vflsynth._validation import Number, Optional, Rule, check_parameters
 from vflsynth.cli.tables import label, match_on, read_party_frames
-from vflsynth.configuration import Configuration, known_keys, read_configuration
+from vflsynth.configuration import Configuration, Publishing, read_configuration
 from vflsynth.contract import Contract, read_contract
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import read_table
@@ -22,16 +23,12 @@ from vflsynth.reporting import duration_text, size_text
 
 _FEW_ROWS = 300
 _PILOT_SECONDS = 5.0
-_RULES: dict[str, Rule] = {
-    "rows": Optional(Number(1, whole=True)),
-    "audit_minutes": Number(0),
-    "seed": Number(0, whole=True),
-}
-_TEXTS = ("output", "target", "key", "title")
+_LEAST_TRAININGS = 2
+"""As long as these take the 20 models of the smallest audit, trained at once, at the very least."""
 
 
-@dataclass(frozen=True)
-class Study:
+@dataclass(frozen=True, kw_only=True)
+class Study(Publishing):
     """What is published of which tables.
 
     Parameters
@@ -40,25 +37,12 @@ class Study:
         The file; other paths in it are relative to its folder.
     content : mapping
         What `Configuration` reads.
-    output : Path
-    holdout : dict of str to Path
-        Tables of records that the model is not fitted on, by party.
-    rows : int, optional
-    target, key, title : optional
-    audit_minutes : float
-    seed : int
+    **more
+        As of `Publishing`, whose paths are relative to the file's folder.
     """
 
     path: Path
     content: Mapping[str, Any]
-    output: Path
-    holdout: dict[str, Path] = field(default_factory=dict)
-    rows: int | None = None
-    target: str | None = None
-    audit_minutes: float = 10
-    key: Path | None = None
-    title: str | None = None
-    seed: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -67,33 +51,37 @@ class Study:
         Raises
         ------
         ParameterError
-            Naming the key, and what there is instead.
+            Naming each key that is wrong, and what there is instead.
         """
         content = read_configuration(path)
-        said = content.pop("publish", {})
-        where = f"{path}: publish"
-        if not isinstance(said, Mapping):
-            raise ParameterError(f"{where} must be a table, got {said!r}")
-        known_keys(said, (*_TEXTS, "holdout", *_RULES), where)
-        given = {"rows": None, "audit_minutes": 10, "seed": 0} | dict(said)
-        check_parameters(where, given, _RULES)
-        for name in _TEXTS:
-            if not isinstance(said.get(name, ""), str):
-                raise ParameterError(f"{where}: {name} must be text, got {said[name]!r}")
-        Configuration({str(path): content})  # names of keys and parameters
+        Configuration({str(path): content})  # names of parameters
+        study = cls(path=path, content=content, **content.pop("publish", {}))
         if not isinstance(content.get("parties"), Mapping):
             raise ParameterError(
                 f"{path}: a study needs all parties' tables. Fix: [parties] with a line PARTY = "
                 "\"FILE\" for each; parties that never meet use 'vflsynth parties'"
             )
-        if content.get("parameters", {}).get("privacy") and given["rows"] is None:
+        if content.get("parameters", {}).get("privacy") and study.rows is None:
             raise ParameterError(
-                f"{where}: a private study needs rows = N: how many records there are is private"
+                f"{path}: publish: a private study needs rows = N: how many records there are is "
+                "private"
             )
-        paths = {n: path.parent / given[n] for n in ("key",) if n in given}
-        paths["output"] = path.parent / given.get("output", "published")
-        held = {name: path.parent / file for name, file in given.get("holdout", {}).items()}
-        return cls(path, content, **given | paths | {"holdout": held})
+        return study
+
+    @property
+    def folder(self) -> Path:
+        """Where everything is written."""
+        return self.path.parent / self.output
+
+    @property
+    def private_key(self) -> Path | None:
+        """What signs the release."""
+        return None if self.key is None else self.path.parent / self.key
+
+    @property
+    def held_out(self) -> dict[str, Path]:
+        """Tables of records that the model is not fitted on, by party."""
+        return {name: self.path.parent / file for name, file in self.holdout.items()}
 
     @cached_property
     def configuration(self) -> Configuration:
@@ -178,7 +166,7 @@ class Study:
             "fit": [self.seed, self.method, self._fitted],
             "sample": [self.seed, self.rows],
             "audit": [self.seed, self.audit_minutes, self.target],
-            "release": [self.seed, self.target, self.title, str(self.key)],
+            "release": [self.seed, self.target, self.title, str(self.private_key)],
         }
         return everything.get(step, [])
 
@@ -196,6 +184,11 @@ class Study:
         """Say how long the training takes and how much memory, by a trial of some seconds.
 
         A private study is not tried: what is read of its records has to be paid for.
+
+        Raises
+        ------
+        ParameterError
+            If an audit in the time that the study allows could not say anything.
         """
         if self.is_private or "callbacks" not in self._takes:
             return "fit: in one go, without epochs"
@@ -213,6 +206,14 @@ class Study:
             memory = "" if estimate is None else f", {size_text(estimate(frames, on))} of memory"
             synth.fit(frames, on, callbacks=[watch])
         seconds = watch.seconds_per_epoch * watch.n_epochs
+        least = _LEAST_TRAININGS * seconds / (os.cpu_count() or 1)
+        if 0 < 60 * self.audit_minutes < least:
+            raise ParameterError(
+                f"{self.path}: publish.audit_minutes = {self.audit_minutes:g} is too short: one "
+                f"training takes {duration_text(seconds)}, and an audit as long as at least "
+                f"{_LEAST_TRAININGS} of them. Fix: audit_minutes = {math.ceil(least / 60)} or "
+                "more, a method that trains faster, or 0 and waivers in the contract"
+            )
         return f"fit: at most {watch.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
 
 

@@ -15,8 +15,7 @@ from vflsynth.contract.discovering import Finding, codes_among, discover
 from vflsynth.contract.enforcing import Cost, attempts, enforce, judged
 from vflsynth.contract.expressions import Expression
 from vflsynth.contract.files import (
-    contract_from_content,
-    contract_from_toml,
+    contract_from,
     contract_to_toml,
     own_contract,
     read_contract,
@@ -57,8 +56,7 @@ __all__ = [
     "as_rules",
     "attempts",
     "codes_among",
-    "contract_from_content",
-    "contract_from_toml",
+    "contract_from",
     "contract_to_toml",
     "discover",
     "enforce",

@@ -6,9 +6,17 @@ import hashlib
 import json
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from vflsynth._validation import Choice, Number, Optional, check_parameters, did_you_mean
+from vflsynth._schema import FILE
+from vflsynth._validation import (
+    Choice,
+    Number,
+    Optional,
+    check_parameters,
+    did_you_mean,
+    rules_of,
+)
 from vflsynth._validation import Rule as Range
 from vflsynth.columns import PublicSchema, column_kind
 from vflsynth.contract.releasing import ReleaseTerms
@@ -66,27 +74,21 @@ class ColumnContract:
     """
 
     registry_group: ClassVar[str] = "parameters"
+    __pydantic_config__: ClassVar[Any] = FILE
 
     kind: str | None = None
-    role: str | None = None
-    replacement: str | None = None
+    role: Annotated[str | None, Choice((None, *ROLES))] = None
+    replacement: Annotated[str | None, Choice((None, *REPLACEMENTS))] = None
     bounds: Sequence[Any] | None = None
     categories: Sequence[Hashable] | None = None
     dtype: str | None = None
-    decimals: int | None = None
-    extremes: bool = False
-    rare_records: int | None = None
+    decimals: Annotated[int | None, Optional(Number(-12, 12, whole=True))] = None
+    extremes: Annotated[bool, Choice((False, True))] = False
+    rare_records: Annotated[int | None, Optional(Number(0, whole=True))] = None
 
     def __post_init__(self) -> None:
-        rules: dict[str, Range] = {
-            "role": Choice((None, *ROLES)),
-            "replacement": Choice((None, *REPLACEMENTS)),
-            "decimals": Optional(Number(-12, 12, whole=True)),
-            "extremes": Choice((False, True)),
-            "rare_records": Optional(Number(0, whole=True)),
-        }
         try:
-            check_parameters("a column", {name: getattr(self, name) for name in rules}, rules)
+            check_parameters("a column", vars(self), rules_of(type(self)))
             if self.kind is not None:
                 column_kind(self.kind)
             for name in ("bounds", "categories"):

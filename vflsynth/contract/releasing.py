@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
-from vflsynth._validation import Number, check_parameters
+from vflsynth._schema import FILE
+from vflsynth._validation import Number, check_parameters, rules_of
 from vflsynth.exceptions import ContractError, ParameterError
 from vflsynth.registry import register
+
+Limit = Annotated[float, Number(0)]
 
 
 @register
@@ -84,32 +87,32 @@ class ReleaseTerms:
     """
 
     registry_group: ClassVar[str] = "parameters"
+    __pydantic_config__: ClassVar[Any] = FILE
 
-    worst_column: float = 0.1
-    worst_pair: float = 0.2
-    mass_at_extremes: float = 0.01
-    real_extremes: float = 0.0
-    copied_rows: float = 0.005
-    copied_values: float = 0.05
-    rare_categories: float = 0.0
-    unique_combinations: float = 0.01
-    identifiers: float = 0.01
-    rule_violations: float = 0.0
-    incoherent_rows: float = 0.05
-    exact_structure: float = 0.05
-    detection: float = 0.8
-    utility: float = 0.05
-    membership: float = 0.75
-    singling_out: float = 0.1
-    linkability: float = 0.1
-    inference: float = 0.1
-    epsilon: float = 10.0
+    worst_column: Limit = 0.1
+    worst_pair: Limit = 0.2
+    mass_at_extremes: Limit = 0.01
+    real_extremes: Limit = 0.0
+    copied_rows: Limit = 0.005
+    copied_values: Limit = 0.05
+    rare_categories: Limit = 0.0
+    unique_combinations: Limit = 0.01
+    identifiers: Limit = 0.01
+    rule_violations: Limit = 0.0
+    incoherent_rows: Limit = 0.05
+    exact_structure: Limit = 0.05
+    detection: Limit = 0.8
+    utility: Limit = 0.05
+    membership: Limit = 0.75
+    singling_out: Limit = 0.1
+    linkability: Limit = 0.1
+    inference: Limit = 0.1
+    epsilon: Limit = 10.0
     waived: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rules = dict.fromkeys(CLAUSES, Number(0))
         try:
-            check_parameters("[release]", {n: getattr(self, n) for n in CLAUSES}, rules)
+            check_parameters("[release]", vars(self), rules_of(type(self)))
         except ParameterError as error:
             raise ContractError(str(error)) from None
         object.__setattr__(self, "waived", dict(self.waived))

@@ -21,6 +21,7 @@ from vflsynth.evaluation.columns import (
 from vflsynth.evaluation.intervals import sample_rows, wilson
 from vflsynth.evaluation.metric import Metric, MetricResult
 from vflsynth.evaluation.tables import Compared, Tables
+from vflsynth.reporting import number_text
 
 INCOHERENT = Metric(
     name="incoherent_rows",
@@ -168,7 +169,9 @@ class _Levels:
 
 
 def _written(column: NumericColumn, number: float) -> str:
-    return str(pd.Timestamp(number, unit="s").date()) if column.is_instant else f"{number:.4g}"
+    if column.is_instant:
+        return str(pd.Timestamp(number, unit="s").date())
+    return number_text(number, 4)
 
 
 def _codes(levels: Sequence[_Levels], frame: pd.DataFrame) -> Integers:

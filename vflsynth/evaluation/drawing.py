@@ -10,7 +10,7 @@ import pandas as pd
 
 from vflsynth.evaluation.association import Associations
 from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, NumericColumn
-from vflsynth.reporting import INK, REAL, SYNTHETIC
+from vflsynth.reporting import INK, REAL, SYNTHETIC, number_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ def draw_distance(axes: Axes, epochs: pd.Series, distance: Floats) -> float:
     lowest = float(distance[best])
     axes.plot(epochs.iloc[best], lowest, "o", color=REAL, ms=5)
     axes.annotate(
-        f"best {lowest:.3g}",
+        f"best {number_text(lowest)}",
         (epochs.iloc[best], lowest),
         xytext=(0, -11),
         textcoords="offset points",

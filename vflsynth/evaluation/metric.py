@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from vflsynth.exceptions import VFLSynthError
+from vflsynth.reporting import number_text
 
 Direction = Literal["lower", "higher", "baseline"]
 
@@ -133,13 +134,14 @@ class MetricResult:
     def __str__(self) -> str:
         if self.value is None:
             return f"{self.metric.title}: not applicable, because {self.not_applicable}"
-        interval = "" if self.interval is None else " [{:.3g}, {:.3g}]".format(*self.interval)
+        ends = ", ".join(map(number_text, self.interval or ()))
+        interval = f" [{ends}]" if ends else ""
         marks = [self.metric.direction_in_words]
         if self.baseline is not None:
-            marks.append(f"real data: {self.baseline:.3g}")
+            marks.append(f"real data: {number_text(self.baseline)}")
         if self.naive is not None:
-            marks.append(f"naive: {self.naive:.3g}")
-        return f"{self.metric.title} {self.value:.3g}{interval} ({'; '.join(marks)})"
+            marks.append(f"naive: {number_text(self.naive)}")
+        return f"{self.metric.title} {number_text(self.value)}{interval} ({'; '.join(marks)})"
 
     @property
     def gap_closed(self) -> float | None:

@@ -15,7 +15,7 @@ from vflsynth.evaluation.coherence import INCOHERENT
 from vflsynth.evaluation.metric import FAILING, MetricResult, MetricResults, by_part
 from vflsynth.evaluation.suite import all_metrics, results_of
 from vflsynth.evaluation.tables import Compared, TableMetric, Tables
-from vflsynth.reporting import Page, Picture, render, require_packages
+from vflsynth.reporting import Page, Picture, number_text, render, require_packages
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -156,7 +156,7 @@ def page_of(
         sentences=_sentences(results, tables.holdout is not None),
         sections=[section for section in plan.sections() if section.pictures],
         results=list(results.values()),
-        number=_number,
+        number=number_text,
         interval=_interval,
         tables=[_table(result) for result in _with_own_parts(results)],
         notes=[str(note) for note in notes],
@@ -310,7 +310,7 @@ def _failing(result: MetricResult) -> str:
     kind = "columns" if result.metric.name == "marginal_distance" else "pairs"
     return (
         f"{len(failing)} of {len(parts)} {kind} are off by more than {FAILING}; the worst is "
-        f"{failing[0].words}: {_number(failing[0].value)}."
+        f"{failing[0].words}: {number_text(failing[0].value)}."
     )
 
 
@@ -343,8 +343,8 @@ def _card(result: MetricResult) -> dict[str, Any]:
         ruler = {
             "at": round(100 * closed, 1),
             "from_to": _ruler_interval(result),
-            "naive": _number(result.naive),
-            "baseline": _number(result.baseline),
+            "naive": number_text(result.naive),
+            "baseline": number_text(result.baseline),
         }
         text = f"{closed:.0%} of the way from naive to real data. {failing}".rstrip()
     question, topic = QUESTIONS[result.metric.name]
@@ -354,7 +354,7 @@ def _card(result: MetricResult) -> dict[str, Any]:
         "metric": result.metric,
         "level": level,
         "answer": answer,
-        "value": _number(result.value),
+        "value": number_text(result.value),
         "interval": _interval(result),
         "ruler": ruler,
         "text": text,
@@ -375,18 +375,21 @@ def _ruler_interval(result: MetricResult) -> tuple[float, float] | None:
 def _verdict(cards: list[dict[str, Any]]) -> str:
     """One sentence over all headline metrics."""
     judged = [card for card in cards if card["ruler"]]
+    others = ", ".join(card["topic"] for card in cards if not card["ruler"])
     close = [card for card in judged if card["level"] == "close"]
     if not judged:
         return "None of the headline measures applies to these tables."
+    rest = f" Not judged: {others}." if others else ""
     if len(close) == len(judged):
-        return f"Close to the real data in all {len(judged)} respects measured."
+        n = f"{len(close)} of {len(cards)}" if others else f"all {len(cards)}"
+        return f"Close to the real data in {n} respects.{rest}"
     open_ones = [card for card in judged if card["level"] != "close"]
     topics = ", ".join(
         card["topic"] for card in sorted(open_ones, key=lambda card: float(card["ruler"]["at"]))
     )
     return (
-        f"Not close to the real data in {len(open_ones)} of {len(judged)} respects, the weakest "
-        f"first: {topics}."
+        f"Close to the real data in {len(close)} of {len(cards)} respects. Not close, the weakest "
+        f"first: {topics}.{rest}"
     )
 
 
@@ -396,18 +399,19 @@ def _sentences(results: MetricResults, holdout: bool) -> list[str]:
     within, across = (results[f"association_error_{scope}"] for scope in ("within", "across"))
     if across.value is not None and within.value is not None:
         sentences.append(
-            f"Relations across parties are off by {_number(across.value)} on average, relations "
-            f"within parties by {_number(within.value)}; two halves of the real table differ by "
-            f"{_number(across.baseline)} and {_number(within.baseline)}. Lower is better."
+            f"Relations across parties are off by {number_text(across.value)} on average, "
+            f"relations within parties by {number_text(within.value)}; two halves of the real "
+            "table differ by "
+            f"{number_text(across.baseline)} and {number_text(within.baseline)}. Lower is better."
         )
     tstr = results["train_synthetic_test_real"]
     if tstr.value is not None and tstr.baseline is not None:
         score = str(tstr.parts["score"].iloc[0])
         word = {"accuracy": "accuracy", "r2": "R²"}[score]
         sentences.append(
-            f"A model trained on synthetic rows reaches {word} {_number(tstr.value)} on real rows; "
-            f"trained on real rows it reaches {_number(tstr.baseline)}, without learning anything "
-            f"{_number(tstr.naive)}. Higher is better."
+            f"A model trained on synthetic rows reaches {word} {number_text(tstr.value)} on real "
+            f"rows; trained on real rows it reaches {number_text(tstr.baseline)}, without learning "
+            f"anything {number_text(tstr.naive)}. Higher is better."
             + (
                 " More than real rows give is no merit: it happens when synthetic rows repeat the "
                 "rows tested on."
@@ -460,28 +464,15 @@ def _table(result: MetricResult) -> dict[str, Any]:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return "–" if value != value else _number(value)
+        return number_text(value)
     return "–" if value is None else str(value)
 
 
 def _interval(result: MetricResult) -> str:
     if result.interval is None:
         return ""
-    return f"{_number(result.interval[0])} to {_number(result.interval[1])}"
+    return f"{number_text(result.interval[0])} to {number_text(result.interval[1])}"
 
 
 def _share(value: float) -> str:
     return "None" if value == 0 else f"{value:.2%}" if value >= 1e-4 else "Less than 0.01%"
-
-
-def _number(value: float | None) -> str:
-    """Three significant digits, a true minus, no needless exponent."""
-    if value is None:
-        return "–"
-    if abs(value) == float("inf"):
-        return "∞" if value > 0 else "−∞"
-    if abs(value) < 5e-5:
-        return "0"
-    size = abs(value)
-    text = f"{value:.3g}" if size < 1000 else f"{value:,.0f}" if size < 1e7 else f"{value:.2e}"
-    return text.replace("-", "−")

@@ -21,7 +21,7 @@ from vflsynth.evaluation.drawing import (
     span,
 )
 from vflsynth.evaluation.intervals import sample_rows
-from vflsynth.reporting import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure
+from vflsynth.reporting import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure, number_text
 
 MOST_COLUMNS = 24
 """Columns whose distributions are drawn, the worst ones first; the target always is."""
@@ -200,7 +200,7 @@ def training(history: pd.DataFrame) -> list[Picture]:
         pictures.append(
             Picture(
                 "Fréchet distance during training (lower is better)",
-                f"Fréchet distance over epochs; the lowest is {lowest:.3g}.",
+                f"Fréchet distance over epochs; the lowest is {number_text(lowest)}.",
                 encode_svg(figure),
             )
         )

@@ -22,7 +22,7 @@ from vflsynth.federation.progress import JobState, job_state, report_of
 from vflsynth.federation.site import Site
 from vflsynth.federation.snapshots import told_bits
 from vflsynth.privacy.ledger import conditional
-from vflsynth.reporting import duration_text, render, require_packages
+from vflsynth.reporting import duration_text, number_text, render, require_packages
 
 ADDRESS = "127.0.0.1"
 METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -124,10 +124,15 @@ def _families(state: SiteState) -> Iterator[tuple[str, str, str, list[tuple[str,
         "1 if the last attempt ended with an error.",
         of_jobs(lambda j: int(j.outcome not in (None, "finished"))),
     )
+    yield (
+        "job_seconds_left",
+        "gauge",
+        "Seconds that the running job's training will still take.",
+        of_jobs(lambda j: j.found.get("seconds_left") if j.running else None),
+    )
     for name, kind, meaning in (
         ("epoch", "gauge", "Epoch that is being trained."),
         ("n_epochs", "gauge", "Epochs that will be trained."),
-        ("seconds_left", "gauge", "Seconds that training will still take."),
         ("sent_bytes", "counter", "Bytes of messages that left in this attempt."),
         ("received_bytes", "counter", "Bytes of messages that arrived in this attempt."),
     ):
@@ -202,7 +207,7 @@ def _cards(state: SiteState) -> Iterator[dict[str, str]]:
         yield {
             "level": "far" if over else "close",
             "title": "Privacy budget",
-            "value": f"{spent:.3g}",
+            "value": number_text(spent),
             "unit": conditional(f"epsilon spent by runs that ended, {left}", *state.conditions),
             "text": "What an epsilon covers is in the report of each run.",
         }
@@ -211,7 +216,7 @@ def _cards(state: SiteState) -> Iterator[dict[str, str]]:
         yield {
             "level": "far" if total > 0.8 * telling.bits else "close",
             "title": "Contexts of every record",
-            "value": f"{total:.3g}",
+            "value": number_text(total),
             "unit": f"bits told in {telling.days} days, if receivers pool them",
             "text": ", ".join(f"{name}: {bits:g}" for name, bits in sorted(told.items())),
         }

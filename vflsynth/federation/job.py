@@ -6,20 +6,19 @@ import hashlib
 import json
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from vflsynth._validation import Number, Optional, Rule, check_parameters
-from vflsynth.configuration import DEFAULT_METHOD, known_keys, make_estimator, read_toml
+from vflsynth._schema import Parsed, Says, checked, read_toml
+from vflsynth.configuration import RunFile, make_estimator
 from vflsynth.contract import (
     Contract,
-    contract_from_content,
-    contract_from_toml,
+    contract_from,
     contract_to_toml,
 )
 from vflsynth.exceptions import ParameterError
-from vflsynth.federation.limits import MAX_BYTES, Limits
+from vflsynth.federation.limits import Limits
 from vflsynth.federation.site import Site
 from vflsynth.frames import MatchOn
 from vflsynth.learning.base import Method
@@ -41,11 +40,31 @@ _REFUSED = {
     "memory_limit": "is for fits in one process only. Fix: leave it out",
 }
 _RESTARTS = 2
-_SECONDS = Number(0, closed=(False, True))
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+def _name(text: Any) -> str:
+    if not isinstance(text, str) or not _NAME.fullmatch(text):
+        raise ParameterError(f"must be letters, digits, '-', '_' or '.', got {text!r}")
+    return text
+
+
+def _shared(said: Any) -> str:
+    """Return what a job says of the parties' contracts, written in the one way that all compare."""
+    made = contract_from(said, "")
+    if made.parties:
+        raise ParameterError(
+            f"speaks of {', '.join(made.parties)}. Fix: what a party says of its own "
+            'columns belongs into a file of its own, which its site file names: contract = "FILE"'
+        )
+    return contract_to_toml(made) if made != Contract() else ""
+
+
+Name = Annotated[str, Parsed(_name)]
+_Shared = Annotated[str, Parsed(_shared, {"type": ["string", "object"]})]
+
+
+@dataclass(frozen=True)
+class Job(RunFile):
     """One run, the same at every site.
 
     Parameters
@@ -54,44 +73,28 @@ class Job:
         Identifies the run: a job of the same name goes on where the last one stopped.
     parties : tuple of str
         Names of the sites that hold columns, as in their certificates.
-    method : str
-        Name of a registered synthesizer, classifier or regressor; 'vflsynth methods' lists them.
-    on : str or dict of str to str, optional
-        Key column of every table, or of each party's; a site file may name its own, `key`. Default:
-        the index.
-    key_form : str, default=""
-        In which form all sites compare keys, see `vflsynth.MatchOn`.
-    parameters : dict
-        Of the method, as in `vflsynth.configuration.make_estimator`, but for `column_kinds` and
-        `device`, which are in site files, and for `random_state`, `verbose` and `memory_limit`,
-        which no run across processes has: a site file's secrets take the place of `random_state`.
     contract : str
         What all parties' contracts share, as TOML: rules about columns of several parties,
         `rare_records` and the limits of a release. In a job file it is a table, or the name of a
         file. What a party says of its own columns is in a file that its site file names.
-    checkpoint_every : int, default=10
-        Epochs.
-    exchange_timeout, setup_timeout : float
-        Seconds, see `Limits`.
-    max_frame_bytes : int
-    restarts : int, optional
-        How often the run begins again by itself, from the last common checkpoint, when a party or
-        the server was lost. Default: 2; 0 under privacy, where all that is computed again is paid
-        for again.
+    **more
+        As of `vflsynth.configuration.RunFile`. `parameters` have neither `column_kinds` nor
+        `device`, which are in site files, nor `random_state`, `verbose` and `memory_limit`, which
+        no run across processes has: a site file's secrets take the place of `random_state`.
     """
 
-    name: str
-    parties: tuple[str, ...]
-    method: str = DEFAULT_METHOD
-    on: str | dict[str, str] | None = None
-    key_form: str = ""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    contract: str = ""
-    checkpoint_every: int = 10
-    exchange_timeout: float = 60.0
-    setup_timeout: float = 300.0
-    max_frame_bytes: int = MAX_BYTES
-    restarts: int | None = None
+    name: Name
+    parties: Annotated[tuple[Name, ...], Says("a list of different names")]
+    contract: _Shared = ""
+
+    def __post_init__(self) -> None:
+        if len(set(self.parties)) != len(self.parties) or not self.parties:
+            raise ParameterError(f"parties must be a list of different names, got {self.parties!r}")
+        if _RESERVED.intersection(self.parties):
+            raise ParameterError(f"no party may be called {', '.join(sorted(_RESERVED))}")
+        if isinstance(self.on, dict) and not {*self.parties} <= {*self.on}:
+            raise ParameterError(f"on must name a key column of every party, got {self.on!r}")
+        MatchOn(form=self.key_form)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -123,46 +126,7 @@ class Job:
         ------
         ParameterError
         """
-        known_keys(content, [f.name for f in fields(cls)], where)
-        name, parties = content.get("name"), content.get("parties")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ParameterError(
-                f"{where}: name must be letters, digits, '-', '_' or '.', got {name!r}"
-            )
-        if (
-            not isinstance(parties, list | tuple)
-            or len(set(parties)) != len(parties)
-            or not parties
-            or not all(isinstance(p, str) and _NAME.fullmatch(p) for p in parties)
-        ):
-            raise ParameterError(
-                f"{where}: parties must be a list of different names, got {parties!r}"
-            )
-        if set(parties) & _RESERVED:
-            raise ParameterError(f"{where}: no party may be called {', '.join(sorted(_RESERVED))}")
-        if not isinstance(content.get("parameters", {}), dict):
-            raise ParameterError(f"{where}: parameters must be a table of names and values")
-        on = content.get("on")
-        if isinstance(on, dict) and not {*parties} <= {*on}:
-            raise ParameterError(f"{where}: on must name a key column of every party, got {on!r}")
-        names = on.values() if isinstance(on, dict) else [on]
-        if on is not None and not all(isinstance(name, str) for name in names):
-            raise ParameterError(
-                f"{where}: on must be the name of the key column, or a table of parties and names, "
-                f"got {on!r}"
-            )
-        MatchOn(form=content.get("key_form", ""))
-        contract = _shared(content.get("contract", ""), f"{where}: contract")
-        job = cls(**{**content, "parties": tuple(parties), "contract": contract})
-        rules: dict[str, Rule] = {
-            "checkpoint_every": Number(1, whole=True),
-            "exchange_timeout": _SECONDS,
-            "setup_timeout": _SECONDS,
-            "max_frame_bytes": Number(1 << 16, whole=True),
-            "restarts": Optional(Number(0, whole=True)),
-        }
-        check_parameters(where, {name: getattr(job, name) for name in rules}, rules)
-        return job
+        return checked(cls, content, where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `from_dict` reads, JSON-safe."""
@@ -182,7 +146,7 @@ class Job:
     @property
     def shared_contract(self) -> Contract:
         """What all parties' contracts share."""
-        return contract_from_toml(self.contract, f"job {self.name!r}: contract")
+        return contract_from(self.contract, f"job {self.name!r}: contract")
 
     @property
     def has_labels(self) -> bool:
@@ -233,24 +197,11 @@ class Job:
     @property
     def digest(self) -> str:
         """Digest of everything that sites must agree on."""
-        text = json.dumps(self.to_dict(), sort_keys=True)
+        said = self.to_dict() | {"contract": self.shared_contract.digest}
+        text = json.dumps(said, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def limits(self) -> Limits:
         """How long anybody waits."""
         return Limits(self.exchange_timeout, self.setup_timeout, self.max_frame_bytes)
-
-
-def _shared(said: Any, where: str) -> str:
-    """Return what a job says of the parties' contracts, written in the one way that all compare."""
-    if isinstance(said, str):
-        made = contract_from_toml(said, where)
-    else:
-        made = contract_from_content(said, where)
-    if made.parties:
-        raise ParameterError(
-            f"{where} speaks of {', '.join(made.parties)}. Fix: what a party says of its own "
-            'columns belongs into a file of its own, which its site file names: contract = "FILE"'
-        )
-    return contract_to_toml(made) if made != Contract() else ""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
+from vflsynth._schema import FILE, Parsed, checked, read_toml, toml_text
 from vflsynth._signatures import PUBLIC_DIGITS
-from vflsynth._validation import Choice, Number, Rule, check_parameters
+from vflsynth._validation import Choice, Number, Optional
 from vflsynth.columns import PublicSchema
-from vflsynth.configuration import known_keys, public_schema, read_toml
+from vflsynth.configuration import ColumnKind, Count, FrameBytes, Public
 from vflsynth.exceptions import ArtefactError, ParameterError, PayloadRejectedError
 from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.privacy import Budget
@@ -25,14 +25,41 @@ SITE_FILE = "vflsynth.toml"
 """Name of the site file in the folder ``local`` of a FLARE start-up kit."""
 
 _SECRET_BYTES = 32
-_FILES = ("table", "contract")
-_BOUNDS = ["most_rows", "least_matched", "most_counts"]
-_COUNT, _SIZE = Number(1, whole=True), Number(1 << 16, whole=True)
-_TELLING: dict[str, Rule] = {"bits": Number(0), "days": _COUNT}
+_FILES = ("folder", "table", "contract")
 _UNBOUNDED = "unbounded"
-_LARGEST = "max_frame_bytes"
 _PUBLIC = re.compile(f"[0-9a-f]{{{PUBLIC_DIGITS}}}")
 _JOBS = ("any", "approved", "signed")
+_OneOrMore = Annotated[int | None, Optional(Number(1, whole=True))]
+
+
+def _bits(said: Any) -> float:
+    if said == _UNBOUNDED:
+        return math.inf
+    if not (number := Number(0)).accepts(said):
+        raise ParameterError(f"must be {number}, or {_UNBOUNDED!r}, got {said!r}")
+    return float(said)
+
+
+def _secret(text: Any) -> bytes:
+    try:
+        secret = bytes.fromhex(text)
+    except (ValueError, TypeError):
+        secret = b""
+    if len(secret) < _SECRET_BYTES:
+        raise ParameterError(
+            f"must be at least {_SECRET_BYTES} bytes as hexadecimal digits, "
+            "for example from 'openssl rand -hex 32'"
+        )
+    return secret
+
+
+def _public_key(text: Any) -> str:
+    if not isinstance(text, str) or not _PUBLIC.fullmatch(text):
+        raise ParameterError(
+            f"must be a public key of {PUBLIC_DIGITS} hexadecimal digits, which "
+            "'vflsynth parties key' prints"
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +79,11 @@ class Bounds:
         many would tell.
     """
 
-    most_rows: int | None = None
-    least_matched: int | None = None
-    most_counts: int = 10
+    __pydantic_config__: ClassVar[Any] = FILE
+
+    most_rows: _OneOrMore = None
+    least_matched: _OneOrMore = None
+    most_counts: Count = 10
 
     def check_rows(self, name: str, rows: int, *, own: bool) -> None:
         """Refuse a party that declares too many rows.
@@ -114,8 +143,10 @@ class Telling:
         The period that it is for.
     """
 
-    bits: float = 64.0
-    days: int = 365
+    __pydantic_config__: ClassVar[Any] = FILE
+
+    bits: Annotated[float, Parsed(_bits, {"type": ["number", "string"]})] = 64.0
+    days: Count = 365
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,93 +230,37 @@ class Site:
         ------
         ParameterError
         """
-        content = read_toml(path)
-        secrets = content.pop("secrets", {})
-        privacy = content.pop("privacy", {})
-        matching = content.pop("matching", {})
-        proposers, telling = content.pop("proposers", {}), content.pop("telling", {})
-        known = [
-            "party",
-            "folder",
-            *_FILES,
-            "key",
-            "labels",
-            "sample_weight",
-            "column_kinds",
-            "device",
-        ]
-        known += [_LARGEST, "jobs"]
-        content.setdefault("jobs", "approved")
-        known_keys(content, known, str(path))
-        known_keys(secrets, ["shared", "own", "schedule"], f"{path}: secrets")
-        known_keys(
-            privacy, ["epsilon", "delta", "bounds", "categories", "dtypes"], f"{path}: privacy"
-        )
-        known_keys(matching, _BOUNDS, f"{path}: matching")
-        check_parameters(f"{path}: matching", matching, dict.fromkeys(matching, _COUNT))
-        if telling.get("bits") == _UNBOUNDED:
-            telling["bits"] = math.inf
-        known_keys(telling, list(_TELLING), f"{path}: telling")
-        finite = {n: value for n, value in telling.items() if value != math.inf}
-        check_parameters(f"{path}: telling", finite, {n: _TELLING[n] for n in finite})
-        rules: dict[str, Rule] = {_LARGEST: _SIZE, "jobs": Choice(_JOBS)}
-        given = {_LARGEST: content.get(_LARGEST, MAX_BYTES), "jobs": content["jobs"]}
-        check_parameters(str(path), given, rules)
-        _check_proposers(path, proposers, content["jobs"])
-        for name in ("party", "folder", *(file for file in _FILES if file in content)):
-            if not isinstance(content.get(name), str):
-                raise ParameterError(f"{path}: {name} must be a text, got {content.get(name)!r}")
+        said = checked(SiteFile, read_toml(path), str(path))
         where = path.resolve().parent
-        paths = {n: where / content[n] for n in ("folder", *_FILES) if n in content}
-        keys = {name: _secret(path, name, text) for name, text in secrets.items()}
-        agreed = {"bounds": Bounds(**matching), "proposers": proposers}
-        agreed["telling"] = Telling(**telling)
-        return cls(**(content | paths | keys | agreed | _privacy(path, privacy)))
+        flat = vars(said) | vars(said.secrets) | {"bounds": said.matching}
+        flat |= {"budget": said.privacy.budget(), "schema": said.privacy.schema(str(path))}
+        flat |= {name: where / flat[name] for name in _FILES if flat[name] is not None}
+        return cls(**{f.name: flat[f.name] for f in fields(cls)})
 
     def write(self, path: Path) -> None:
         """Write a site file that only its owner can read."""
-        # Texts of JSON are texts of TOML.
-        lines = [f"party = {_quoted(self.party)}", f"folder = {_quoted(self.folder.resolve())}"]
-        files = {name: getattr(self, name) for name in _FILES}
-        lines += [f"{name} = {_quoted(file.resolve())}" for name, file in files.items() if file]
-        columns = {"key": self.key, "labels": self.labels, "sample_weight": self.sample_weight}
-        lines += [f"{name} = {_quoted(text)}" for name, text in columns.items() if text is not None]
-        lines += [f"device = {_quoted(self.device)}", f"{_LARGEST} = {self.max_frame_bytes}"]
-        lines.append(f"jobs = {_quoted(self.jobs)}")
-        lines += ["", "[column_kinds]"]
-        lines += [f"{_quoted(k)} = {_quoted(kind)}" for k, kind in self.column_kinds.items()]
-        if self.budget is not None:
-            lines += ["", "[privacy]", f"epsilon = {self.budget.epsilon!r}"]
-            lines += [f"delta = {self.budget.delta!r}"]
-        for name in ("bounds", "categories"):
-            public = getattr(self.schema, name)
-            lines += ["", f"[privacy.{name}]"] if public else []
-            lines += [f"{_quoted(k)} = {json.dumps(list(v))}" for k, v in public.items()]
-        if isinstance(dtypes := self.schema.dtypes, Mapping) and dtypes:  # others are the file's
-            lines += ["", "[privacy.dtypes]"]
-            lines += [f"{_quoted(k)} = {_quoted(str(v))}" for k, v in dtypes.items()]
-        lines += ["", "[matching]"]
-        agreed = {name: getattr(self.bounds, name) for name in _BOUNDS}
-        lines += [f"{name} = {n}" for name, n in agreed.items() if n is not None]
-        bits = self.telling.bits
-        told = repr(bits) if math.isfinite(bits) else _quoted(_UNBOUNDED)
-        lines += ["", "[telling]", f"bits = {told}", f"days = {self.telling.days}"]
-        lines += ["", "[proposers]"]
-        lines += [f"{_quoted(name)} = {_quoted(public)}" for name, public in self.proposers.items()]
-        lines += ["", "[secrets]"]
+        own, public = self.absolute(), self.schema
+        said = {f.name: getattr(own, f.name, None) for f in fields(SiteFile)}
+        content = said | {name: str(said[name]) for name in _FILES if said[name] is not None}
+        told = asdict(self.telling)
+        content["telling"] = told if math.isfinite(told["bits"]) else told | {"bits": _UNBOUNDED}
+        content["matching"] = asdict(self.bounds)
+        privacy = {} if self.budget is None else asdict(self.budget)
+        content["privacy"] = privacy
+        for name in ("bounds", "categories", "dtypes"):
+            if isinstance(values := getattr(public, name), Mapping):  # other types are the file's
+                as_text = str if name == "dtypes" else list
+                privacy[name] = {str(k): as_text(v) for k, v in values.items()}
         secrets = {"shared": self.shared, "own": self.own, "schedule": self.schedule}
-        lines += [f"{k} = {_quoted(secret.hex())}" for k, secret in secrets.items() if secret]
+        content["secrets"] = {name: key.hex() for name, key in secrets.items() if key}
         path.touch(mode=0o600)
         path.chmod(0o600)
-        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        path.write_text(toml_text(content), encoding="utf-8")
 
     def absolute(self) -> Self:
         """Return the same site with absolute paths."""
-        files = {name: getattr(self, name) for name in _FILES}
-        found: dict[str, Any] = {
-            name: None if file is None else file.resolve() for name, file in files.items()
-        }
-        return replace(self, folder=self.folder.resolve(), **found)
+        files = {name: own.resolve() for name in _FILES if (own := getattr(self, name))}
+        return replace(self, **files)
 
     def schedule_secret(self, run: str) -> bytes:
         """Return the secret of batches and latents of a run, which hide nothing."""
@@ -309,49 +284,72 @@ class Site:
         return self.shared
 
 
-def _quoted(value: object) -> str:
-    return json.dumps(str(value), ensure_ascii=False)
+@dataclass
+class _Secrets:
+    """Hexadecimal digits."""
+
+    __pydantic_config__: ClassVar[Any] = FILE
+    documented_by: ClassVar[Any] = Site
+
+    shared: Annotated[bytes | None, Parsed(_secret)] = None
+    own: Annotated[bytes | None, Parsed(_secret)] = None
+    schedule: Annotated[bytes | None, Parsed(_secret)] = None
 
 
-def _secret(path: Path, name: str, text: Any) -> bytes:
-    try:
-        secret = bytes.fromhex(text)
-    except (ValueError, TypeError):
-        secret = b""
-    if len(secret) < _SECRET_BYTES:
-        raise ParameterError(
-            f"{path}: secrets.{name} must be at least {_SECRET_BYTES} bytes as hexadecimal digits, "
-            "for example from 'openssl rand -hex 32'"
-        )
-    return secret
+@dataclass(kw_only=True)
+class _Privacy(Public):
+    """What is public about columns, and what the site agrees to spend: both numbers, or none.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The site's budget, of all jobs together.
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def budget(self) -> Budget | None:
+        if self.epsilon is None and self.delta is None:
+            return None
+        if self.epsilon is None or self.delta is None:
+            raise ParameterError("a budget needs both epsilon and delta")
+        return Budget(self.epsilon, self.delta)
+
+    def __post_init__(self) -> None:
+        self.budget()
 
 
-def _check_proposers(path: Path, proposers: Any, jobs: str) -> None:
-    keys = proposers.values() if isinstance(proposers, dict) else [None]
-    for public in keys:
-        if not isinstance(public, str) or not _PUBLIC.fullmatch(public):
+@dataclass(kw_only=True)
+class SiteFile:
+    """A site file: what a `Site` has, by tables."""
+
+    __pydantic_config__: ClassVar[Any] = FILE
+    documented_by: ClassVar[Any] = Site
+
+    party: str
+    folder: str
+    table: str | None = None
+    key: str | None = None
+    labels: str | None = None
+    sample_weight: str | None = None
+    column_kinds: dict[str, ColumnKind] = field(default_factory=dict)
+    device: str = "cpu"
+    contract: str | None = None
+    max_frame_bytes: FrameBytes = MAX_BYTES
+    jobs: Annotated[str, Choice(_JOBS)] = "approved"
+    privacy: _Privacy = field(default_factory=_Privacy)
+    matching: Bounds = field(default_factory=Bounds)
+    telling: Telling = field(default_factory=Telling)
+    proposers: dict[str, Annotated[str, Parsed(_public_key)]] = field(default_factory=dict)
+    secrets: _Secrets = field(default_factory=_Secrets)
+
+    def __post_init__(self) -> None:
+        if self.jobs == "signed" and not self.proposers:
             raise ParameterError(
-                f"{path}: proposers must be names with public keys of {PUBLIC_DIGITS} hexadecimal "
-                "digits, which 'vflsynth parties key' prints"
+                'jobs = "signed" needs the public keys of those who may sign. Fix: '
+                '[proposers] name = "..."'
             )
-    if jobs == "signed" and not proposers:
-        raise ParameterError(
-            f'{path}: jobs = "signed" needs the public keys of those who may sign. Fix: '
-            '[proposers] name = "..."'
-        )
-
-
-def _privacy(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Read budget and public knowledge."""
-    found: dict[str, Any] = {"schema": public_schema(content, str(path))}
-    try:
-        if "epsilon" in content or "delta" in content:
-            found["budget"] = Budget(content["epsilon"], content["delta"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ParameterError(
-            f"{path}: privacy needs both epsilon and delta for a budget: {error}"
-        ) from error
-    return found
 
 
 def kept_secret(path: Path, *, anew: bool = False) -> bytes:

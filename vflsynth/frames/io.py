@@ -118,10 +118,11 @@ def read_table(
     if suffix == ".toml":
         said = read_description(path, party)
         if said.file is None:
-            frame = read_query(said.database, said.query, party, driver=said.driver, **stated)
+            url, query = str(said.url), str(said.query)
+            frame = read_query(url, query, party, driver=said.driver or "", **stated)
         else:
             options: Any = said.options
-            frame = read_table(said.file, party, **stated, **options)
+            frame = read_table(path.parent / said.file, party, **stated, **options)
         return said.summarised(frame, party)
     try:
         if suffix == ".parquet":

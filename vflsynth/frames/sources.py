@@ -1,21 +1,5 @@
 """Tables that are no plain file: a TOML file says where they are and how they are written.
 
-::
-
-    file = "lab.csv"            # beside this file: csv, Excel, parquet, Arrow
-    separator = ";"
-    decimal = ","
-    encoding = "latin-1"
-    sheet = "Patients"          # Excel
-
-    database_variable = "LAB_DATABASE"          # or instead: SQLAlchemy's URL in the environment,
-    database = "sqlite:///lab.db"               # or here, where it holds no password
-    query = "select id, marker from patients"
-    driver = "adbc_driver_postgresql"           # an ADBC driver reads it, in place of SQLAlchemy
-
-    one_row_per = "patient"     # of any of these: several rows per key become one
-    constant = "sex, born"      # columns that have one value per key
-
 Wherever a table's file is named, in Python, on the command line, in jobs and site files, such a
 file may stand in its place.
 """
@@ -25,50 +9,95 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import pyarrow as pa
 from pandas.api.types import pandas_dtype
 
-from vflsynth.exceptions import MissingExtraError, TableFileError
+from vflsynth._schema import FILE, checked, read_toml
+from vflsynth.exceptions import MissingExtraError, ParameterError, TableFileError
 from vflsynth.frames.logical import as_frame, frame_of
 from vflsynth.frames.summaries import summarise_rows
 from vflsynth.frames.typed import Unreadable, family_of, with_types
 
 _OPTIONS = ("separator", "decimal", "encoding", "sheet")
 _OF_DATABASES = ("database", "database_variable", "query", "driver")
-_SUMMARISED = ("one_row_per", "constant")
 _ADBC = re.compile(r"adbc_driver_[a-z0-9_]+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Description:
     """What a TOML file says of a table.
 
     Parameters
     ----------
-    file : Path, optional
-        None for a query.
-    options : dict of str to str
-        Of `read_table`.
-    database, query, driver : str
-    one_row_per, constant : str
-        Key of which a table has several rows; its constant columns, separated by commas.
+    file : str, optional
+        Beside this file: csv, Excel, parquet or Arrow.
+    separator, decimal, encoding, sheet : str, optional
+        How the file is written.
+    query : str, optional
+        In place of a file: SQL.
+    database, database_variable : str, optional
+        SQLAlchemy's URL; or the variable of the environment that has it.
+    driver : str, optional
+        An ADBC driver that reads in place of SQLAlchemy, such as adbc_driver_postgresql.
+    one_row_per : str, optional
+        Key of which the table has several rows, that become one.
+    constant : str, default=""
+        Columns with one value per key, separated by commas.
     """
 
-    file: Path | None
-    options: dict[str, str]
-    database: str = ""
-    query: str = ""
-    driver: str = ""
-    one_row_per: str = ""
+    __pydantic_config__: ClassVar[Any] = FILE
+
+    file: str | None = None
+    separator: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
+    query: str | None = None
+    database: str | None = None
+    database_variable: str | None = None
+    driver: str | None = None
+    one_row_per: str | None = None
     constant: str = ""
+
+    def __post_init__(self) -> None:
+        options, database = bool(self.options), any(getattr(self, n) for n in _OF_DATABASES)
+        if self.constant and not self.one_row_per:
+            raise ParameterError("says 'constant' alone. Fix: one_row_per names the key")
+        if self.file is not None and database:
+            raise ParameterError("names a file and a database. Fix: leave one out")
+        if self.file is not None and self.file.endswith(".toml"):
+            raise ParameterError("names another description. Fix: name the table itself")
+        if self.file is None and (self.query is None or options):
+            raise ParameterError(
+                "says neither a table nor a query alone. Fix: give 'file' and its options, or "
+                "'query' and its database"
+            )
+        if self.driver and not _ADBC.fullmatch(self.driver):
+            raise ParameterError("names no ADBC driver, such as 'adbc_driver_postgresql'")
+        if self.file is None and not self.url:
+            raise ParameterError(
+                "says no database, or two. Fix: give 'database', or set the variable that "
+                "'database_variable' names"
+            )
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of `read_table`."""
+        return {name: own for name in _OPTIONS if (own := getattr(self, name)) is not None}
+
+    @property
+    def url(self) -> str | None:
+        """The database's; None if there is none, or two."""
+        if self.database_variable is None or self.database is not None:
+            return self.database if self.database_variable is None else None
+        return os.environ.get(self.database_variable)
 
     def summarised(self, frame: pd.DataFrame, party: str | None) -> pd.DataFrame:
         """Return the table with one row per key, if that is asked for."""
@@ -79,38 +108,12 @@ class Description:
 
 
 def read_description(path: Path, party: str | None) -> Description:
-    """Read what a TOML file says of a table; TableFileError names a key that is wrong."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _wrong(path, f"is no TOML: {error}", "write it as in the manual", party) from error
-    for name, value in content.items():
-        keys = ("file", *_OPTIONS, *_OF_DATABASES, *_SUMMARISED)
-        if name not in keys or not isinstance(value, str):
-            known = ", ".join(keys)
-            raise _wrong(path, f"says {name!r}", f"only {known}, each a text", party)
-    rows = {name: content[name] for name in _SUMMARISED if name in content}
-    if "constant" in rows and "one_row_per" not in rows:
-        raise _wrong(path, "says 'constant' alone", "one_row_per names the key", party)
-    if "file" in content:
-        if set(content) & set(_OF_DATABASES):
-            raise _wrong(path, "names a file and a database", "leave one out", party)
-        file = path.parent / content["file"]
-        if file.suffix == ".toml":
-            raise _wrong(path, "names another description", "name the table itself", party)
-        return Description(file, {k: content[k] for k in _OPTIONS if k in content}, **rows)
-    if "query" not in content or set(content) & set(_OPTIONS):
-        fix = "give 'file' and its options, or 'query' and its database"
-        raise _wrong(path, "says neither a table nor a query alone", fix, party)
-    variable = content.get("database_variable")
-    url = content.get("database") if variable is None else os.environ.get(variable)
-    if not url or ("database" in content and variable is not None):
-        fix = "give 'database', or set the variable that 'database_variable' names"
-        raise _wrong(path, "says no database, or two", fix, party)
-    driver = content.get("driver", "")
-    if driver and not _ADBC.fullmatch(driver):
-        raise _wrong(path, "names no ADBC driver", "such as 'adbc_driver_postgresql'", party)
-    return Description(None, {}, url, content["query"], driver, **rows)
+    """Read what a TOML file says of a table; TableFileError names every key that is wrong."""
+
+    def failure(problem: str) -> TableFileError:
+        return TableFileError(problem, fix="see 'vflsynth schema table'", party=party)
+
+    return checked(Description, read_toml(path, failure), str(path), failure)
 
 
 def read_query(
@@ -232,7 +235,3 @@ def _written(value: Any) -> Any:
     if isinstance(value, int | float) and value == value:
         return str(value)
     return value.isoformat() if isinstance(value, date) else value
-
-
-def _wrong(path: Path, problem: str, fix: str, party: str | None) -> TableFileError:
-    return TableFileError(f"{str(path)!r} {problem}", fix=fix, party=party)

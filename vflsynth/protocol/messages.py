@@ -2,8 +2,8 @@
 
 R replicas, B records per batch, d_i intermediate features and w_i encoded columns of party i. A
 plain fit has R = 1. Every class declares sender, receiver, time, what it is made of and what its
-receiver can learn: `vflsynth.protocol.tables` makes the tables of the documentation of it, and
-transports, schedules and privacy accounts read the same declarations.
+receiver can learn: tables of the documentation are made of it, and transports, schedules and
+privacy accounts read the same declarations.
 
 The shared secret (batches, latents, rotations) is known to the parties and never to the server.
 """

@@ -11,6 +11,7 @@ from vflsynth.contract import CLAUSES, Contract, ReleaseTerms, Rule
 from vflsynth.exceptions import ParameterError
 from vflsynth.parameters import to_json
 from vflsynth.privacy import PrivacyLedger
+from vflsynth.reporting import number_text
 
 Verdict = Literal["passed", "failed", "not measured", "waived", "not applicable", "withheld"]
 
@@ -158,7 +159,7 @@ class Clause:
         unit = TITLES[self.name].unit
         if unit == "share":
             return f"{number:.2%}"
-        return f"{number:,.0f}" if unit == "count" else f"{number:.3g}".replace("-", "−")
+        return f"{number:,.0f}" if unit == "count" else number_text(number)
 
     def __str__(self) -> str:
         line = f"{self.verdict:<15} {self.title}: {self.says}"

@@ -1,4 +1,4 @@
-"""Croissant metadata (MLCommons, version 1.0) of the published table."""
+"""Metadata of the published table for catalogues: Croissant (MLCommons), HealthDCAT-AP."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ def croissant(table: dict[str, Any], *, name: str, description: str, date: str) 
         JSON-LD, strict JSON.
     """
     file = table["file"]
-    media = next(m for ending, m in reversed(_MEDIA_TYPES.items()) if file.endswith(ending))
     fields = [
         {
             "@type": "cr:Field",
@@ -95,7 +94,7 @@ def croissant(table: dict[str, Any], *, name: str, description: str, date: str) 
                 "name": file,
                 "contentUrl": file,
                 "contentSize": f"{table['bytes']} B",
-                "encodingFormat": media,
+                "encodingFormat": _media(file),
                 "sha256": table["sha256"],
             }
         ],
@@ -103,6 +102,79 @@ def croissant(table: dict[str, Any], *, name: str, description: str, date: str) 
             {"@type": "cr:RecordSet", "@id": "records", "name": "records", "field": fields}
         ],
     }
+
+
+_EU = "http://publications.europa.eu/resource/authority/"
+
+
+def health_dcat(table: dict[str, Any], *, name: str, description: str, date: str) -> dict[str, Any]:
+    """Describe a published table by HealthDCAT-AP (European health data space), as JSON-LD.
+
+    It says what is known here. The publisher adds ``dct:publisher``, ``dcat:contactPoint``,
+    ``healthdcatap:healthCategory`` and, unless the table is public, ``healthdcatap:hdab``, the
+    health data access body.
+
+    Parameters
+    ----------
+    table, name, description, date
+        As of `croissant`.
+
+    Returns
+    -------
+    dict
+        A ``dcat:Dataset`` with one ``dcat:Distribution``.
+    """
+    legislation = {"@id": "http://data.europa.eu/eli/reg/2025/327/oj"}  # the EHDS regulation
+    issued = {"@value": date, "@type": "xsd:date"}
+    distribution = {
+        "@type": "dcat:Distribution",
+        "dct:title": table["file"],
+        "dcat:accessURL": {"@id": table["file"]},
+        "dcat:mediaType": {
+            "@id": f"https://www.iana.org/assignments/media-types/{_media(table['file'])}"
+        },
+        "dcat:byteSize": {"@value": str(table["bytes"]), "@type": "xsd:nonNegativeInteger"},
+        "dcatap:applicableLegislation": legislation,
+        "spdx:checksum": {
+            "@type": "spdx:Checksum",
+            "spdx:algorithm": {"@id": "spdx:checksumAlgorithm_sha256"},
+            "spdx:checksumValue": {"@value": table["sha256"], "@type": "xsd:hexBinary"},
+        },
+    }
+    return {
+        "@context": {
+            "dcat": "http://www.w3.org/ns/dcat#",
+            "dcatap": "http://data.europa.eu/r5r/",
+            "dct": "http://purl.org/dc/terms/",
+            "healthdcatap": "http://healthdataportal.eu/ns/health#",
+            "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+            "spdx": "http://spdx.org/rdf/terms#",
+            "xsd": "http://www.w3.org/2001/XMLSchema#",
+        },
+        "@type": "dcat:Dataset",
+        "dct:identifier": f"urn:sha256:{table['sha256']}",
+        "dct:title": {"@value": name, "@language": "en"},
+        "dct:description": {"@value": description, "@language": "en"},
+        "dct:issued": issued,
+        "dct:type": {"@id": f"{_EU}dataset-type/SYNTHETIC_DATA"},
+        "dct:accessRights": {"@id": f"{_EU}access-right/RESTRICTED"},
+        "dcat:theme": {"@id": f"{_EU}data-theme/HEAL"},
+        "dcat:keyword": [{"@value": "synthetic data", "@language": "en"}],
+        "dcatap:applicableLegislation": legislation,
+        "dct:provenance": {
+            "@type": "dct:ProvenanceStatement",
+            "rdfs:label": "Drawn by a model of several parties' columns; no row is a real record.",
+        },
+        "healthdcatap:numberOfRecords": {
+            "@value": str(table["rows"]),
+            "@type": "xsd:nonNegativeInteger",
+        },
+        "dcat:distribution": distribution,
+    }
+
+
+def _media(file: str) -> str:
+    return next(m for ending, m in reversed(_MEDIA_TYPES.items()) if file.endswith(ending))
 
 
 def data_type(dtype: Any) -> str:

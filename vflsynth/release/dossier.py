@@ -86,11 +86,13 @@ class Dossier:
     def headline(self) -> str:
         """The verdict in a sentence that names what failed, and what was not measured."""
         counts = Counter(clause.verdict for clause in self.clauses)
-        rest = _counted(counts["waived"], "waived without a measurement")
+        waived = _counted(counts["waived"], "waived without a measurement")
+        rest = waived if counts["waived"] else "none waived"
         open_ones = "; ".join(clause.title for clause in self.undecided)
         if self.passed:
-            limits = f" with {self._limits}" if self.changes else ""
-            return f"Passes{limits}: {_counted(counts['passed'], 'kept')}, {rest}."
+            but = [self._limits] * bool(self.changes) + [waived] * bool(counts["waived"])
+            with_ = f" with {' and '.join(but)}" if but else ""
+            return f"Passes{with_}: {_counted(counts['passed'], 'kept')}."
         if not self.failing:
             kept = _counted(counts["passed"], "kept")
             return (

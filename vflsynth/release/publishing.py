@@ -8,6 +8,7 @@
     DIR/public/release.html        the edition to hand out
     DIR/public/release.json        the same for machines, see `schema`
     DIR/public/croissant.json      metadata for catalogues
+    DIR/public/health-dcat-ap.json the same for those of the European health data space
     DIR/public/digests.json        of these files, with the publisher's signature
 
 A release that fails has no public part.
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from vflsynth import _artefacts as artefacts
 from vflsynth._signatures import is_signed, public_key, sign
 from vflsynth.exceptions import ArtefactError
-from vflsynth.release.croissant import croissant, data_type
+from vflsynth.release.croissant import croissant, data_type, health_dcat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,10 +127,11 @@ def write_release(
                 raise ArtefactError(f"{source} changed while it was released")
             dossier.public_page(content, title).save(public / "release.html")
             artefacts.write_json(public / "release.json", content)
-            described = croissant(
-                published, name=title, description=content["headline"], date=dossier.date
-            )
-            artefacts.write_json(public / "croissant.json", described)
+            for name, describe in (("croissant", croissant), ("health-dcat-ap", health_dcat)):
+                described = describe(
+                    published, name=title, description=content["headline"], date=dossier.date
+                )
+                artefacts.write_json(public / f"{name}.json", described)
             _write_digests(public, signer)
     return Path(folder)
 

@@ -16,6 +16,7 @@ from vflsynth.reporting.pictures import (
 )
 from vflsynth.reporting.words import (
     duration_text,
+    number_text,
     progress_bar,
     size_text,
     somebody_is_watching,
@@ -31,6 +32,7 @@ __all__ = [
     "duration_text",
     "encode_svg",
     "new_figure",
+    "number_text",
     "progress_bar",
     "render",
     "require_packages",

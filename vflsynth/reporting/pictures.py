@@ -13,6 +13,18 @@ if TYPE_CHECKING:
 
 REAL, SYNTHETIC, INK, GRID = "#2b5c8a", "#d9741a", "#33404d", "#e3e7eb"
 
+_IN_THE_DARK = {
+    REAL: "#7fb2e5",
+    SYNTHETIC: "#f0964a",
+    INK: "#e6eaee",
+    GRID: "#36404a",
+    "#aab4be": "#77838f",
+    "#f2f4f6": "#252d36",
+    "#ffffff": "#1d232a",
+    "#000000": "#e6eaee",
+}
+"""Colours of pictures on a dark page; others stay as they are."""
+
 
 class Picture(NamedTuple):
     """An image with its words: a title, what a reader who cannot see it needs, a ``data:`` URI."""
@@ -43,7 +55,7 @@ def style_axes(axes: Axes) -> None:
 
 
 def encode_svg(figure: Figure) -> str:
-    """Return a figure as a ``data:`` URI, equal for equal figures."""
+    """Return a figure as a ``data:`` URI, equal for equal figures; in the dark it is dark."""
     import matplotlib
 
     out = io.BytesIO()
@@ -56,4 +68,19 @@ def encode_svg(figure: Figure) -> str:
         # Names in scripts that the font lacks are drawn as boxes; that is no reason to fail.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(out, format="svg", dpi=144, metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+    text = _following_the_page(out.getvalue().decode("utf-8"))
+    return "data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode("ascii")
+
+
+def _following_the_page(svg: str) -> str:
+    """Make colours variables, whose values depend on whether the page around is dark."""
+    light = dark = ""
+    for number, (colour, other) in enumerate(_IN_THE_DARK.items()):
+        svg = svg.replace(colour, f"var(--c{number})")
+        light, dark = f"{light}--c{number}:{colour};", f"{dark}--c{number}:{other};"
+    ink = [*_IN_THE_DARK].index("#000000")  # matplotlib leaves black out
+    style = (
+        f"svg{{{light}}}text{{fill:var(--c{ink})}}"
+        f"@media screen and (prefers-color-scheme:dark){{svg{{{dark}}}}}"
+    )
+    return svg.replace('<style type="text/css">', f'<style type="text/css">{style}', 1)

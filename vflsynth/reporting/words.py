@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from typing import Any
@@ -24,6 +25,25 @@ def progress_bar(**options: Any) -> Any:
 def somebody_is_watching() -> bool:
     """Whether standard error is a terminal, or a notebook shows it."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def number_text(value: float | None, digits: int = 3) -> str:
+    """Write a number for people: no exponent, thousands apart, a true minus, a dash for none.
+
+    Examples
+    --------
+    >>> number_text(0.12345), number_text(46512.3), number_text(-6e-5), number_text(None)
+    ('0.123', '46,512', '−0.00006', '–')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    decimals = max(0, digits - 1 - math.floor(math.log10(size))) if size >= 1e-6 else 0
+    text = f"{value:,.{decimals}f}".replace("-", "−")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "−0" else text
 
 
 def duration_text(seconds: float) -> str:

@@ -328,7 +328,8 @@ class PartyRun(Participant):
         """Return what a message is for: records are asked only for what needs them."""
         if self.learning is not None and kind in getattr(self.learning, handlers):
             return self.learning
-        return self.party
+        party: Participant = self.party
+        return party
 
     def _pay_for(self, kind: type[Message], step: int) -> None:
         declared, plan = kind.declared, self.method.plan

@@ -15,7 +15,7 @@ from vflsynth.contract import (
     Determines,
     FixedCombinations,
     Function,
-    contract_from_toml,
+    contract_from,
     contract_to_toml,
     discover,
     enforce,
@@ -359,8 +359,8 @@ def test_toml_says_the_same():
         rare_records=3,
         readers={"evaluation": ("a b", 'the "press"'), "public": ()},
     )
-    assert contract_from_toml(contract_to_toml(given)) == given
-    assert contract_from_toml(contract_to_toml(CONTRACT)) == CONTRACT
+    assert contract_from(contract_to_toml(given)) == given
+    assert contract_from(contract_to_toml(CONTRACT)) == CONTRACT
     with pytest.raises(ContractError, match="has no form in TOML"):
         contract_to_toml(Contract(rules=[Function(lambda t: t["a"] > 0, ("a",))]))
 
@@ -369,20 +369,28 @@ def test_toml_says_the_same():
     ("text", "message"),
     [
         ("rare = 3", "unknown 'rare'"),
-        ("[parties.a.columns.x]\nrole = 'king'", "party 'a', column 'x'.*role"),
+        (
+            "[parties.a.columns.x]\nrole = 'king'",
+            r"c.toml: parties.a.columns.x.role must be 'ordinary' or .*got 'king'",
+        ),
         ("[parties.a.columns.x]\nreplacement = 'drop'", "not modelled"),
         ("rules = ['a.b < 3']", "not allowed"),
-        ("rules = 'a < 3'", "list of texts"),
+        ("rules = 'a < 3'", "c.toml: rules must be a list, got 'a < 3'"),
+        ("[[combinations]]\namong = ['a', 'b']\nalowed = []", "item 1: .*mean 'allowed'"),
+        (
+            "rare_records = 1.5\n[release]\nutility = -1\n",
+            r"rare_records must(.|\n)*release.utility",
+        ),
         ("parties = 3", "must be a table"),
         ("x = ", "no TOML"),
         ("[[combinations]]\namong = ['a']", "two or more"),
         ("[readers]\nweekly = ['a']", "readers of 'weekly', which is no report"),
-        ("[readers]\naudit = 'a'", "readers of 'audit' must be a list of names"),
+        ("[readers]\naudit = 'a'", "readers.audit must be a list, got 'a'"),
     ],
 )
 def test_mistakes_in_toml_are_named(text, message):
     with pytest.raises(ContractError, match=message):
-        contract_from_toml(text, "c.toml")
+        contract_from(text, "c.toml")
 
 
 def test_commands_write_reports_for_the_contract_s_readers_only(tmp_path, capsys):

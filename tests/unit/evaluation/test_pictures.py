@@ -1,6 +1,7 @@
 """What pictures leave out, and how they write what they show."""
 
 import base64
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from vflsynth.evaluation.association import associations
 from vflsynth.evaluation.columns import TableEncoder
 from vflsynth.evaluation.marginals import marginal_distance
 from vflsynth.evaluation.page import _truncated
+from vflsynth.reporting import GRID, INK, REAL, encode_svg, new_figure
 
 pytest.importorskip("matplotlib")
 
@@ -75,3 +77,19 @@ def test_what_is_left_out_is_said():
     assert _truncated(5, 5, "columns", "e") == ""
     assert "24 of 30 columns are shown, the target among them" in _truncated(30, 24, "columns", "e")
     assert "target" not in _truncated(30, 24, "columns", None)
+
+
+def test_pictures_follow_a_dark_page():
+    """Every colour of ours is a variable with two values; text without a colour has ink."""
+    figure, axes = new_figure(2, 2)
+    axes.plot([0, 1], [0, 1], color=REAL)
+    axes.set_title("a line", color=INK)
+    svg = base64.b64decode(encode_svg(figure).partition(",")[2]).decode()
+    rules, drawn = svg.split("</style>", 1)
+    assert "prefers-color-scheme:dark" in rules
+    assert f":{REAL};" in rules
+    for colour in (REAL, INK, GRID, "#ffffff", "#000000"):
+        assert colour not in drawn
+    used = set(re.findall(r"var\((--c\d)\)", drawn))
+    light, dark = (set(re.findall(r"(--c\d):", part)) for part in rules.split("@media"))
+    assert used <= light == dark

@@ -83,6 +83,7 @@ def test_a_job_that_is_running(site):
     killed = SiteState.of(site)
     assert "did not end: its process was killed" in page(killed)
     assert f"vflsynth_job_failed{labels} 1\n" in metrics(killed)
+    assert "seconds_left{" not in metrics(killed)
 
 
 def test_metrics_are_openmetrics(site):

@@ -319,7 +319,7 @@ def test_jobs_hold_no_part_of_a_party_and_classifiers_no_contract():
     content = {"name": "trial", "parties": ["lab"]}
     with pytest.raises(ParameterError, match=r"speaks of lab.*contract = \"FILE\""):
         Job.from_dict(content | {"contract": contract_to_toml(WHOLE)})
-    with pytest.raises(ContractError, match="unknown 'rule'"):
+    with pytest.raises(ParameterError, match=r"job: contract: unknown 'rule'.*mean 'rules'"):
         Job.from_dict(content | {"contract": {"rule": ["a < b"]}})
     job = Job.from_dict(content | {"contract": {"rules": ["a < b"]}, "method": "SplitNNClassifier"})
     with pytest.raises(ParameterError, match="a contract is about synthetic rows"):

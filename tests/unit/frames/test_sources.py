@@ -119,7 +119,7 @@ def test_options_are_checked(name, options, words, tmp_path):
     [
         ("file = ", "no TOML"),
         ('path = "lab.csv"', "'path'"),
-        ("file = 3", "'file'"),
+        ("file = 3", "file must be text, got 3"),
         ('file = "x.csv"\nquery = "select 1"', "file and a database"),
         ('file = "lab.toml"', "another description"),
         ('query = "select 1"', "no database"),

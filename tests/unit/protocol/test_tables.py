@@ -1,13 +1,17 @@
 """The documentation's tables are the declarations, nothing more and nothing less."""
 
+import runpy
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 import vflsynth.splitdefense  # noqa: F401 (declares messages)
 from vflsynth.exceptions import ProtocolError
 from vflsynth.protocol import MESSAGES, MadeOf
-from vflsynth.protocol.tables import leaving_table, protocol_table
+
+MADE = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "made_messages.py"))
+leaving_table, protocol_table = MADE["leaving_table"], MADE["protocol_table"]
 
 
 @dataclass

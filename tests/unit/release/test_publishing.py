@@ -54,7 +54,13 @@ def test_the_edition_to_hand_out_holds_no_real_row(published):
         for file in (folder / "release" / "public").iterdir()
         if file.suffix != ".parquet"
     }
-    assert set(handed_out) == {"release.html", "release.json", "croissant.json", "digests.json"}
+    assert set(handed_out) == {
+        "release.html",
+        "release.json",
+        "croissant.json",
+        "health-dcat-ap.json",
+        "digests.json",
+    }
     secrets = [*map(str, PLANTED.values()), "987654321", "987,654,321", "9.88e+08", "424242"]
     secrets.remove("x")  # a letter of many words; as a value it would be in quotes
     secrets += ['"x"', ">x<", "'x'"]
@@ -95,6 +101,22 @@ def test_the_page_says_what_the_twin_says(published):
     for text in (content["date"], content["table"]["sha256"], *content["commitments"].values()):
         assert text in page
     assert all(clause["title"] in page for clause in content["clauses"])
+
+
+def test_the_health_data_space_s_record_has_what_is_known_here(published, synthetic):
+    """Keys that HealthDCAT-AP asks of a dataset and its distribution; others the publisher adds."""
+    public = published[0] / "release" / "public"
+    content = json.loads((public / "health-dcat-ap.json").read_text())
+    asked = "identifier title description issued type accessRights provenance"
+    assert {f"dct:{key}" for key in asked.split()} <= content.keys()
+    assert {"dcat:theme", "dcat:keyword", "dcatap:applicableLegislation"} <= content.keys()
+    assert content["dct:type"]["@id"].endswith("/dataset-type/SYNTHETIC_DATA")
+    assert content["healthdcatap:numberOfRecords"]["@value"] == str(len(synthetic))
+    one = content["dcat:distribution"]
+    digest = hashlib.sha256((public / one["dcat:accessURL"]["@id"]).read_bytes()).hexdigest()
+    assert one["spdx:checksum"]["spdx:checksumValue"]["@value"] == digest
+    prefixes = {key.partition(":")[0] for own in (content, one) for key in own if key[0] != "@"}
+    assert prefixes <= content["@context"].keys()
 
 
 def test_croissant_describes_every_column(published, synthetic):

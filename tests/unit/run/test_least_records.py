@@ -4,7 +4,7 @@ import pytest
 
 from vflsynth import AutoregressiveSynthesizer, IndependentSynthesizer
 from vflsynth.cli.main import main
-from vflsynth.contract import Contract, contract_from_toml, contract_to_toml
+from vflsynth.contract import Contract, contract_from, contract_to_toml
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ContractError, TooFewRecordsError
 
@@ -36,7 +36,7 @@ def test_the_number_is_the_contracts():
     with pytest.raises(TooFewRecordsError, match="fewer than 100"):
         strict.fit(few(99), KEY)
     contract = Contract(least_records=7)
-    assert contract_from_toml(contract_to_toml(contract)) == contract
+    assert contract_from(contract_to_toml(contract)) == contract
     with pytest.raises(ContractError, match="disagree on least_records"):
         Contract.agreed({"a": contract, "b": Contract()})
 

@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.model_selection import (
+    GridSearchCV,
+    StratifiedKFold,
+    cross_val_score,
+    cross_validate,
+)
 
 from vflsynth import load
 from vflsynth.exceptions import ParameterError, PartyDataError
@@ -175,3 +182,24 @@ def test_labels_with_keys_are_aligned_and_only_common_records_stay(tables):
         AlignedFrames({"a": X["bank"], "b": X["web"][:-1]})
     with pytest.raises(PartyDataError, match="no record in common"):
         aligned(frames, keyed.set_axis(keyed.index.map(str)), on="id")
+
+
+def test_weights_are_routed_as_scikit_learn_routes_metadata():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    frames = {"a": pd.DataFrame({"x": X[:, 0]}), "b": pd.DataFrame({"y": X[:, 1]})}
+    table, labels = aligned(frames, pd.Series((X[:, 0] > 0).astype(int)), active="b")
+    plain = SplitNNClassifier(active="b", epochs=1, random_state=0)
+    weights = np.where(np.arange(40) % 2, 50.0, 0.01)
+    with config_context(enable_metadata_routing=True):
+        asked = clone(plain).set_fit_request(sample_weight=True)
+        asked.set_score_request(sample_weight=False)
+        found = cross_validate(
+            asked, table, labels, cv=2, params={"sample_weight": weights}, return_estimator=True
+        )["estimator"]
+    labels = np.asarray(labels)
+    train, _ = next(StratifiedKFold(2).split(table, labels))
+    same = clone(plain).fit(table[train], labels[train], sample_weight=weights[train])
+    probabilities = [one.predict_proba(table) for one in (found[0], same)]
+    np.testing.assert_array_equal(*probabilities)
+    other = clone(plain).fit(table[train], labels[train]).predict_proba(table)
+    assert not np.array_equal(other, probabilities[0])

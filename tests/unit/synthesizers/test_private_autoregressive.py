@@ -27,8 +27,11 @@ from vflsynth.mechanisms import DPSGD as DPSGDMechanism
 from vflsynth.methods.autoregressive import conditional
 from vflsynth.methods.autoregressive import dpsgd as autoregressive_dpsgd
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork
-from vflsynth.methods.autoregressive.conditional_traces import likelihood_traces, per_parameter
-from vflsynth.methods.autoregressive.dpsgd import PrivateAutoregressiveParty
+from vflsynth.methods.autoregressive.dpsgd import (
+    PrivateAutoregressiveParty,
+    likelihood_traces,
+    per_parameter,
+)
 from vflsynth.methods.autoregressive.layout import Layout, at_rows
 from vflsynth.privacy.dpsgd import clip_factors, clipped_gradient_sum, per_example_norms
 from vflsynth.privacy.events import releases_in

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from vflsynth.exceptions import ProtocolError
+from vflsynth.mechanisms import Cover
 from vflsynth.protocol import messages
 from vflsynth.protocol.declaration import MESSAGES, MadeOf, Message
 
 _OF_PEOPLE = (MadeOf.KEYS, MadeOf.NETWORKS, MadeOf.RECORDS)
-
-
-class Paid(Protocol):
-    """What a mechanism says of a message that it pays for."""
-
-    @property
-    def purpose(self) -> str:
-        """That of an entry of the privacy ledger."""
-
-    @property
-    def noised(self) -> bool:
-        """Whether the message itself is noisy, or computed from what is."""
 
 
 def protocol_table() -> str:
@@ -47,7 +35,7 @@ def protocol_table() -> str:
     return _markdown(head, rows)
 
 
-def leaving_table(covers: Mapping[str, Mapping[str, Paid]]) -> str:
+def leaving_table(covers: Mapping[str, Mapping[str, Cover]]) -> str:
     """Return what leaves a party that depends on its table, and how it is paid for, in Markdown.
 
     Parameters
@@ -87,7 +75,7 @@ def leaving_table(covers: Mapping[str, Mapping[str, Paid]]) -> str:
 
 def _messages() -> list[type[Message]]:
     """Return the package's own messages of all imported modules, those of every run first."""
-    own = [k for k in MESSAGES.values() if k.__module__.split(".")[0] == __package__.split(".")[0]]
+    own = [k for k in MESSAGES.values() if k.__module__.startswith("vflsynth.")]
     return sorted(own, key=lambda k: (k.__module__ != messages.__name__, k.__module__))
 
 
@@ -95,7 +83,7 @@ def _when(kind: type[Message]) -> str:
     return kind.declared.when + (", in one process only" if kind.declared.in_process else "")
 
 
-def _payment(kind: type[Message], covers: Mapping[str, Mapping[str, Paid]]) -> str:
+def _payment(kind: type[Message], covers: Mapping[str, Mapping[str, Cover]]) -> str:
     """Say which entries of which ledgers pay for a message."""
     if kind.declared.made_of is MadeOf.KEYS:
         return "sent; no ledger counts which records the parties have in common"

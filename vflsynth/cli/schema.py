@@ -1,0 +1,73 @@
+"""``vflsynth schema``: the JSON schema of a file, for editors that complete and check TOML."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from importlib import import_module
+from typing import Any
+
+from vflsynth._schema import json_schema
+from vflsynth.cli.console import say
+from vflsynth.registry import Members
+
+_CLASSES = {
+    "study": "vflsynth.configuration.FitFile",
+    "job": "vflsynth.configuration.FitFile",
+    "site": "vflsynth.federation.site.SiteFile",
+    "contract": "vflsynth.contract.files.ContractFile",
+    "table": "vflsynth.frames.sources.Description",
+}
+
+DESCRIPTION = """\
+Print the JSON schema of a file: its keys, what they are, and which values they may have. Editors
+that know TOML complete and check the file by it.
+"""
+EPILOG = """\
+examples:
+  vflsynth schema study > study.schema.json
+
+In the first line of study.toml: #:schema study.schema.json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("file", choices=[*_CLASSES], help="what kind of file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print it."""
+    module, _, name = _CLASSES[options.file].rpartition(".")
+    made = json_schema(getattr(import_module(module), name), f"vflsynth {options.file}")
+    if options.file in ("study", "job"):
+        groups = ("synthesizers", *(("classifiers", "regressors") * (options.file == "job")))
+        made["required"] = ["name", "parties"] if options.file == "job" else ["parties"]
+        keys = made["properties"]
+        keys["method"]["enum"] = [method for group in groups for method in Members(group)]
+        keys["parameters"] |= _parameters(*groups)
+        keys["parameters"]["properties"]["privacy"] |= _mechanisms()
+        for key in ("column_kinds", "device", "contract", "verbose"):  # keys of their own, or none
+            keys["parameters"]["properties"].pop(key, None)
+    say(json.dumps(made, indent=1, ensure_ascii=False))
+    return 0
+
+
+def _parameters(*groups: str) -> dict[str, Any]:
+    """Return the parameters of all members of groups, with whose they are."""
+    whose: dict[str, list[str]] = {}
+    for group in groups:
+        for name, kind in Members(group).items():
+            for parameter in inspect.signature(kind).parameters:
+                whose.setdefault(parameter, []).append(name)
+    said = {name: {"description": f"Of {', '.join(kinds)}."} for name, kinds in whose.items()}
+    return {"type": "object", "properties": said, "additionalProperties": False}
+
+
+def _mechanisms() -> dict[str, Any]:
+    """Return the table of a mechanism."""
+    made = _parameters("mechanisms")
+    made["properties"].pop("public_schema")  # has tables of its own
+    made["properties"]["mechanism"] = {"enum": [*Members("mechanisms")]}
+    return made
