@@ -35,6 +35,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "audit_assd": ("scheme", "data"),
     "audit_cost": ("curve", "models", "records"),
     "audit_power": ("leak", "models"),
+    "audit_private": ("scheme", "data", "epsilon"),
     "audit_table3": ("data", "records", "epochs"),
     "context_bits": ("data", "parties", "bits", "seed"),
     "defaults": ("data", "method", "seed"),

@@ -300,6 +300,9 @@ def _of_audits(jobs: bool = False) -> list[str]:
         own = {"jobs": row["cost"]["jobs"]} if jobs else {}
         if not jobs or row["cost"]["speed"]:
             runs.append(run | _epochs(row, row["data"]) | own)
+    for row in () if jobs else rows("audit_private"):
+        run = {"data": row["data"], "scheme": row["scheme"], "models": row["n_models"]}
+        runs.append(run | {"epsilon": f"{row['epsilon']:g}"} | _epochs(row, row["data"]))
     return commands("audit_assd", runs)
 
 
@@ -352,7 +355,8 @@ def _of_distinguishing() -> list[str]:
 def _of_split_defences() -> list[str]:
     runs = _recorded("split_defences", "data", "method", "parties", "seeds")
     runs = [run | {"seeds": len(run["seeds"])} for run in runs]
-    return commands("split_defences run", runs, ["method", "parties", "data"])
+    made = commands("split_defences run", runs, ["method", "parties", "data"])
+    return ["split_defences both", *made]
 
 
 def _of_marvell() -> list[str]:
@@ -490,6 +494,11 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
                 "VFLGAN Tables 2 to 4: audits",
                 lambda: [*_of_audits(), *_of_table3(), "audit_tables"],
                 lambda: show("audit_tables"),
+            ),
+            (
+                "How often audits find planted leaks, and one where there is none",
+                only("audit_power leaks", "audit_power nothing"),
+                lambda: show("audit_power", "show"),
             ),
             ("What audits cost", lambda: _of_audits(jobs=True), audit_speed),
             (

@@ -7,12 +7,13 @@ Reads what ``audit_assd`` and ``audit_table3`` have measured, and trains nothing
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from benchmarks import _commands, _results
-from benchmarks._audit_paper import ACCURACIES, AREAS, PUBLISHED_ATTACKS
+from benchmarks._audit_paper import ACCURACIES, AREAS, EPSILONS, PUBLISHED_ATTACKS, accuracies
 from vflsynth.adversary.intervals import binomial_interval
 
 PAPER_TEST_MODELS = 60
@@ -36,15 +37,18 @@ def accuracy_table(scheme: str, title: str) -> str:
         f"{_smallest_visible(PAPER_TEST_MODELS):.2f} on apart from guessing. Holdout: each test "
         "model used once, 95 % intervals.",
     ]
-    for data in ACCURACIES[scheme]:
-        found = _results.rows("audit_assd", scheme=scheme, data=data)
+    for data, epsilon in product(ACCURACIES[scheme], (None, *EPSILONS)):
+        of = {} if epsilon is None else {"epsilon": epsilon}
+        table = "audit_private" if of else "audit_assd"
+        found = _results.rows(table, scheme=scheme, data=data, **of)
+        name = f"{data}, ε {epsilon:g}" if of else data
         if not found:
-            lines.append(f"  {data}: not run")
+            lines.append(f"  {name}: not run")
         for result in found:
             n_models = result["n_models"]
-            lines.append(f"  {data}: {n_models} + {n_models} models, {result['epochs']} epochs")
+            lines.append(f"  {name}: {n_models} + {n_models} models, {result['epochs']} epochs")
             for target in result["targets"]:
-                lines += _rows(target, ACCURACIES[scheme][data])
+                lines += _rows(target, accuracies(scheme, data, epsilon))
     return "\n".join([*lines, ""])
 
 

@@ -170,27 +170,17 @@ def assd() -> str:
 
 
 def labels() -> str:
-    """Return what the strongest attack without a known label reads through each protection."""
-    shown = {
-        "none": "none",
-        "isotropic": "isotropic noise",
-        "max norm": "max-norm",
-        "marvell 4": "Marvell, power 4",
-        "marvell 16": "Marvell, power 16",
-        "gafm": "GAFM",
-        "dimip": "DIMIP",
-        "label privacy": "`RandomizedResponse(epsilon=1.0)`",
-    }
-    lines = ["| protection | strongest attack on gradients | outputs alone |", "|---|---|---|"]
-    for victim, name in shown.items():
-        (row,) = rows("adversaries", part="labels", data="spambase", victim=victim)
-        found = {
-            attack.removesuffix(", one party"): values[0]
-            for attack, values in row["attacks"].items()
-            if attack.endswith(", one party")
-        }
-        outputs = found.pop("forward output")
-        lines.append(f"| {name} | {max(found.values()):.2f} | {outputs:.2f} |")
+    """Return what the best attacks in both directions read through each protection."""
+    found = {row["defence"]: row for row in rows("split_both")}
+    shown = ("none", "Marvell 4", "GAFM", "MID .1", "cut lower by 2", "responses, ε 1")
+    columns = ("accuracy", "labels", "outputs", "column")
+    lines = [f"| protection | {' | '.join(columns)} |", "|---" * 5 + "|"]
+    for name in shown:
+        row = found[name]
+        of_labels = max(row["attacks"]["labels from gradients"].values())
+        of_columns = max(row["attacks"]["columns"].values())
+        cells = (row["accuracy"], of_labels, row["outputs"], of_columns)
+        lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in cells) + " |")
     return "\n".join(lines)
 
 

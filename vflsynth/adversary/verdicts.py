@@ -63,7 +63,7 @@ def most_telling(
     log_weights = told**2 / 4.0 - logsumexp(told**2 / 4.0)
 
     def weighed(chosen: Booleans) -> Floats:
-        found: Floats = np.asarray(norm.logsf(_rank_sums(scores, chosen)) - log_weights)
+        found: Floats = norm.logsf(_rank_sums(scores, chosen)) - log_weights
         return found
 
     own, rng, as_small = weighed(is_member[None])[0], np.random.default_rng(0), 0
@@ -80,7 +80,8 @@ def _rank_sums(scores: Floats, chosen: Booleans) -> Floats:
     n, n_in = scores.shape[1], int(chosen[0].sum())
     spread = np.sqrt(ranks.var(axis=1, ddof=1) * n_in * (n - n_in) / n)
     sums: Floats = chosen.astype(np.float64) @ ranks.T
-    return np.divide(sums, spread, out=np.zeros_like(sums), where=spread > 0.0)
+    scaled: Floats = np.divide(sums, spread, out=np.zeros_like(sums), where=spread > 0.0)
+    return scaled
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,22 +34,21 @@ TAIL = 20
 
 _LARGEST_SUM = 2**62
 
-_watchers: list[list[Release]] = []
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_watcher: ContextVar[list[Release] | None] = ContextVar("releases of this thread", default=None)
 
 
 @contextmanager
 def watched_releases() -> Iterator[list[Release]]:
-    """Keep what this process publishes: for audits, which look at nothing else of a private run."""
+    """Keep what this thread publishes: for audits, which look at nothing else of a private run."""
     found: list[Release] = []
-    _watchers.append(found)
+    token = _watcher.set(found)
     try:
         yield found
     finally:
-        _watchers.remove(found)
-
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+        _watcher.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Grid:
         if total.size and max(-int(total.min()), int(total.max())) > _LARGEST_SUM:
             raise ProtocolError("a sum over records is too large for its noise to be added")
         published = Release(total + self.noise(total.shape, rng=rng), self)
-        for watcher in _watchers:
+        if (watcher := _watcher.get()) is not None:
             watcher.append(published)
         return published
 

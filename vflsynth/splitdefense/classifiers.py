@@ -149,8 +149,9 @@ class CutShiftClassifier(BaseSplitClassifier):
         self.layers = layers
         self.protection = protection
 
-    _rules: ClassVar[Mapping[str, Rule]] = BaseSplitClassifier._rules | {
-        "layers": Number(0, whole=True)
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        **BaseSplitClassifier._rules,
+        "layers": Number(0, whole=True),
     }
 
     def settings(self) -> SplitSettings:

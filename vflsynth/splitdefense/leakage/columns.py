@@ -99,7 +99,8 @@ class PrincipalDirection(Inversion):
     ) -> Floats:
         """Repeat the direction for every column; `truth` is all there is to scale it by."""
         line = standardised(seen @ np.linalg.svd(seen, full_matrices=False)[2][0][:, None])
-        return line * (line * standardised(truth)).mean(axis=0) * truth.std(axis=0) + truth.mean(0)
+        slopes = (line * standardised(truth)).mean(axis=0) * truth.std(axis=0)
+        return np.asarray(line * slopes + truth.mean(axis=0))
 
 
 @register
@@ -282,8 +283,8 @@ def _of_attack(
         worst = max(of_kind, key=lambda i: -np.inf if np.isnan(disclosed[i]) else disclosed[i])
         yield Found(attack.name, knows, measure, values[worst], floors[worst], spans[worst].column)
         if kind == "identity":
-            means = values[of_kind].mean(), floors[of_kind].mean()
-            yield Found(attack.name, knows, "mean R²", *map(float, means))
+            mean, floor = float(values[of_kind].mean()), float(floors[of_kind].mean())
+            yield Found(attack.name, knows, "mean R²", mean, floor)
 
 
 def _guesses(

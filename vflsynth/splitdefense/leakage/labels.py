@@ -316,10 +316,14 @@ def _simulated(classifier: Any, evidence: Evidence, rng: Generator) -> Evidence 
     shares = np.bincount(evidence.labels, minlength=evidence.n_classes) / len(evidence.labels)
     labels = np.searchsorted(np.quantile(logit, shares.cumsum()[:-1]), logit, side="right")
     table = pd.DataFrame(encoded, columns=[f"column {i}" for i in range(encoded.shape[1])])
-    alone = {"active": None, "party_columns": None, "malicious": None, "class_weight": None}
-    alone |= {"transformer": None, "patience": None, "party_dropout": 0.0, "monitor": True}
+    unlike = ("active", "party_columns", "malicious", "class_weight", "transformer", "patience")
     twin = clone(classifier).set_params(
-        **alone, epochs=len(classifier.history_), random_state=int(rng.integers(2**31)), verbose=0
+        **dict.fromkeys(unlike),
+        party_dropout=0.0,
+        monitor=True,
+        epochs=len(classifier.history_),
+        random_state=int(rng.integers(2**31)),
+        verbose=0,
     )
     try:
         with warnings.catch_warnings():

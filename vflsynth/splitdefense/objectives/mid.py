@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from vflsynth._validation import Number
@@ -63,17 +64,17 @@ class MIDTask(CrossEntropyTask):
 
     def gradients(self, batch: Batch) -> dict[str, Tensor]:
         """Descend the loss at noisy outputs, and the price of the information in them."""
-        noisy, price = dict(batch.features), 0.0
+        noisy, prices = dict(batch.features), []
         for name in self.around.passive:
             sent = batch.features[name]
             noisy[name] = sent + batch.draws.normal(f"mid.{name}", tuple(sent.shape[1:]))
             information = 0.5 * sent.square().sum(-1).mean(-1)
-            price = price + self.weight.view(-1) * information
+            prices.append(self.weight.view(-1) * information)
             self.means.add({f"information_{name}": information.detach()})
         losses = self.losses(
             Batch(noisy, batch.labels, batch.present, batch.draws, batch.weights, batch.n_records)
         )
         self.means.add({"loss": losses["top"]})
-        total = sum(losses.values()) + price
+        total = torch.stack([*losses.values(), *prices]).sum(0)
         optimizers = [self.networks[name][1] for name in losses]
         return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
