@@ -57,8 +57,6 @@ def best_bound(
 ) -> tuple[float, int, int]:
     """Return the largest bound over all ways to guess, with its guesses and right ones.
 
-    Notes
-    -----
     The theorem holds for any guesses that are made from what was published, also none about some of
     the canaries (Steinke et al. 2023, §5). Which way is best is seen from the coins, so that each
     way is tested at ``1 / N_WAYS`` of the error probability.

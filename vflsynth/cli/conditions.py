@@ -13,10 +13,7 @@ from vflsynth.exceptions import ParameterError
 def condition_of(text: str, columns: Mapping[Any, Domain]) -> tuple[Any, Any]:
     """Return the column, and the value, values or Range, of a condition.
 
-    Raises
-    ------
-    ParameterError
-        If it names no column, or a value that is not of the column's type.
+    Raises ParameterError if it names no column, or a value that is not of the column's type.
     """
     name, sign, asked = text.partition("=")
     label = next((column for column in columns if str(column) == name.strip()), None)

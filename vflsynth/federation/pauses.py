@@ -9,13 +9,7 @@ _OVERSLEPT = 2.0
 
 
 class Pause:
-    """A wait that begins now.
-
-    Parameters
-    ----------
-    seconds : float
-        The longest that it should take.
-    """
+    """A wait that begins now and should take at most some seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._began = seconds, perf_counter()

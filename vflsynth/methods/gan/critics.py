@@ -38,13 +38,7 @@ from vflsynth.protocol import PoissonSchedule, Schedule
 
 
 class CriticParty(GANParty):
-    """A party with a generator and a discriminator that needs nobody else.
-
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-    """
+    """A party with a generator and a discriminator that needs nobody else."""
 
     discriminator: Discriminator
     discriminator_optimizer: FlatAdam
@@ -94,10 +88,8 @@ class Critic:
     def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
         """Set the gradients of one step of D (Eq. 4).
 
-        Returns
-        -------
-        score, penalty : Tensor, shape (replica,)
-            What the party reports: the Wasserstein estimate, or the mean score of fakes.
+        Returns what the party reports, each (replica,): the Wasserstein estimate, or the mean score
+        of fakes, and the penalty.
         """
         return self._of_batch(party, step, party.real(step), party.fake(step, "discriminator"))
 
@@ -121,16 +113,9 @@ class Critic:
 class FirstLayerNoise:
     """Clips and perturbs the gradient of one layer, weight and bias as one vector.
 
-    Parameters
-    ----------
-    plan : FirstLayerPlan
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Source: VFLGAN §3.4, Eqs. 20 and 21. All other layers learn from raw gradients, and the
-    generators through them: see `vflsynth.mechanisms.first_layer`.
+    generators through them: see `vflsynth.mechanisms.first_layer`. A generator of `noise` is for
+    tests only, see `vflsynth.privacy.noise`.
     """
 
     def __init__(self, plan: FirstLayerPlan, noise: torch.Generator | None = None) -> None:
@@ -148,12 +133,7 @@ class FirstLayerNoise:
 
 
 class FirstLayerCritic(Critic):
-    """The plain descent, with a perturbed first layer.
-
-    Parameters
-    ----------
-    first_layer : FirstLayerNoise
-    """
+    """The plain descent, with a perturbed first layer."""
 
     def __init__(self, first_layer: FirstLayerNoise) -> None:
         self.first_layer = first_layer
@@ -167,17 +147,8 @@ class FirstLayerCritic(Critic):
 
 
 class DPSGDCritic(Critic):
-    """DP-SGD on all parameters of a discriminator, Poisson batches.
+    """DP-SGD on all parameters of a discriminator, Poisson batches; `noise` is for tests only.
 
-    Parameters
-    ----------
-    plan : DPSGDPlan
-    batch_size : int
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Source: Abadi et al. 2016, Algorithm 1. Jiang et al. 2023 have DP-SGD in every party of VertiGAN
     as well, without public code. Alone, such a party is WGAN-GP with DP-SGD.
 
@@ -219,13 +190,6 @@ class DPSGDCritic(Critic):
 class DPSGDGANCritic(DPSGDCritic):
     """WGAN-GP as DPSGD-GAN trains it: one clipped gradient per *pair* of a real and a fake record.
 
-    Parameters
-    ----------
-    plan, batch_size, noise
-        See `DPSGDCritic`.
-
-    Notes
-    -----
     Source: Zhang, Ji and Wang 2018, in the form that the VFLGAN paper accounts for (§5.2.1): the
     gradient of ``D(x~) - D(x) + λ (|slope of D between x and x~| - 1)²`` is clipped as a whole, for
     a batch of fixed size.

@@ -34,19 +34,11 @@ _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
 class GANAlgorithm(Algorithm):
     """Steps, reports and model selection; subclasses say what a step is.
 
-    Parameters
-    ----------
-    channel : Channel
-        Reaches the parties.
-    server : GANServer
-    discriminator_steps : int
-        T_d: discriminator steps per generator step.
-    model_selection : {"best", "last"}
-        Keep the generators of the evaluation with the lowest Fréchet distance, or those of the last
-        epoch.
-    reports : {"losses", "fake scores and penalties", "fake scores", "nothing"}
-        What the parties report after every epoch: under privacy what was paid for. A Wasserstein
-        estimate reads records; the mean score of fakes does not, nor does a penalty between fakes.
+    `discriminator_steps` are T_d per generator step. `model_selection` keeps the generators of the
+    evaluation with the lowest Fréchet distance ("best"), or those of the last epoch ("last").
+    `reports` is what the parties report after every epoch, under privacy what was paid for. A
+    Wasserstein estimate reads records; the mean score of fakes does not, nor does a penalty between
+    fakes.
     """
 
     advice = "Lower learning_rate or raise gradient_penalty_weight"
@@ -110,10 +102,7 @@ class GANAlgorithm(Algorithm):
     def evaluate(self, epoch: int) -> tuple[Tensor, Tensor]:
         """Compute the Fréchet distance of the published generators, and compare it with the best.
 
-        Returns
-        -------
-        distance : Tensor of float64, shape (replica,)
-        best : Tensor of bool, shape (replica,)
+        Returns the distance, float64, and whether it is the best, both (replica,).
         """
         received = self.channel.gather(MaskedFake, epoch)
         distance = self.server.frechet_distance(received).cpu()
@@ -213,10 +202,7 @@ class GANMethod(Method):
     def settings(self, n_records: int, widths: Mapping[str, int]) -> Settings:
         """Fill in the defaults that depend on the data, or on public numbers alone.
 
-        Raises
-        ------
-        TooFewRecordsError
-            If there are fewer records than a batch has.
+        Raises TooFewRecordsError if there are fewer records than a batch has.
         """
         length = None if self.plan is None else self.plan.length
         settings = self.plain_settings(n_records, list(widths.values()), check=length is None)

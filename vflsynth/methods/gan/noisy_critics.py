@@ -21,19 +21,9 @@ def penalty_traces(
 ) -> tuple[list[LayerTrace], Tensor]:
     """Per-record gradients of ``weight * (||slope||_2 - 1)^2``, slope being the input gradient.
 
-    Parameters
-    ----------
-    network : MLP
-    trace, cotangents : sequence of Tensor
-        Of the points where the penalty is taken, and of what the slope is the gradient of.
-    weight : float
-
-    Returns
-    -------
-    traces : list of LayerTrace
-        One per layer; biases do not move the slope.
-    carried : Tensor, shape (replica, batch, out)
-        Derivative with respect to what the cotangents started from.
+    Trace and cotangents are of the points where the penalty is taken, and of what the slope is the
+    gradient of. Returns one trace per layer (biases do not move the slope), and the derivative,
+    (replica, batch, out), with respect to what the cotangents started from.
     """
     slopes = network.input_gradient(cotangents)
     norms = torch.linalg.vector_norm(slopes, dim=-1, keepdim=True)
@@ -70,28 +60,12 @@ def descend_critic(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Set the gradients of a whole discriminator: of its penalty, and of its scores by `descent`.
 
-    Parameters
-    ----------
-    discriminator : Discriminator
-    descent : NoisyDescent
-    judged : Tensor, shape (replica, real and fake, in)
-        Real records or their features, then fakes.
-    mixed : Tensor, shape (replica, batch or real, in)
-        Where the penalty is taken; one per row of real records if it is taken at records.
-    n_real : Tensor, shape (replica,)
-    penalty_weight : float
-
-    Returns
-    -------
-    fake_score : Tensor, shape (replica,)
-    penalty : Tensor, shape (replica,)
-        Zero if it is taken at records, as its value would be one more release.
-    gradients : Tensor, shape (replica, real and fake, in)
-        Of each row's own score.
-
-    Notes
-    -----
-    The bias of the last layer stays at its initial value: it adds the same to all scores.
+    `judged`, (replica, real and fake, in), are real records or their features, then fakes; `mixed`,
+    (replica, batch or real, in), where the penalty is taken, one per row of real records if it is
+    taken at records; `n_real` has shape (replica,). Returns the score of fakes and the penalty,
+    (replica,), zero if it is taken at records, as its value would be one more release; and the
+    gradients, shaped like `judged`, of each row's own score. The bias of the last layer stays at
+    its initial value: it adds the same to all scores.
     """
     trace = discriminator.trace(judged)
     cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))

@@ -23,8 +23,6 @@ from vflsynth.protocol import Channel, Message
 class VertiGAN(GANAlgorithm):
     """One exchange per generator step; the discriminator steps between are the parties' own affair.
 
-    Notes
-    -----
     Source: VFLGAN §2.3. As in `VFLGAN`, the generators are updated after the last of every T_d
     discriminator steps, with the latents of that step.
     """

@@ -16,8 +16,6 @@ from vflsynth.protocol import SERVER, pack, unpack_from
 class VertiGANServer(GANServer):
     """The server of VertiGAN.
 
-    Notes
-    -----
     Source: VFLGAN §2.3. Sees backbone gradients and masked records.
     """
 

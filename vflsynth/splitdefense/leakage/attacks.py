@@ -63,23 +63,11 @@ _NOT_APPLICABLE: Measures = np.full(len(COMPLETION_MEASURES), np.nan)
 def transcript_attacks(
     evidence: Evidence, random_state: int = 0, classifier: Any = None
 ) -> pd.DataFrame:
-    """Run every attack on labels that works on the whole transcript.
+    """Run every attack on labels that works on the whole transcript; see `base.as_frame`.
 
-    Parameters
-    ----------
-    evidence : Evidence
-    random_state : int, default=0
-    classifier : split classifier, optional
-        As it was trained. With it, attackers also choose by simulation; see
-        `vflsynth.splitdefense.leakage.labels.chosen_by_simulation`.
+    With a `classifier`, as it was trained, attackers also choose by simulation, see
+    `labels.chosen_by_simulation`.
 
-    Returns
-    -------
-    DataFrame
-        See `vflsynth.splitdefense.leakage.base.as_frame`.
-
-    Notes
-    -----
     Attacks without labels (`Ranking`, registered) rank records; several classes are each taken
     against the rest. They are folded: upside down counts as right. They look at averages over
     epochs of each record's scaled gradients, of all epochs or the first, when gradients tell most
@@ -125,30 +113,18 @@ def completion_attacks(
 ) -> pd.DataFrame:
     """Complete the party's bottom model to a classifier of its own (Fu et al. 2022; DIMIP §3.3).
 
-    Parameters
-    ----------
-    evidence : Evidence
-    bottom_model : Perceptron
-        The party's, as trained; one replica.
-    random_state : int, default=0
+    `bottom_model` is the party's, as trained, of one replica. The baseline is the better of two
+    floors that need no training with the active party: the party's raw columns, and its bottom
+    model before training.
 
-    Returns
-    -------
-    DataFrame
-        As `transcript_attacks` returns. The baseline is the better of two floors that need no
-        training with the active party: the party's raw columns, and its bottom model before
-        training.
-
-    Notes
-    -----
     Features are always standardised: an attacker who does not do so is fooled by their scale. Few
     labels train a logistic head or a perceptron on the frozen bottom model, or head and bottom
     model together, from these labels alone or with guesses of the others (`semi_supervised`). All
     labels of one half of the records, measured on the other, train the first three. Floors are the
     better of logistic head and perceptron on columns and on the untrained bottom model.
 
-    Departs from DIMIP §5.1, whose perceptron has layers of 512 and 256 for images; ours has one
-    of 64.
+    Departs from DIMIP §5.1, whose perceptron has layers of 512 and 256 for images; ours has one of
+    64.
 
     The attack is a passive one where the party followed the protocol, and an active one where it
     trained its bottom model with `MaliciousSGD`. It is not applicable (NaN) where no record of a

@@ -36,25 +36,10 @@ def completed_with_guesses(
 ) -> npt.NDArray[np.float32]:
     """Probabilities by bottom model and head, trained on known labels and on guesses of the others.
 
-    Parameters
-    ----------
-    records : ndarray, shape (record, column)
-        The party's own, encoded.
-    labels : ndarray of int, shape (record,)
-    known : sequence of ndarray
-        Draws of the records whose labels are known, of equal size; trained at once, one replica
-        each.
-    bottom_model : Perceptron
-        As trained with the active party; one replica.
-    n_classes : int
-    rng : numpy.random.Generator
+    `records`, (record, column), are the party's own, encoded; `bottom_model` is as trained with the
+    active party, of one replica. `known` are draws, of equal size, of the records whose labels are
+    known; all are trained at once, one replica each. Returns an array (draw, record, class).
 
-    Returns
-    -------
-    ndarray, shape (draw, record, class)
-
-    Notes
-    -----
     Source: Fu et al. 2022 and their code, which is MixMatch (Berthelot et al. 2019) without
     augmentation: guesses sharpened at temperature 0.8, records and labels mixed in proportions from
     Beta(0.75, 0.75), squared error of guesses with a weight that rises to 50, averaged weights.
