@@ -185,7 +185,7 @@ def test_the_order_of_parties_changes_no_table(frames):
 def run(frames, privacy=PRIVACY, seed=1):
     """Run a fit: parties, plan, latent attributes by party, and the tables that were published."""
     model = DPLTSynthesizer(privacy=privacy, random_state=0)
-    published, codes = [], {}
+    parties, published, codes = [], [], {}
     honest_pairs, honest_tree = LatentTreeParty.attribute_tables, server_module.publish_tree
     honest_tables = party_module.release_tables
 
@@ -197,6 +197,7 @@ def run(frames, privacy=PRIVACY, seed=1):
         return tables
 
     def attribute_tables(self, latents):
+        parties.append(self)
         sizes = [latent.size for latent in latents]
         codes[self.name] = [*zip([states.copy() for states in self._latents], sizes, strict=True)]
         return honest_pairs(self, latents)
@@ -217,7 +218,7 @@ def run(frames, privacy=PRIVACY, seed=1):
         patch.setattr(server_module, "publish_tree", publish_tree)
         options = Options(transcript=True)
         found = model._fit_models([model], frames, None, options, noise=noise(seed))
-    parties, plan = [node.party for node in found.parties.values()], found.method.plan
+    plan = found.method.plan
     exact, noisy, noises = published.pop()
     published.append((exact, noisy, [plan.tree_std * n**0.5 for n in noises]))
     return parties, plan, codes, published
