@@ -25,8 +25,7 @@ from vflsynth.exceptions import (
     VFLSynthError,
 )
 from vflsynth.federation.faults import fault_of
-from vflsynth.federation.limits import GRACE, Limits
-from vflsynth.federation.pauses import Pause
+from vflsynth.federation.limits import GRACE, Limits, Pause
 from vflsynth.federation.seats import Seat, digest
 from vflsynth.federation.tags import check_tags
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode

@@ -17,8 +17,7 @@ from vflsynth.exceptions import (
     VFLSynthError,
 )
 from vflsynth.federation.faults import fault_of
-from vflsynth.federation.limits import GRACE, Limits
-from vflsynth.federation.pauses import Pause
+from vflsynth.federation.limits import GRACE, Limits, Pause
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import SERVER, Message, Participant, Transcript, When
 from vflsynth.protocol.messages import Hello

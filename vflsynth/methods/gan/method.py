@@ -18,11 +18,10 @@ from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.mechanisms import Asked, Length, Mechanism
 from vflsynth.mechanisms.base import Reports
 from vflsynth.mechanisms.lengths import DEFAULT_STEPS, default_epochs, power_of_two
-from vflsynth.methods.gan.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.server import GANServer
-from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, Message, Schedule
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport

@@ -11,13 +11,13 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGDPlan
 from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, layers_of, zero_gradients
-from vflsynth.methods.gan.discriminator import slope_penalty
-from vflsynth.methods.gan.noisy_critics import (
+from vflsynth.methods.gan.critics import (
     between_fakes,
     descend_critic,
     penalty_traces,
     towards,
 )
+from vflsynth.methods.gan.discriminator import slope_penalty
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import SampledFeatures, Shape
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
