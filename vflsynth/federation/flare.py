@@ -36,8 +36,8 @@ from vflsynth.exceptions import (
 from vflsynth.federation.attempts import ServerAttempts, attend, reported
 from vflsynth.federation.consent import check_consent
 from vflsynth.federation.job import Job
+from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.server_node import server_node
 from vflsynth.federation.site import SITE_FILE, Site
 
 logger = logging.getLogger("vflsynth")

@@ -23,8 +23,8 @@ from vflsynth.exceptions import ParameterError, VFLSynthError
 from vflsynth.federation.administrator import check_installed
 from vflsynth.federation.consent import check_approved
 from vflsynth.federation.job import Job
+from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import check_table
-from vflsynth.federation.server_node import server_node
 from vflsynth.federation.site import SITE_FILE, Site
 from vflsynth.frames import party_keys
 from vflsynth.frames.alignment import check_no_repeated_key, key_kind

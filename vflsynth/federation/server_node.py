@@ -201,12 +201,3 @@ class ServerNode(ServerRun):
     def watchers(self, done: int) -> Sequence[Any]:
         """Return nothing: the report has the history."""
         return ()
-
-
-def server_node(job: Job, site: Site) -> ServerNode:
-    """Make the server of a job: a synthesizer's, or the active party of a split classifier."""
-    if not job.has_labels:
-        return ServerNode(job, site)
-    from vflsynth.federation.active_node import ActiveNode
-
-    return ActiveNode(job, site)

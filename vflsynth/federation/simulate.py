@@ -31,10 +31,10 @@ from vflsynth.federation.kit import (
     prepare,
     project,
 )
+from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.progress import job_state
 from vflsynth.federation.reports import UNENDED
-from vflsynth.federation.server_node import server_node
 from vflsynth.federation.site import Site
 
 logger = logging.getLogger("vflsynth")

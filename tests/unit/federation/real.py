@@ -20,9 +20,9 @@ from vflsynth.exceptions import VFLSynthError
 from vflsynth.federation import participant
 from vflsynth.federation.attempts import ServerAttempts, attend
 from vflsynth.federation.checkpoints import NodeCheckpoints
+from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.progress import Progress
-from vflsynth.federation.server_node import server_node
 from vflsynth.models import PartyModel
 
 HOST = "localhost"

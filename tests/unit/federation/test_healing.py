@@ -13,8 +13,8 @@ from vflsynth.federation import attempts, limits, participant
 from vflsynth.federation.attempts import ServerAttempts, attend
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.limits import Limits
+from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.server_node import server_node
 from vflsynth.federation.site import Budget
 from vflsynth.federation.wire import Frame, Reason, Status, decode, encode
 from vflsynth.learning.messages import SumShares

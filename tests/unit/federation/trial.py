@@ -12,8 +12,8 @@ from vflsynth import PartyModel
 from vflsynth._random import derive, secret_from
 from vflsynth.federation import exchange
 from vflsynth.federation.job import Job
+from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.server_node import server_node
 from vflsynth.federation.site import Site, Telling
 from vflsynth.models import sample_parties
 from vflsynth.testing.synthesizers import sample_apart
