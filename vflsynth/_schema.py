@@ -215,7 +215,7 @@ def _mistake(adapter: Any, error: Mapping[str, Any]) -> str:
         said = f"must be {_MUST_BE[what]}" if what in _MUST_BE else error["msg"]
         said = f"{said.replace('Input should', 'must', 1)}, got {shorten(repr(got), 80)}"
     joined = " " if said.startswith(("must ", "is ")) else ": "
-    return f"{_written(place)}{joined}{said}" if place else said.replace("must", "it must", 1)
+    return f"{_written(place)}{joined}{said}" if place else re.sub("^must", "it must", said)
 
 
 def _written(place: Sequence[str | int]) -> str:

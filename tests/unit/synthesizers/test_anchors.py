@@ -24,7 +24,13 @@ def frames():
 def trained(frames):
     """A tenth of the default number of steps, at twice the default rate."""
     synth = VFLGANSynthesizer(
-        batch_size=64, epochs=300, learning_rate=1e-3, random_state=0, device="cpu", verbose=0
+        batch_size=64,
+        epochs=300,
+        learning_rate=1e-3,
+        evaluate_every=1,
+        random_state=0,
+        device="cpu",
+        verbose=0,
     )
     return synth.fit(frames, KEY)
 
