@@ -119,9 +119,10 @@ def completion_attacks(
 
     Features are always standardised: an attacker who does not do so is fooled by their scale. Few
     labels train a logistic head or a perceptron on the frozen bottom model, or head and bottom
-    model together, from these labels alone or with guesses of the others (`semi_supervised`). All
-    labels of one half of the records, measured on the other, train the first three. Floors are the
-    better of logistic head and perceptron on columns and on the untrained bottom model.
+    model together, from these labels alone or with guesses of the others
+    (`completed_with_guesses`). All labels of one half of the records, measured on the other, train
+    the first three. Floors are the better of logistic head and perceptron on columns and on the
+    untrained bottom model.
 
     Departs from DIMIP §5.1, whose perceptron has layers of 512 and 256 for images; ours has one of
     64.
