@@ -63,9 +63,9 @@ from vflsynth.audit.judging import STACKED
 from vflsynth.splitdefense import (
     DIMIP,
     GAFMClassifier,
-    IsotropicClassifier,
+    Isotropic,
     MarvellClassifier,
-    MaxNormClassifier,
+    MaxNorm,
     RandomizedResponse,
     SplitNNClassifier,
 )
@@ -208,8 +208,8 @@ _LABELS: dict[str, Any] = AS_PUBLISHED | {"epochs": LABEL_EPOCHS, "device": "cpu
 
 PROTECTIONS: dict[str, Callable[[], Any]] = {
     "none": lambda: SplitNNClassifier(**_LABELS),
-    "max norm": lambda: MaxNormClassifier(**_LABELS),
-    "isotropic": lambda: IsotropicClassifier(**_LABELS),
+    "max norm": lambda: SplitNNClassifier(protection=MaxNorm(), **_LABELS),
+    "isotropic": lambda: SplitNNClassifier(protection=Isotropic(), **_LABELS),
     "marvell 4": lambda: MarvellClassifier(power_scale=4.0, **_LABELS),
     "marvell 16": lambda: MarvellClassifier(power_scale=16.0, **_LABELS),
     "gafm": lambda: GAFMClassifier(epochs=LABEL_EPOCHS, device="cpu"),

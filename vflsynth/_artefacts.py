@@ -34,19 +34,10 @@ def new_directory(
 ) -> Iterator[Path]:
     """Yield an empty directory that becomes `path`, complete with a manifest, or leaves no trace.
 
-    Parameters
-    ----------
-    path : path-like
-        What `check_target` accepts; what is there stays as it is until the new one is complete.
-    kind : str
-        What the directory is; `open_directory` checks it.
-    private : bool, default=False
-        Whether only its owner may read it: half a model and checkpoints have seen records.
-
-    Raises
-    ------
-    ArtefactError
-        If `path` holds something else, or cannot be written.
+    `check_target` accepts the path; what is there stays as it is until the new one is complete.
+    `open_directory` checks the kind. Only its owner may read a `private` one: half a model and
+    checkpoints have seen records. Raises ArtefactError if `path` holds something else, or cannot be
+    written.
     """
     target = check_target(path, kind)
     try:
@@ -77,16 +68,9 @@ def new_directory(
 def check_target(path: str | os.PathLike[str], kind: str) -> Path:
     """Check that `new_directory` may write to `path`, before long work rather than after it.
 
-    Returns
-    -------
-    Path
-        `path` without links: behind a link, the directory that it points to is written.
-
-    Raises
-    ------
-    ArtefactError
-        If `path` exists and is neither an artefact of this kind, without foreign files, nor an
-        empty directory; or if nothing can be made beside it.
+    Returns `path` without links: behind a link, the directory that it points to is written. Raises
+    ArtefactError if `path` exists and is neither an artefact of this kind, without foreign files,
+    nor an empty directory; or if nothing can be made beside it.
     """
     target = Path(path).resolve()
     check_writable(target)
@@ -110,12 +94,8 @@ def check_target(path: str | os.PathLike[str], kind: str) -> Path:
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Check that something can be made at `path`, by making and removing a directory beside it.
 
-    Folders that are missing are not made: the nearest that exists is tried instead.
-
-    Raises
-    ------
-    ArtefactError
-        If not.
+    Folders that are missing are not made: the nearest that exists is tried instead. Raises
+    ArtefactError if not.
     """
     target = Path(path).absolute()
     try:
@@ -133,10 +113,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 def kind_of(path: str | os.PathLike[str]) -> str:
     """Return what a directory says it is; `open_directory` checks that it is so.
 
-    Raises
-    ------
-    ArtefactError
-        If it has no manifest.
+    Raises ArtefactError if it has no manifest.
     """
     return str(_read_manifest(Path(path))["kind"])
 
@@ -144,12 +121,8 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 def open_directory(path: str | os.PathLike[str], kind: str) -> Path:
     """Check that `path` is a complete, unchanged artefact of this kind and a readable version.
 
-    Raises
-    ------
-    ArtefactError
-        If it is missing, of another kind, or a file is missing, extra or changed.
-    ArtefactVersionError
-        If it was written by a newer version.
+    Raises ArtefactError if it is missing, of another kind, or a file is missing, extra or changed;
+    ArtefactVersionError if it was written by a newer version.
     """
     root = Path(path)
     manifest = _read_manifest(root, kind)
@@ -182,10 +155,7 @@ def reading(source: Path | str, what: str) -> Iterator[None]:
 def using(source: Path | None) -> Iterator[None]:
     """Turn what goes wrong in using a model that was read into ArtefactError: its files did it.
 
-    Parameters
-    ----------
-    source : Path or None
-        Where it was read; None if it was made here.
+    The source is where it was read; None if it was made here.
     """
     try:
         yield
@@ -289,18 +259,8 @@ def replace_json(path: Path, content: Any, *, mode: int = 0o666) -> None:
 def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Write a text to a side and rename it; neither a crash nor a power failure leaves half of it.
 
-    Parameters
-    ----------
-    path : Path
-        Its folder is made if missing.
-    text : str
-    mode : int, default=0o666
-        Who may do what with the file, less the process's umask.
-
-    Raises
-    ------
-    ArtefactError
-        If it cannot be written, as on a full disk.
+    Its folder is made if missing. `mode` says who may do what with the file, less the process's
+    umask. Raises ArtefactError if it cannot be written, as on a full disk.
     """
     try:
         _replace_text(path, text, mode)

@@ -17,23 +17,9 @@ START = "0" * 64
 
 
 def link(n: int, previous: str, event: str, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the record that follows another.
+    """Make the record number `n`, from 1, that follows another, by the digest of that one.
 
-    Parameters
-    ----------
-    n : int
-        Its number, from 1.
-    previous : str
-        Digest of the record before it.
-    event : str
-        One word.
-    details : mapping
-        JSON values.
-
-    Returns
-    -------
-    dict
-        With the time and its own digest.
+    The event is one word, details are JSON values. The record has the time and its own digest.
     """
     content = {
         "n": n,
@@ -48,10 +34,7 @@ def link(n: int, previous: str, event: str, details: Mapping[str, Any]) -> dict[
 def first_broken(records: Iterable[object]) -> int | None:
     """Return the number of the first record that is not what was written; None if all are.
 
-    Parameters
-    ----------
-    records : iterable
-        Of anything: what is no record is broken.
+    They may be anything: what is no record is broken.
     """
     last = START
     for n, record in enumerate(records, start=1):

@@ -22,10 +22,7 @@ _WORTH_SHARING = 5e7
 def resolve_device(device: str | torch.device) -> torch.device:
     """Turn the `device` parameter into a device: ``"auto"`` takes a GPU when there is one.
 
-    Raises
-    ------
-    ParameterError
-        If there is no such device here.
+    Raises ParameterError if there is no such device here.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -65,14 +62,8 @@ def available_memory(device: torch.device) -> int | None:
 def few_threads(multiply_adds: float, device: torch.device) -> Iterator[None]:
     """Run small work on one thread, and set back the number of threads afterwards.
 
-    Parameters
-    ----------
-    multiply_adds : float
-        Of the largest matrix product of a step.
-    device : torch.device
+    Work is small by the multiplications of the largest matrix product of a step.
 
-    Notes
-    -----
     Threads that wait for each other after every operation of some microseconds gain nothing on a
     free machine, and on one whose cores have other work they wait for the scheduler: red wine took
     nine times as long with two threads as with one when another process was running.

@@ -47,12 +47,8 @@ class Purpose(StrEnum):
 class KeySchedule:
     """Derives the keys of one attempt of one run.
 
-    Parameters
-    ----------
-    secret : bytes
-        Of all who draw alike, and of nobody from whom it hides.
-    run, attempt : str
-        The attempt names what is new in it for each of them, such as everybody's nonce.
+    The secret is of all who draw alike, and of nobody from whom it hides. The attempt names what is
+    new in it for each of them, such as everybody's nonce.
     """
 
     secret: bytes
@@ -110,13 +106,7 @@ def hidden_subset(key: bytes, n: int, size: int) -> npt.NDArray[np.int64]:
 
 
 class HiddenStreams:
-    """Named streams of draws that others cannot guess, for a stack of replicas.
-
-    Parameters
-    ----------
-    secrets : sequence of bytes
-        Keys, one per replica.
-    """
+    """Named streams of draws that others cannot guess, for a stack of replicas, by key of each."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
         self.secrets = tuple(secrets)

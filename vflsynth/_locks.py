@@ -18,18 +18,8 @@ _PATIENCE = 0.5
 def lock(path: Path, problem: str, patience: float = _PATIENCE) -> TextIO:
     """Lock a file, which is made with its folder; closing it unlocks it.
 
-    Parameters
-    ----------
-    path : Path
-    problem : str
-        What it means if somebody else has it.
-    patience : float, default=0.5
-        Seconds to wait for it.
-
-    Raises
-    ------
-    ParameterError
-        If another process, or another part of this one, has it.
+    Waits for it some seconds of patience. Raises ParameterError with the `problem`, what it means
+    if another process, or another part of this one, has it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a")

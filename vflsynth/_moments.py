@@ -9,22 +9,11 @@ from torch import Tensor
 def frechet_distance_of_moments(
     mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor
 ) -> Tensor:
-    r"""Fréchet distance between two Gaussians with the given moments.
+    r"""Fréchet distance between two Gaussians with the given moments, float64 of shape (...).
 
-    Parameters
-    ----------
-    mean, other_mean : Tensor, shape (..., feature)
-        Means, in standardised units. Leading dimensions broadcast.
-    covariance, other_covariance : Tensor, shape (..., feature, feature)
-        Symmetric positive semi-definite covariances; singular ones are fine.
+    Means, (..., feature), are in standardised units; leading dimensions broadcast. Covariances,
+    (..., feature, feature), may be singular.
 
-    Returns
-    -------
-    Tensor, shape (...)
-        Non-negative distances in float64, dimensionless.
-
-    Notes
-    -----
     Source: VFLGAN §5.1.3, Eq. 23.
 
     Departs from the reference code, which takes the real part of ``scipy.linalg.sqrtm`` of the

@@ -42,20 +42,8 @@ _FloatArray: TypeAlias = npt.NDArray[np.float32]
 def secret_from(random_state: RandomState) -> bytes:
     """Turn scikit-learn's ``random_state`` into a 32-byte secret.
 
-    Parameters
-    ----------
-    random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-        An integer always gives the same secret; a generator is advanced; None takes fresh entropy
-        from the operating system.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    ParameterError
-        If it is anything else.
+    An integer always gives the same secret; a generator is advanced; None takes fresh entropy from
+    the operating system. Raises ParameterError for anything else.
     """
     if random_state is None:
         return os.urandom(32)
@@ -75,15 +63,7 @@ def derive(secret: bytes, label: str) -> bytes:
 
 
 class RandomStreams:
-    """Named streams of random draws for a stack of replicas.
-
-    Parameters
-    ----------
-    secrets : sequence of bytes
-        One per replica.
-    device : torch.device, default="cpu"
-        Where the draws are used.
-    """
+    """Named streams of random draws, used on a device, for replicas with a secret each."""
 
     def __init__(self, secrets: Sequence[bytes], device: torch.device | str = "cpu") -> None:
         import torch
@@ -122,22 +102,12 @@ class RandomStreams:
         return self._draw(name, index, shape, _gumbel)
 
     def latin_hypercube(self, name: str, index: int, n: int, n_dimensions: int) -> Tensor:
-        """Draw points of which every dimension is filled evenly.
+        """Draw n points, at most 8,192, of which every dimension is filled evenly.
 
-        Parameters
-        ----------
-        name : str
-        index : int
-        n : int
-            Points, at most 8,192.
-        n_dimensions : int
-
-        Returns
-        -------
-        Tensor, float64, shape (replica, n, dimension)
-            In [0, 1): a sliced Latin hypercube design (Qian 2012). Each 128 points in a row have
-            one in each 128th of every dimension, all of them one in each 8,192nd, where they are
-            uniform. Dimensions are independent of each other. Fewer points are its first ones.
+        The result, float64 (replica, n, dimension) in [0, 1), is a sliced Latin hypercube design
+        (Qian 2012). Each 128 points in a row have one in each 128th of every dimension, all of them
+        one in each 8,192nd, where they are uniform. Dimensions are independent of each other. Fewer
+        points are its first ones.
         """
         assert n <= _LATIN_POINTS, "a block of rows has as many points at most"
         slices = _LATIN_POINTS // _LATIN_SLICE

@@ -59,12 +59,7 @@ class Says:
 class Parsed:
     """What a value is made into, in an annotation; errors of `make` are mistakes of the file.
 
-    Parameters
-    ----------
-    make : callable
-        Of what the file says.
-    json : mapping
-        JSON schema of what the file says.
+    `json` is the JSON schema of what the file says.
     """
 
     make: Callable[[Any], Any]
@@ -108,23 +103,10 @@ class Mistakes:
 
 
 def checked(kind: type[T], content: Any, where: str, failure: Failure = ParameterError) -> T:
-    """Make an object of what a file says.
+    """Make an object of what a file of TOML or JSON says; error messages begin with `where`.
 
-    Parameters
-    ----------
-    kind : type
-        A dataclass with ``__pydantic_config__ = FILE``.
-    content : object
-        Of TOML or JSON.
-    where : str
-        What error messages begin with: the file.
-    failure : callable, optional
-        Makes the error of its message.
-
-    Raises
-    ------
-    ParameterError
-        Or what `failure` makes: a line for each mistake, with its place in the file.
+    The kind is a dataclass with ``__pydantic_config__ = FILE``. Raises ParameterError, or what
+    `failure` makes of its message: a line for each mistake, with its place in the file.
     """
     from pydantic import ValidationError
 
@@ -175,15 +157,9 @@ def parsed_toml(text: str, where: str, failure: Failure = ParameterError) -> dic
 
 
 def toml_text(content: Mapping[str, Any], heading: str = "") -> str:
-    """Write a TOML file.
+    """Write a TOML file of plain values, sequences and mappings, below comments for people.
 
-    Parameters
-    ----------
-    content : mapping
-        Of plain values, sequences and mappings; None as a key's value leaves the key out, and
-        within a sequence is ``{}``.
-    heading : str, default=""
-        Comments for people, one line each.
+    None as a key's value leaves the key out, and within a sequence is ``{}``.
     """
     import tomlkit
     from tomlkit.exceptions import ConvertError

@@ -27,10 +27,7 @@ _SIGNATURE_DIGITS = 128
 def new_key(path: Path) -> str:
     """Make a private key; return the public one.
 
-    Raises
-    ------
-    ArtefactError
-        If the file exists already, or cannot be written.
+    Raises ArtefactError if the file exists already, or cannot be written.
     """
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -50,10 +47,7 @@ def public_key(path: Path) -> str:
 def sign(path: Path, content: bytes) -> str:
     """Sign with a private key.
 
-    Raises
-    ------
-    ParameterError
-        If the file is not such a key.
+    Raises ParameterError if the file is not such a key.
     """
     return _read(path).sign(content).hex()
 

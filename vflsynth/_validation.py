@@ -193,10 +193,7 @@ def rules_of(kind: type[Any]) -> dict[str, Rule]:
 def check_parameters(owner: str, values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     """Check every value that has a rule; a device has one everywhere.
 
-    Raises
-    ------
-    ParameterError
-        Naming the owner, the parameter, the value and what is accepted.
+    Raises ParameterError, naming the owner, the parameter, the value and what is accepted.
     """
     if "device" in values:
         rules = {"device": DeviceName(), **rules}

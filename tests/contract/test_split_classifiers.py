@@ -8,10 +8,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vflsynth.splitdefense import (
     DIMIPClassifier,
     GAFMClassifier,
-    IsotropicClassifier,
     Marvell,
     MarvellClassifier,
-    MaxNormClassifier,
     SplitNNClassifier,
     SplitNNRegressor,
 )
@@ -55,8 +53,6 @@ def test_scikit_learn(estimator, check):
 @parametrize_with_checks(
     [
         SplitNNClassifier(protection=Marvell(1.0), monitor=False, numeric_bins=0, **QUICK),
-        IsotropicClassifier(power_scale=1.0, **QUICK),
-        MaxNormClassifier(**QUICK),
         DIMIPClassifier(**QUICK),
         GAFMClassifier(**(QUICK | {"epochs": 50})),
     ],

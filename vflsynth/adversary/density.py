@@ -19,18 +19,10 @@ _LEAST_SPREAD = 1e-3
 
 
 class Kernels:
-    """A Gaussian kernel density estimate of a sample.
+    """A Gaussian kernel density estimate of a sample, shape (record, feature).
 
-    Parameters
-    ----------
-    sample : ndarray, shape (record, feature)
-    width : float, default=1
-        Of the kernels, as a multiple of Scott's.
-
-    Notes
-    -----
-    In directions in which the sample has next to no spread, such as between dependent one-hot
-    columns, a floor takes its place.
+    `width` is a multiple of Scott's. In directions in which the sample has next to no spread, such
+    as between dependent one-hot columns, a floor takes its place.
     """
 
     def __init__(self, sample: Floats, width: float = 1.0) -> None:

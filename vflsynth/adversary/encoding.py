@@ -81,19 +81,10 @@ class Attribute:
 
 
 class Encoding:
-    """What an attacker knows about the columns of a table.
+    """What an attacker knows about the columns of a table: ranges, labels and scales.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Where ranges, labels and scales are read from.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels. Text, booleans and categories always are.
-
-    Raises
-    ------
-    ColumnMismatchError
-        If `categorical` names a column that the table does not have.
+    `categorical` are numeric columns to read as labels. Text, booleans and categories always are.
+    Raises ColumnMismatchError if `categorical` names a column that the table does not have.
     """
 
     def __init__(self, table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> None:

@@ -15,14 +15,7 @@ from vflsynth.adversary.encoding import Booleans, Floats
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its interval.
-
-    Parameters
-    ----------
-    value, low, high : float
-    confidence : float
-        Two-sided.
-    """
+    """A value with its two-sided interval."""
 
     value: float
     low: float
@@ -73,8 +66,6 @@ def auc(scores: Floats, is_member: Booleans) -> float:
 def auc_interval(scores: Floats, is_member: Booleans, confidence: float = 0.95) -> Estimate:
     """Return the area under the ROC curve with its interval, from at least two of each kind.
 
-    Notes
-    -----
     DeLong's variance (DeLong, DeLong and Clarke-Pearson 1988) on the logit scale. Near areas of 0
     and 1 this variance breaks down, it is zero for perfect separation. There the interval is
     widened to Newcombe's (2006, method 5), which does not.
@@ -176,24 +167,12 @@ def epsilon_lower_bound(
 ) -> float:
     """Return what ε of (ε, δ)-differential privacy must at least be, given an attack's successes.
 
-    Parameters
-    ----------
-    hits, n_in : int
-        Models trained with the record that the attack calls so, and all of them.
-    false_alarms, n_out : int
-        Models trained without it that the attack calls "with", and all of them.
-    delta : float, default=0
-    confidence : float, default=0.95
-        That the true ε is not below the bound, over all models that might have been trained. The
-        attack and its threshold must not depend on these models.
+    `hits` are models trained with the record that the attack calls so, of `n_in`; `false_alarms`
+    those trained without it that it calls "with", of `n_out`. The true ε, in nats, is not below the
+    bound with the `confidence`, over all models that might have been trained; attack and threshold
+    must not depend on these models. Never infinite: the bound of a perfect attack grows like
+    ``log(n)``.
 
-    Returns
-    -------
-    float
-        0 or more, in nats. Never infinite: the bound of a perfect attack grows like ``log(n)``.
-
-    Notes
-    -----
     Differential privacy says ``TPR <= exp(ε) FPR + δ`` and ``TNR <= exp(ε) FNR + δ`` (Kairouz, Oh
     and Viswanath 2015). One-sided exact bounds on TPR and FPR, each at half the error probability,
     serve both inequalities.

@@ -25,11 +25,9 @@ def component_log_odds(
 ) -> Floats | None:
     """Return how much more likely each component made a record than the others together.
 
-    The result has shape (record, component). It is None for more than 10 components or fewer than
-    5 records for each: such a mixture finds nothing. It is fitted to at most 5,000 records.
+    The result has shape (record, component). It is None for more than 10 components or fewer than 5
+    records for each: such a mixture finds nothing. It is fitted to at most 5,000 records.
 
-    Notes
-    -----
     Covariances of each component, or one for all ("tied": odds are then linear); the best of three
     starts from k-means by its likelihood.
     """

@@ -25,10 +25,6 @@ class Targeted(Statistic):
     Two values are the *same* if they are equal, and *close* if the table's value is among the share
     `window` of the known records' values that are nearest to the target's. Labels, and missing
     values, are close only if they are the same.
-
-    Parameters
-    ----------
-    window : float, default=0.1
     """
 
     def __init__(self, window: float = 0.1) -> None:

@@ -19,8 +19,6 @@ _MOST_TRUST = 5.0  # in standard deviations: no attack gets all of the weight
 def rank_sum_p_value(scores: Floats, is_member: Booleans) -> float:
     """Return how likely scores of no meaning would rank members as high, or higher.
 
-    Notes
-    -----
     Mann and Whitney's test, one-sided, conditional on ties. It is exact for up to 100 candidates:
     the normal approximation errs where scores have few values.
     """
@@ -41,17 +39,9 @@ def most_telling(
 ) -> tuple[int, float]:
     """Return which of several attacks tells most, and how likely the best of them tells as much.
 
-    Parameters
-    ----------
-    scores : ndarray, shape (attack, candidate)
-        Of candidates that no attack was trained on.
-    is_member : ndarray of bool, shape (candidate,)
-    training_scores : ndarray, shape (attack, training candidate)
-        Cross-validated.
-    training_members : ndarray of bool, shape (training candidate,)
+    Scores, (attack, candidate), are of candidates that no attack was trained on; training scores,
+    (attack, training candidate), are cross-validated.
 
-    Notes
-    -----
     The smallest of all p-values, each divided by a weight that the training candidates decide: the
     more an attack told there, the more (Genovese, Roeder and Wasserman 2006). What the choice costs
     is counted by 9,999 permutations of the candidates (Westfall and Young 1993), so that attacks
@@ -133,8 +123,6 @@ def models_to_find(auc: float, *, level: float, power: float = 0.8) -> int:
 
     `level` is the p-value from which on an attack is said to beat guessing.
 
-    Notes
-    -----
     Noether 1987, of Mann and Whitney's test with groups of equal size. For scores of two normal
     distributions it errs by at most two models too many.
 

@@ -208,12 +208,8 @@ class Attack:
 class PaperAccuracy:
     """One cell of the VFLGAN paper's Tables 2 and 4.
 
-    Parameters
-    ----------
-    statistic, adversary : str
-    mean, two_deviations : float
-        Of the accuracies over five overlapping splits. The deviation is not a standard error: the
-        splits share models, and more of them would not shrink it.
+    Mean and two deviations are of the accuracies over five overlapping splits. The deviation is not
+    a standard error: the splits share models, and more of them would not shrink it.
     """
 
     statistic: str

@@ -96,15 +96,9 @@ class World:
 class LeaveOneOutGame:
     """The worlds of Algorithms 2 and 4: all records, and all records but one.
 
-    Attributes
-    ----------
-    party_frames : dict of str to DataFrame
-        As they were given, with keys in the form in which they are compared.
-    table : DataFrame
-        The matched records of all parties side by side, with their keys as the index, without
-        columns that do not come out. Whoever runs an audit holds all of it.
-    aligned : dict of str to DataFrame
-        The same per party.
+    `party_frames` are as given, with keys in the form in which they are compared. `table` has the
+    matched records of all parties side by side, with their keys as the index, without columns that
+    do not come out, and `aligned` the same per party. Whoever runs an audit holds all of it.
     """
 
     def __init__(

@@ -43,8 +43,6 @@ class DensityObserver:
     records, evenly taken from the matched ones, that are less probable. Then the same two of each
     party's columns, if there are several parties. What a model cannot make has logarithm -10,000.
 
-    Notes
-    -----
     Likelihood-ratio attacks (LiRA, Carlini et al. 2022; RMIA, Zarifzadeh et al. 2024) on the
     likelihood that the model was trained by. The parties' halves are ours.
     """

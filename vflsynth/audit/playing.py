@@ -40,20 +40,10 @@ _WORTH_FINDING = 0.8  # AUC that an audit of limited time must find, before trai
 class Play:
     """The game for every target and source.
 
-    Parameters
-    ----------
-    scheme : {"ASSD", "ASIF"}
-    game : LeaveOneOutGame
-    chosen : mapping of target to list of str
-        How each was chosen.
-    shadows : Shadows
-        In the game's worlds.
-    sources : mapping of str to mapping of str to str
-        What is looked at; of each, the names of statistics by their labels in observations.
-    claim : Claim, optional
-        Default: what the models claim.
-    disclosure : mapping of str to object, optional
-        Options of `audit_disclosure`, if the three questions are asked.
+    `chosen` says how each target was chosen; `shadows` are in the game's worlds. `sources` are what
+    is looked at, and of each the names of statistics by their labels in observations. The claim is
+    by default what the models claim. `disclosure` has options of `audit_disclosure`, if the three
+    questions are asked.
     """
 
     scheme: str

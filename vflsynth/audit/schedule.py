@@ -25,12 +25,8 @@ _PLANNED_SHARE = 0.85  # of the time; what is left of it is what a busy machine 
 class Shortened:
     """A training that was cut short, of all models alike, to keep to the time.
 
-    Parameters
-    ----------
-    epochs : int
-        Most epochs of the models that were audited, and of those that taught the attackers.
-    usual : int
-        Most epochs that the synthesizer chooses by itself.
+    `epochs` are at most those of the models that were audited, and of those that taught the
+    attackers; `usual` are those that the synthesizer chooses by itself.
     """
 
     epochs: int
@@ -97,21 +93,11 @@ def shorten(
 ) -> tuple[Any, Shortened | None]:
     """Give a synthesizer as many epochs as there is time for, if that is fewer than it chooses.
 
-    Parameters
-    ----------
-    shadows : Shadows
-        Their cache keeps what was chosen: an audit that is continued chooses the same.
-    n_models : int
-        Models per world that are worth more than longer training.
-    started : float
-        When the time began to run, by ``time.perf_counter``.
-    learning : callable
-        Measures the seconds that learning from the models takes afterwards.
-    alone : int
-        Further models that are trained one by one.
+    The cache of `shadows` keeps what was chosen: an audit that is continued chooses the same.
+    `n_models` per world are worth more than longer training. The time began to run at `started`, by
+    ``time.perf_counter``; `learning` measures the seconds that learning from the models takes
+    afterwards; `alone` counts further models that are trained one by one.
 
-    Notes
-    -----
     Synthesizers that have no epochs, or were told how many, stay as they are. Two pilots, a block
     and a model by itself, end after a fiftieth of the time each. They tell what an epoch costs and
     what all else. A method that stops by itself in the pilot is taken to need half as many epochs

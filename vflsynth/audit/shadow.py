@@ -56,18 +56,10 @@ class Observer(Protocol):
 class ShadowRun:
     """What was observed, and what it took.
 
-    Parameters
-    ----------
-    n_models : int
-        Per world: as many as were asked for, or as the time allowed.
-    observations : dict of world name to dict of str to ndarray, shape (model, feature)
-    n_trained : int
-        Models that were not in the cache.
-    seconds, cpu_seconds : float
-        Wall time, and processor time of all workers.
-    block_size : int
-    memory : int or None
-        Estimate for all workers together, in bytes; None if the synthesizer cannot tell.
+    `n_models` per world are as many as were asked for, or as the time allowed; `n_trained` of them
+    were not in the cache. Observations, by world and name, have shape (model, feature). Seconds are
+    wall time, and processor time of all workers; `memory` is an estimate for all workers together,
+    in bytes, None if the synthesizer cannot tell.
     """
 
     n_models: int
@@ -81,16 +73,7 @@ class ShadowRun:
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """Models to train in some worlds, and what to write down about them.
-
-    Parameters
-    ----------
-    synthesizer, on
-        See `vflsynth.audit.game.train`.
-    worlds : sequence of World
-    observer : Observer
-    settings : AuditSettings
-    """
+    """Models to train in some worlds, and what to write down about them; see `game.train`."""
 
     synthesizer: Any
     worlds: Sequence[World]
@@ -149,24 +132,11 @@ def run_shadow_models(
 ) -> ShadowRun:
     """Train `n_models` models in every world and observe them.
 
-    Parameters
-    ----------
-    shadows : Shadows
-    started : float, optional
-        When the time began to run, by ``time.perf_counter``. Default: now.
-    power : callable, optional
-        Says what so many models per world would find.
-    learning : float, default=0.0
-        Seconds that learning from the models takes afterwards.
+    The time began to run at `started`, by ``time.perf_counter``, by default now. `power` says what
+    so many models per world would find; learning from them takes `learning` seconds afterwards.
+    Raises ParameterError if a cache is asked for and the synthesizer has no ``get_params``, or
+    `minutes` do not suffice for 10 models per world.
 
-    Raises
-    ------
-    ParameterError
-        If a cache is asked for and the synthesizer has no ``get_params``, or `minutes` do not
-        suffice for 10 models per world.
-
-    Notes
-    -----
     A pilot says how long it will take, if somebody looks on or the time is limited. Four models at
     once and then one tell what a block costs and what each model in it.
     """

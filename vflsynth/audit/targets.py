@@ -23,8 +23,6 @@ def outlying_attributes(
     The margin is `factor` interquartile ranges. Columns of labels are left out. Returns a Series
     with the table's index.
 
-    Notes
-    -----
     Source: VFLGAN Eqs. 30 and 31, after Stadler et al. 2022. Departs from the printed margin of one
     interquartile range: the records that the paper audits are those of 1.5.
     """
@@ -100,8 +98,6 @@ def neighbour_distances(
 ) -> pd.Series[float]:
     """Return each record's distance to its nearest neighbour, 0 to 2, with the table's index.
 
-    Notes
-    -----
     Source: VFLGAN Eq. 32, after Meeus et al. 2023: one minus the cosines of the one-hot labels and
     of the numbers, weighted by the shares of such columns. The numbers are min-max scaled, which
     the paper does not say; without it other records than the paper's are farthest.

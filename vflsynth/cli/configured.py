@@ -119,10 +119,7 @@ def configured(
 ) -> Configuration:
     """Return what file and options say together; `parameters` have options of their own.
 
-    Raises
-    ------
-    ParameterError
-        Naming the file, or the command line, the key, and what there is instead.
+    Raises ParameterError, naming the file, or the command line, the key, and what there is instead.
     """
     said = {name: getattr(options, name) for name in ("method", "device", "key_form")}
     said["on"] = on_of(options.on)

@@ -121,10 +121,7 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
 def _say_left_out(judged: Judged, compared: list[Any]) -> None:
     """Say which columns only one side has: keys, other parties', those that a contract left out.
 
-    Raises
-    ------
-    ParameterError
-        If nothing is left, or not what was to be predicted.
+    Raises ParameterError if nothing is left, or not what was to be predicted.
     """
     for which, one in (("real", judged.real), ("synthetic", judged.synthetic)):
         if foreign := [str(name) for name in one.columns if name not in compared]:

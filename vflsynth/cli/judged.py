@@ -40,20 +40,9 @@ _MOST_DRAWN = 5_000
 class Judged:
     """What is compared with what.
 
-    Parameters
-    ----------
-    frames : dict of str to DataFrame
-        Real, as they were read.
-    on : hashable, mapping of party to hashable, MatchOn or None
-        The key columns.
-    real, synthetic : DataFrame
-        Real rows of all parties side by side; the synthetic table as it was read.
-    parties : dict of str to list
-        Who owns which column.
-    holdout : DataFrame or None
-        Real rows that the model was not fitted on, side by side.
-    target : hashable or None
-    categorical : list
+    `frames` are the real tables as they were read, with their key columns `on`. `real` has the rows
+    of all parties side by side, `synthetic` the table as it was read, and `parties` says who owns
+    which column. `holdout` are real rows that the model was not fitted on, side by side.
     """
 
     frames: dict[str, pd.DataFrame]

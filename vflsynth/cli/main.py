@@ -200,10 +200,7 @@ class _Overview(argparse.RawDescriptionHelpFormatter):
 def command_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the whole command line.
 
-    Parameters
-    ----------
-    only : str, optional
-        The command that will run: others are named, and not imported.
+    With `only`, the command that will run, others are named and not imported.
     """
     parser = _Parser(
         prog="vflsynth", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=_Overview

@@ -100,17 +100,8 @@ def interrupted(options: argparse.Namespace) -> str:
 class Step:
     """One command of the job.
 
-    Parameters
-    ----------
-    name : str
-        Of the command.
-    does : str
-        In words, for the plan.
-    arguments : callable
-        Returns its command line, which may depend on what earlier steps left.
-    inputs, outputs : tuple of Path
-    keeps : Path, optional
-        Where to keep what it prints.
+    `does` says it in words, for the plan. `arguments` returns its command line, which may depend on
+    what earlier steps left. `keeps` is where to keep what it prints.
     """
 
     name: str

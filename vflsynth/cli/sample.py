@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from vflsynth._random import secret_from
-from vflsynth.cli.conditions import condition_of
 from vflsynth.cli.console import say
 from vflsynth.cli.models import domains_of, open_model
 from vflsynth.cli.numbers import count
 from vflsynth.cli.options import file, flag, number, repeated
 from vflsynth.cli.records import say_rule_cost, write, write_or_print
 from vflsynth.cli.targets import add_passed, check_file, check_folder
+from vflsynth.columns import Range
+from vflsynth.columns.wanted import Domain, value_from_text
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -158,3 +160,32 @@ def _sample_half(half: PartyModel, options: argparse.Namespace) -> pd.DataFrame:
         )
     table = draw_with_files(half, options.n, secret_from(options.seed), options.passed)
     return half.add_keys(table) if options.keys else table
+
+
+def condition_of(text: str, columns: Mapping[Any, Domain]) -> tuple[Any, Any]:
+    """Return the column, and the value, values or Range, of a condition.
+
+    Raises ParameterError if it names no column, or a value that is not of the column's type.
+    """
+    name, sign, asked = text.partition("=")
+    label = next((column for column in columns if str(column) == name.strip()), None)
+    if not sign or label is None:
+        raise ParameterError(
+            f"--where {text!r} must be COLUMN=VALUE, COLUMN=VALUE,VALUE or COLUMN=LOW..HIGH, "
+            f"with a column of {', '.join(map(str, columns))}"
+        )
+    column, asked = columns[label], asked.strip()
+    try:
+        try:
+            return label, value_from_text(column, asked)  # also where it has a comma or two dots
+        except ValueError:
+            pass
+        low, dots, high = asked.partition("..")
+        if dots:
+            return label, Range(*(value_from_text(column, end.strip()) for end in (low, high)))
+        return label, [value_from_text(column, value.strip()) for value in asked.split(",")]
+    except ValueError:
+        raise ParameterError(
+            f"--where {text!r}: what is asked for is no value of column {label!r}, "
+            f"which is of type {column.dtype}. Fix: give values as sampled records have them"
+        ) from None

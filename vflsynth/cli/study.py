@@ -48,10 +48,7 @@ class Study(Publishing):
     def read(cls, path: Path) -> Self:
         """Read a study file.
 
-        Raises
-        ------
-        ParameterError
-            Naming each key that is wrong, and what there is instead.
+        Raises ParameterError, naming each key that is wrong, and what there is instead.
         """
         content = read_configuration(path)
         Configuration({str(path): content})  # names of parameters
@@ -183,12 +180,8 @@ class Study(Publishing):
     def estimate(self, contract: Path | None) -> str:
         """Say how long the training takes and how much memory, by a trial of some seconds.
 
-        A private study is not tried: what is read of its records has to be paid for.
-
-        Raises
-        ------
-        ParameterError
-            If an audit in the time that the study allows could not say anything.
+        A private study is not tried: what is read of its records has to be paid for. Raises
+        ParameterError if an audit in the time that the study allows could not say anything.
         """
         if self.is_private or "callbacks" not in self._takes:
             return "fit: in one go, without epochs"

@@ -82,17 +82,9 @@ def read(
 
 
 def texts_of(dtypes: Mapping[Hashable, Any]) -> dict[Hashable, str]:
-    """Say of which columns a file without types must be read as text, for 007 is no 7.
+    """Say which columns `read` must read as text from a file without types, for 007 is no 7.
 
-    Parameters
-    ----------
-    dtypes : mapping of column to dtype
-        Of a model, or of another table with these columns.
-
-    Returns
-    -------
-    dict of column to str
-        To be passed to `read`.
+    The dtypes are those of a model, or of another table with these columns.
     """
     cells = {
         column: dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype
@@ -133,10 +125,7 @@ def add_key(parser: Any) -> None:
 def on_of(texts: Sequence[str] | None) -> str | dict[str, str] | None:
     """Read ``--on``.
 
-    Raises
-    ------
-    ParameterError
-        If there are several that do not say whose they are.
+    Raises ParameterError if there are several that do not say whose they are.
     """
     if texts is None or (len(texts) == 1 and "=" not in texts[0]):
         return None if texts is None else texts[0]
@@ -153,12 +142,7 @@ def match_on(
 ) -> Any:
     """Return what `fit` takes as `on`, with columns as the tables have them: labels may be numbers.
 
-    Parameters
-    ----------
-    frames : mapping of party to DataFrame
-    on : str, mapping of party to str, or None
-        Of `on_of`, or of a file.
-    form : str or None
+    `on` is of `on_of`, or of a file.
     """
     columns: Any
     if isinstance(on, Mapping):

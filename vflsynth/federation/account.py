@@ -29,11 +29,7 @@ def account_of(site: Site) -> PrivacyAccount:
     """Return a site's account, which is made when it is needed for the first time.
 
     All runs of a site are about the same records, so it is in the site's folder, not the run's.
-
-    Raises
-    ------
-    AccountRewoundError
-        If there was one and it is gone.
+    Raises AccountRewoundError if there was one and it is gone.
     """
     path = site.folder / FILE
     if not path.exists():
@@ -58,17 +54,8 @@ def open_account(site: Site, run: str, planned: PrivacyLedger) -> OpenAccount:
 def remember(folder: Path, shown: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse accounts that lack what was in them when they were last shown; remember the others.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the site that remembers.
-    shown : mapping of party name to mapping
-        What `PrivacyAccount.show` returned there.
-
-    Raises
-    ------
-    AccountRewoundError
-        If an account is another one, or was cut off.
+    `shown` has, by party, what `PrivacyAccount.show` returned there; `folder` is of the site that
+    remembers. Raises AccountRewoundError if an account is another one, or was cut off.
     """
     if not shown:
         return

@@ -29,18 +29,10 @@ M = TypeVar("M", bound=Message)
 class ActiveNode(ServerNode):
     """Owns labels and top model; of its table it reads keys, labels and what each record counts.
 
-    Parameters
-    ----------
-    job : Job
-    site : Site
-        With a table, the names of the column of labels and, if there are any, of the column of
-        weights, and the parties' shared secret: whoever has the labels must know which record is in
-        which batch.
-
-    Raises
-    ------
-    ParameterError
-        If the site file lacks something, or the job gives the active party columns of its own.
+    The site has a table, the names of the column of labels and, if there are any, of the column of
+    weights, and the parties' shared secret: whoever has the labels must know which record is in
+    which batch. Raises ParameterError if the site file lacks something, or the job gives the active
+    party columns of its own.
     """
 
     method: SplitMethod

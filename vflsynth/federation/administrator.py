@@ -32,17 +32,8 @@ _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
 class Administrator:
     """Submits a job and asks how it goes, over mutual TLS as everybody else.
 
-    Parameters
-    ----------
-    kit : Path
-        The administrator's start-up kit.
-    parties : sequence of str
-        Waited for before anything is submitted.
-
-    Raises
-    ------
-    ProtocolError
-        If server or parties are not there.
+    `kit` is the administrator's start-up kit; the parties are waited for before anything is
+    submitted. Raises ProtocolError if server or parties are not there.
     """
 
     def __init__(self, kit: Path, parties: Sequence[str]) -> None:
@@ -108,10 +99,7 @@ class Administrator:
     def wait(self, job_id: str, seconds: float, watch: Callable[[], None] = lambda: None) -> str:
         """Wait for the end of a job, calling `watch` all the while; return its status, or `LOST`.
 
-        Raises
-        ------
-        TimeoutError
-            If it takes longer.
+        Raises TimeoutError if it takes longer.
         """
         deadline, look = time.monotonic() + seconds, time.monotonic() + _LOOK
         while not (status := self.status(job_id)).startswith(_ENDED):
@@ -144,29 +132,10 @@ def submit(
 
     FLARE ends a job when one of its processes dies. Submitted again, it goes on from the last
     checkpoint that all nodes have; so it does when the server itself was started again meanwhile.
-
-    Parameters
-    ----------
-    job : Job
-    admin : Path
-        The administrator's start-up kit.
-    seconds : float
-        Longest time for an attempt.
-    watch : callable, optional
-        Called all the while.
-    attempts : int, default=1
-        Times to submit it, as long as it fails.
-    key : Path, optional
-        The proposer's private key, to sign the job with.
-    before : callable, optional
-        Called before every attempt.
-
-    Raises
-    ------
-    TimeoutError
-        If an attempt takes longer; it is stopped.
-    ProtocolError
-        If the server or a party is not there, in the last attempt.
+    The job takes at most `seconds` for each of some `attempts`, is signed with the proposer's
+    private `key`, and calls `before` each attempt and `watch` all the while. `admin` is the
+    administrator's start-up kit. Raises TimeoutError if an attempt takes longer; it is stopped;
+    ProtocolError if the server or a party is not there, in the last attempt.
     """
     check_parameters("submit", {"attempts": attempts}, {"attempts": Number(1, whole=True)})
     proposal = None if key is None else propose(job, key, runs=attempts)
@@ -229,13 +198,9 @@ def _submit_once(
 
 
 def abort(job: Job, admin: Path) -> int:
-    """Stop a job; what it has reached stays in the checkpoints. Return how many runs were stopped.
+    """Stop a job by the administrator's start-up kit; return how many runs were stopped.
 
-    Parameters
-    ----------
-    job : Job
-    admin : Path
-        The administrator's start-up kit.
+    What it has reached stays in the checkpoints.
     """
     with Administrator(admin, ()) as administrator:
         found = administrator.of_name(job.name)

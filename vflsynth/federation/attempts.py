@@ -39,23 +39,8 @@ def reported(site: Site, job: Job) -> Iterator[None]:
 def attend(job: Job, site: Site, link: Link, make: Callable[[Job, Site], PartyNode]) -> PartyNode:
     """Take part in a job, and again as often as the job allows when the server or a party was lost.
 
-    Parameters
-    ----------
-    job : Job
-    site : Site
-    link : Link
-    make : callable
-        Makes the party's node for an attempt.
-
-    Returns
-    -------
-    PartyNode
-        Of the attempt that finished.
-
-    Raises
-    ------
-    VFLSynthError
-        What the last attempt ended with.
+    `make` makes the party's node for an attempt. Returns that of the attempt that finished, or
+    raises what the last one ended with, a VFLSynthError.
     """
     left = job.most_restarts
     while True:
@@ -87,15 +72,7 @@ def again(error: Exception, left: int) -> str:
 
 
 class ServerAttempts:
-    """A job at the server, attempt by attempt, behind one transport.
-
-    Parameters
-    ----------
-    job : Job
-    site : Site
-    make : callable
-        Makes the server's node for an attempt.
-    """
+    """A job at the server, attempt by attempt, behind one transport; `make` makes each node."""
 
     def __init__(self, job: Job, site: Site, make: Callable[[Job, Site], ServerNode]) -> None:
         self.job, self._site, self._make = job, site, make
@@ -108,13 +85,7 @@ class ServerAttempts:
         return self.node.remote.exchange(sender, data)
 
     def run(self) -> None:
-        """Run the job to its end.
-
-        Raises
-        ------
-        VFLSynthError
-            What the last attempt ended with.
-        """
+        """Run the job to its end, or raise what the last attempt ended with, a VFLSynthError."""
         while True:
             try:
                 return self.node.run()

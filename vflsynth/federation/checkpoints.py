@@ -29,14 +29,7 @@ _KEPT = 2  # a node that is killed while it writes still has the one that all ot
 class NodeCheckpoints:
     """Checkpoints of one node for one run; the last two are kept.
 
-    Parameters
-    ----------
-    folder : Path
-
-    Attributes
-    ----------
-    damaged : dict of str to str
-        Checkpoints that were found and cannot be used, with the reason.
+    `damaged` are those that were found and cannot be used, with the reason.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,10 +73,7 @@ class NodeCheckpoints:
     ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
         """Return state and history.
 
-        Raises
-        ------
-        ArtefactError
-            If it is of other records or settings.
+        Raises ArtefactError if it is of other records or settings.
         """
         root = artefacts.open_directory(self._path(epoch), KIND)
         progress = artefacts.read_json(root / "progress.json")

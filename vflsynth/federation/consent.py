@@ -59,10 +59,7 @@ def describe(job: Job) -> str:
 def approve(job: Job, site: Site) -> None:
     """Write down that a site takes part in a job, as it is; a change of it needs another approval.
 
-    Raises
-    ------
-    ArtefactError
-        If earlier approvals cannot be read, or this one cannot be written.
+    Raises ArtefactError if earlier approvals cannot be read, or this one cannot be written.
     """
     found = _read(site)
     found[job.digest] = {
@@ -117,18 +114,8 @@ def check_consent(job: Job, site: Site, proposal: str | None = None) -> None:
 
     A site that lists proposers refuses what none of them signed for it, what is too old, and what
     has had its runs; who did, and what was refused, is a line of its audit trail. A site with
-    records moreover asks for an approval, unless its site file says otherwise.
-
-    Parameters
-    ----------
-    job : Job
-    site : Site
-    proposal : str, optional
-        As `propose` made it.
-
-    Raises
-    ------
-    ConsentError
+    records moreover asks for an approval, unless its site file says otherwise. The proposal is as
+    `propose` made it. Raises ConsentError.
     """
     try:
         if site.proposers:
@@ -149,10 +136,7 @@ def check_consent(job: Job, site: Site, proposal: str | None = None) -> None:
 def check_approved(job: Job, site: Site) -> None:
     """Refuse a job that nobody at the site approved, or that was approved when it was otherwise.
 
-    Raises
-    ------
-    ConsentError
-        Naming what changed.
+    Raises ConsentError, naming what changed.
     """
     found = _read(site).get(job.digest)
     if found is None:

@@ -43,18 +43,9 @@ _REFRESH = "5"
 class SiteState:
     """What a site's folder says at one moment.
 
-    Parameters
-    ----------
-    site : Site
-    jobs : list of JobState
-        The one that was begun last comes first.
-    trail : int or None
-        Lines of the audit trail; None if it is broken.
-    epsilon : float or None
-        What all private runs that ended have spent, at `delta`; None without any.
-    delta : float or None
-    conditions : tuple of str
-        What it depends on beyond theorems; see `vflsynth.privacy.PrivacyLedger`.
+    The job that was begun last comes first. `trail` counts lines of the audit trail; None if it is
+    broken. `epsilon` is what all private runs that ended have spent, at `delta`, None without any,
+    and `conditions` what it depends on beyond theorems; see `vflsynth.privacy.PrivacyLedger`.
     """
 
     site: Site
@@ -252,23 +243,10 @@ def console(
 ) -> ThreadingHTTPServer:
     """Make the server of a site's console; its `serve_forever` serves it.
 
-    Parameters
-    ----------
-    site : Site
-    port : int
-        0 takes one that is free.
-    address : str, default="127.0.0.1"
-        There is no log-in: whoever reaches the address sees the page.
-    names : collection of str, optional
-        Further names that a browser may know it by. A page of somebody else's, whose name was made
-        to lead here, is refused: it has another name.
-
-    Raises
-    ------
-    ParameterError
-        If the port is taken.
-    MissingExtraError
-        Without the extra 'report'.
+    Port 0 takes one that is free. There is no log-in: whoever reaches the address sees the page. A
+    browser may know it by further `names`. A page of somebody else's, whose name was made to lead
+    here, is refused: it has another name. Raises ParameterError if the port is taken and
+    MissingExtraError without the extra 'report'.
     """
     require_packages("the console")
     known = {"localhost", "127.0.0.1", "[::1]", address.lower(), *map(str.lower, names)}

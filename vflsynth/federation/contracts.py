@@ -38,19 +38,9 @@ from vflsynth.parameters import to_json
 class SiteTable:
     """A site's table as it is modelled, and what is agreed about it.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Prepared.
-    labels : tuple of column label
-        Of the table as it was read, the key left out.
-    schema : PublicSchema
-        What is public of the prepared table.
-    template : TableTransformer
-    contract : Contract
-        With the parts of all parties that this site's file speaks of.
-    preparation : Preparation or None
-        None if the table is modelled as it is.
+    `labels` are those of the table as it was read, the key left out; `schema` is what is public of
+    the prepared table. The contract has the parts of all parties that this site's file speaks of.
+    There is no preparation if the table is modelled as it is.
     """
 
     frame: pd.DataFrame
@@ -64,12 +54,8 @@ class SiteTable:
 def site_contract(job: Job, site: Site, labels: tuple[Hashable, ...] = ()) -> Contract:
     """Read what all share, and what the site's own file says.
 
-    Raises
-    ------
-    ContractError
-        If the file says otherwise than the job, or speaks of somebody who is no party.
-    ParameterError
-        If the job makes no synthetic rows.
+    Raises ContractError if the file says otherwise than the job, or speaks of somebody who is no
+    party; ParameterError if the job makes no synthetic rows.
     """
     shared = job.shared_contract
     if site.contract is None:
@@ -102,9 +88,7 @@ def prepared(
 ) -> SiteTable:
     """Prepare a site's table as its contract says, and as what is exact in it asks for.
 
-    Raises
-    ------
-    ContractError
+    Raises ContractError.
     """
     key = job.key_of(site)
     labels = tuple(label for label in frame.columns if label != key)
@@ -154,26 +138,10 @@ def facts(job: Job, site: Site, table: SiteTable) -> dict[str, Any]:
 
 
 def check_agreement(told: Mapping[str, Any], shared: Contract) -> bool:
-    """Compare what all parties tell of their contracts; server and every party do.
+    """Compare what all parties told of their contracts by `facts`; server and every party do.
 
-    Parameters
-    ----------
-    told : mapping of party name to mapping
-        What `facts` returned there.
-    shared : Contract
-        What the job says.
-
-    Returns
-    -------
-    bool
-        Whether any party leaves out rows.
-
-    Raises
-    ------
-    ContractError
-        Naming parties that disagree, or a rule and a column that nobody has.
-    PayloadRejectedError
-        If something else was told.
+    Returns whether any party leaves out rows. Raises ContractError, naming parties that disagree,
+    or a rule and a column that nobody has; PayloadRejectedError if something else was told.
     """
     having: set[str] = set()
     for name, own in told.items():

@@ -22,14 +22,9 @@ _MOST_PARTIES = 10  # of which a party shares 511 groups
 
 @dataclass(frozen=True, slots=True)
 class Dummies:
-    """The dummies of one party.
+    """The dummies of one party: texts in place of keys, those of the group of all parties first.
 
-    Parameters
-    ----------
-    texts : tuple of str
-        In place of texts of keys; those of the group of all parties come first.
-    n_common : int
-        How many of them all parties have.
+    `n_common` is how many of them all parties have.
     """
 
     texts: tuple[str, ...] = ()
@@ -39,21 +34,9 @@ class Dummies:
     def of(
         cls, padding: Padding | None, name: str, names: Sequence[str], session: bytes
     ) -> Dummies:
-        """Draw the dummies of a run.
+        """Draw the dummies of a run; the session is of the parties' secret, new in every run.
 
-        Parameters
-        ----------
-        padding : Padding, optional
-        name : str
-        names : sequence of str
-            All parties.
-        session : bytes
-            Of the parties' secret, new in every run.
-
-        Raises
-        ------
-        ParameterError
-            If there are too many parties.
+        Raises ParameterError if there are too many parties.
         """
         if padding is None:
             return cls()

@@ -25,8 +25,7 @@ from vflsynth.exceptions import (
     VFLSynthError,
 )
 from vflsynth.federation.faults import fault_of
-from vflsynth.federation.limits import GRACE, Limits
-from vflsynth.federation.pauses import Pause
+from vflsynth.federation.limits import GRACE, Limits, Pause
 from vflsynth.federation.seats import Seat, digest
 from vflsynth.federation.tags import check_tags
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
@@ -42,35 +41,14 @@ _SOON, _LOOK = 0.2, 1.0
 
 
 class RemoteChannel:
-    """Reaches parties that post frames.
+    """Reaches parties that post frames of one run.
 
-    Parameters
-    ----------
-    names : sequence of str
-        The parties.
-    run : str
-        Identifies the run.
-    limits : Limits, optional
-    transcript : Transcript, optional
-        Records every message.
-    own_tag : callable, optional
-        At an active party, which is the server and shares the secret: its own tag.
-    note : callable, optional
-        Is told what is asked of the parties.
+    An active party, which is the server and shares the secret, has its `own_tag`. `note` is told
+    what is asked of the parties. `attempt` is new in every attempt; `heals` tells parties that a
+    run in which one was lost may begin again. `gone` has digests of hellos of former attempts: a
+    network may bring them late. `stopped` is what a party said after the run was interrupted: it
+    will not begin again.
 
-    Attributes
-    ----------
-    attempt : str
-        New in every attempt.
-    heals : bool
-        Whether a run in which a party was lost may begin again, which parties are then told.
-    gone : set of bytes
-        Digests of hellos of former attempts: a network may bring them late.
-    stopped : PartyStoppedError or None
-        What a party said after the run was interrupted: it will not begin again.
-
-    Notes
-    -----
     `gather` and `scatter` are called by one thread, the algorithm's; `exchange` by those of the
     transport, with a sender whose identity the transport has verified. Every wait ends: after
     `Limits` the run is stopped, and whoever waits or asks afterwards gets the reason.
@@ -132,14 +110,8 @@ class RemoteChannel:
     def gather(self, kind: type[M], step: int) -> dict[str, M]:
         """Ask every party; return their messages by party name, in name order.
 
-        Raises
-        ------
-        PartyLostError
-            If a party does not answer in time.
-        MisalignedError
-            If the parties' tags differ.
-        ExchangeError
-            If a party's frame was refused, or a party stopped.
+        Raises PartyLostError if a party does not answer in time; MisalignedError if the parties'
+        tags differ; ExchangeError if a party's frame was refused, or a party stopped.
         """
         request = Request(kind, step)
         if self._note is not None:
@@ -249,16 +221,8 @@ class RemoteChannel:
     def exchange(self, sender: str, data: bytes) -> bytes:
         """Take a party's frame and return the reply, when there is one.
 
-        Parameters
-        ----------
-        sender : str
-            Who it is, as the transport knows from its certificate; not what the frame says.
-        data : bytes
-
-        Returns
-        -------
-        bytes
-            A frame in any case; with the reason if the run was stopped.
+        The sender is who the transport knows from its certificate, not who the frame says. A frame
+        comes back in any case; with the reason if the run was stopped.
         """
         try:
             number = self._accept(sender, data)

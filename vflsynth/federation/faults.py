@@ -26,13 +26,7 @@ _MEMORY = ("can't allocate memory", "out of memory")
 
 
 def fault_of(error: BaseException | None) -> str | None:
-    """Say what of a node's system failed; None if it was something else.
-
-    Parameters
-    ----------
-    error : BaseException or None
-        With what caused it.
-    """
+    """Say what of a node's system failed, by an error and its causes; None for something else."""
     while error is not None:
         if isinstance(error, MemoryError):
             return _WORDS[errno.ENOMEM]

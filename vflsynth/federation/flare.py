@@ -75,12 +75,8 @@ def beyond_abort(fl_ctx: FLContext) -> FLContext:
 class FlareLink:
     """A party's way to the server.
 
-    Parameters
-    ----------
-    fl_ctx : FLContext
-    abort_signal : Signal
-        FLARE aborts the job of everybody when one process dies. The server knows whose; so the
-        party goes on asking for a moment.
+    FLARE aborts the job of everybody when one process dies. The server knows whose; so the party
+    goes on asking for a moment.
     """
 
     def __init__(self, fl_ctx: FLContext, abort_signal: Signal) -> None:
@@ -119,12 +115,8 @@ class FlareLink:
 class PartyExecutor(Executor):  # type: ignore[misc]
     """Takes part in a job at one party, as its site file says.
 
-    Parameters
-    ----------
-    job : str
-        A `Job` as JSON. (FLARE would take a nested mapping for something to build.)
-    proposal : str, optional
-        Signed by whoever proposes the job, see `vflsynth.federation.consent`.
+    The job is JSON in a text: FLARE would take a nested mapping for something to build. The
+    proposal is signed by whoever proposes the job, see `vflsynth.federation.consent`.
     """
 
     def __init__(self, job: str, proposal: str | None = None) -> None:
@@ -160,15 +152,7 @@ class PartyExecutor(Executor):  # type: ignore[misc]
 
 
 class ServerController(Controller):  # type: ignore[misc]
-    """Runs a job at the server.
-
-    Parameters
-    ----------
-    job : str
-        A `Job` as JSON. (FLARE would take a nested mapping for something to build.)
-    proposal : str, optional
-        Signed by whoever proposes the job, see `vflsynth.federation.consent`.
-    """
+    """Runs a job at the server; job and proposal are those of `PartyExecutor`."""
 
     def __init__(self, job: str, proposal: str | None = None) -> None:
         super().__init__(task_check_period=0.1)

@@ -100,9 +100,7 @@ class Job(RunFile):
     def read(cls, path: Path) -> Self:
         """Read a job file.
 
-        Raises
-        ------
-        ParameterError
+        Raises ParameterError.
         """
         content = read_toml(path)
         content.pop("publish", None)  # of a study: what whoever has all tables does with them
@@ -114,17 +112,9 @@ class Job(RunFile):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], where: str = "job") -> Self:
-        """Check what a file or another site says.
+        """Check what a file or another site says; `where` is what error messages begin with.
 
-        Parameters
-        ----------
-        content : mapping
-        where : str, default="job"
-            What error messages begin with.
-
-        Raises
-        ------
-        ParameterError
+        Raises ParameterError.
         """
         return checked(cls, content, where)
 
@@ -163,10 +153,7 @@ class Job(RunFile):
     def method_for_node(self) -> Method:
         """Make the method; every node does, of the same parameters.
 
-        Raises
-        ------
-        ParameterError
-            If a parameter is unknown, out of range, or does not go with another.
+        Raises ParameterError if a parameter is unknown, out of range, or does not go with another.
         """
         estimator = make_estimator(self.method, self.parameters, where="job", refused=_REFUSED)
         if self.contract and self.has_labels:
@@ -181,12 +168,7 @@ class Job(RunFile):
         return method
 
     def check_site(self, site: Site) -> None:
-        """Refuse a site that takes no frames as large as the job may send.
-
-        Raises
-        ------
-        ParameterError
-        """
+        """Refuse a site that takes no frames as large as the job may send (ParameterError)."""
         if self.max_frame_bytes > site.max_frame_bytes:
             raise ParameterError(
                 f"site {site.party!r} takes frames of at most {site.max_frame_bytes:,} bytes; job "

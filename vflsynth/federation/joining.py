@@ -23,30 +23,14 @@ KEYS = "vflsynth keys"
 
 
 def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | None]:
-    """Put parts side by side.
+    """Put parts side by side; names are for errors.
 
-    Parameters
-    ----------
-    parts : mapping of str to DataFrame
-        By name, for errors.
+    Under a contract the table, (n, column), has the rows that all parties and the rules of several
+    of them leave in; with it comes what rules that rows are left out for cost, or None.
 
-    Returns
-    -------
-    table : DataFrame, shape (n, column)
-        Under a contract, of the rows that all parties and the rules of several of them leave in.
-    cost : Cost or None
-        What rules that rows are left out for cost, if there are any.
-
-    Raises
-    ------
-    MisalignedError
-        If they are not parts of one sample.
-    SharedColumnError
-        If two parts have a column of the same name.
-    RuleError
-        If too few rows keep all rules.
-    ColumnMismatchError
-        If a rule names a column of a party whose part is not there.
+    Raises MisalignedError if they are not parts of one sample; SharedColumnError if two have a
+    column of the same name; RuleError if too few rows keep all rules; ColumnMismatchError if a rule
+    names a column of a party whose part is not there.
     """
     marks = {name: part.attrs.get(MARK) for name, part in parts.items()}
     ruled = [name for name, part in parts.items() if RULES in part.attrs]

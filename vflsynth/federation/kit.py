@@ -30,14 +30,8 @@ def project(job: Job, host: str, port: int) -> str:
     """Return the project file for ``nvflare provision``: YAML, which JSON is.
 
     It makes everybody's private keys in one place, so it is for federations on one machine;
-    organisations use `definitions`.
-
-    Parameters
-    ----------
-    job : Job
-    host : str
-        Name under which the parties reach the server; the only address that anybody dials.
-    port : int
+    organisations use `definitions`. `host` is the name under which the parties reach the server;
+    the only address that anybody dials.
     """
     server = _participant(host, "server") | {"fed_learn_port": port, "admin_port": port}
     participants = [server, *(_participant(name, "client") for name in job.parties)]
@@ -64,19 +58,9 @@ def project(job: Job, host: str, port: int) -> str:
 def definitions(job: Job, host: str, port: int) -> dict[str, str]:
     """Return what ``nvflare cert`` needs so that every private key stays where it was made.
 
-    Parameters
-    ----------
-    job : Job
-    host : str
-        Name under which the parties reach the server; the only address that anybody dials.
-    port : int
-
-    Returns
-    -------
-    dict of str to str
-        File names and YAML, which JSON is: ``profile.yml`` for the certificate authority
-        (``cert init`` and ``cert approve``), and for everybody a definition for ``cert request``:
-        ``server.yml``, ``admin.yml``, and one with the name of every party.
+    `host` is as of `project`. Returns file names and YAML, which JSON is: ``profile.yml`` for the
+    certificate authority (``cert init`` and ``cert approve``), and for everybody a definition for
+    ``cert request``: ``server.yml``, ``admin.yml``, and one with the name of every party.
     """
     service = {"host": host, "fed_learn_port": port, "admin_port": port}
     profile = {"name": PROJECT, "scheme": "tcp", "connection_security": "mtls", "server": service}
@@ -110,22 +94,10 @@ def hide_keys(folder: Path) -> None:
 def prepare(kit: Path, site: Site) -> None:
     """Write a site's own policy and site file into its start-up kit.
 
-    Parameters
-    ----------
-    kit : Path
-        As ``nvflare provision`` or ``nvflare package`` made it.
-    site : Site
-
-    Raises
-    ------
-    ParameterError
-        If it is no start-up kit.
-
-    Notes
-    -----
     The policy: the only class that a job can have built here is ours; no role may send code
     (``byoc: none``); FLARE does not send the site's logs to the server, which it does by default,
     since an error about a table may show values of it. Private keys become their owner's alone.
+    Raises ParameterError if `kit` is not as ``nvflare provision`` or ``nvflare package`` made it.
     """
     local = kit / "local"
     is_server = (kit / "startup" / "fed_server.json").is_file()
@@ -169,12 +141,7 @@ def node_command(kit: Path) -> list[str]:
     """Return the command of a node's process, which stays in the foreground.
 
     FLARE's own ``start.sh`` leaves a process behind and starts it anew up to five times; a service
-    manager or a container does that better.
-
-    Raises
-    ------
-    ParameterError
-        If it is no start-up kit.
+    manager or a container does that better. Raises ParameterError if it is no start-up kit.
     """
     startup = kit / "startup"
     kind = "server" if (startup / "fed_server.json").is_file() else "client"
@@ -209,19 +176,9 @@ _RIGHTS = (
 
 
 def write_job(job: Job, folder: Path, proposal: str | None = None) -> Path:
-    """Write a job for FLARE: three files of configuration and not a line of code.
+    """Write a job for FLARE into a folder of its own: three files of configuration, no code.
 
-    Parameters
-    ----------
-    job : Job
-    folder : Path
-    proposal : str, optional
-        Signed by whoever proposes it.
-
-    Returns
-    -------
-    Path
-        The job's own folder.
+    Whoever proposes it signed the proposal. Returns the job's own folder.
     """
     args = {"job": json.dumps(job.to_dict()), "proposal": proposal}
     meta = {

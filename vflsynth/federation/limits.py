@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,3 +44,22 @@ class Limits:
     def patience(self) -> float:
         """Seconds after which the server says that it has a frame, and a reply is not ready."""
         return min(_PATIENCE, self.exchange / 4)
+
+
+_OVERSLEPT = 2.0
+"""Seconds by which a busy machine may be late."""
+
+
+class Pause:
+    """A wait that begins now and should take at most some seconds.
+
+    Where its process, or machine, is stopped meanwhile, nobody else is to blame.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self._began = seconds, perf_counter()
+
+    def overslept(self) -> float:
+        """Return the seconds by which it took longer, 0 if these are few."""
+        late = perf_counter() - self._began - self.seconds
+        return late if late > _OVERSLEPT else 0.0

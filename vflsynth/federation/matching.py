@@ -71,24 +71,10 @@ _HEADER = 1 << 12
 class Matching(Participant):
     """One party's side of the matching.
 
-    Parameters
-    ----------
-    name : str
-    keys : Index
-        Of the party's rows, in its own order.
-    labels : sequence of column label
-        Of the party's columns, the key left out.
-    shared : bytes
-        The secret that all parties share.
-    bounds : Bounds
-        What the site agrees to.
-
-    Attributes
-    ----------
-    verified : bool
-        Whether all parties proved that they were told of the same common keys.
-    dummies : Dummies
-        What is among the keys that the party shows, and is nobody's.
+    `keys` are of the party's rows, in its own order; `labels` its columns, the key left out. The
+    server does not know the secret `shared`. `bounds` are what the site agrees to. `verified` says
+    that all parties proved that they were told of the same common keys. `dummies` are among the
+    keys that the party shows, and are nobody's.
     """
 
     def __init__(
@@ -129,22 +115,9 @@ class Matching(Participant):
     ) -> None:
         """Bind the matching to what the server told of the parties: others must have been told so.
 
-        Parameters
-        ----------
-        agreed : Agreed
-        names : sequence of str
-            The job's parties.
-        job : str
-            The job's digest.
-        padding : Padding, optional
-            Of what groups of parties have in common.
-
-        Raises
-        ------
-        ProtocolError
-            If the terms are not about the job's parties.
-        PayloadRejectedError
-            If another party declares more rows than this site agrees to.
+        `job` is the job's digest; the padding is of what groups of parties have in common. Raises
+        ProtocolError if the terms are not about the job's parties and PayloadRejectedError if
+        another party declares more rows than this site agrees to.
         """
         self._names, self._rows = sorted(names), dict(agreed.rows)
         for of in (agreed.rows, agreed.columns, agreed.unlisted, agreed.nonces):
@@ -178,10 +151,7 @@ class Matching(Participant):
     def reblind(self, message: KeysToReblind) -> None:
         """Blind another party's list as well: the one whose turn it is, as its owner declared it.
 
-        Raises
-        ------
-        MisalignedError
-            If no holder of the parties' secret sealed this list for this turn.
+        Raises MisalignedError if no holder of the parties' secret sealed this list for this turn.
         """
         turn = message.step
         if not 1 <= turn < len(self._names) or turn in self._reblinded:
@@ -194,10 +164,7 @@ class Matching(Participant):
     def reblinded(self, step: int) -> ReblindedKeys:
         """Send the other party's list back.
 
-        Raises
-        ------
-        ProtocolError
-            If none came.
+        Raises ProtocolError if none came.
         """
         if step not in self._reblinded:
             raise ProtocolError(f"party {self.name!r} was asked for keys that nobody sent")
@@ -219,10 +186,8 @@ class Matching(Participant):
     def take_common(self, message: CommonPositions) -> None:
         """Learn which keys the server says are common.
 
-        Raises
-        ------
-        MisalignedError
-            If two parties' own lists say otherwise, or of more only some points of a key are there.
+        Raises MisalignedError if two parties' own lists say otherwise, or of more only some points
+        of a key are there.
         """
         if self._common is not None:
             raise ProtocolError(f"the server told party {self.name!r} twice what is common")
@@ -256,12 +221,7 @@ class Matching(Participant):
 
     @takes(MatchProofs)
     def compare(self, message: MatchProofs) -> None:
-        """Check that all parties were told the same.
-
-        Raises
-        ------
-        MisalignedError
-        """
+        """Check that all parties were told the same (MisalignedError)."""
         wrong = [
             name
             for name in self._names
@@ -337,13 +297,8 @@ def _bytes(content: bytes) -> Tensor:
 def check_facts(hellos: Mapping[str, Hello], job: str) -> None:
     """Check that the parties can work together.
 
-    Raises
-    ------
-    ProtocolMismatchError
-        Another version or job.
-    KeyTypeError, SharedColumnError
-    PayloadRejectedError
-        If facts are missing or not what they must be.
+    Raises ProtocolMismatchError for another version or job, KeyTypeError, SharedColumnError, and
+    PayloadRejectedError if facts are missing or not what they must be.
     """
     kinds: dict[str, str] = {}
     owners: dict[str, str] = {}
@@ -387,23 +342,9 @@ def match_blinded(
 ) -> AlignmentReport:
     """Let every party know which of its records all others have; the server sees no key.
 
-    Parameters
-    ----------
-    channel : Channel
-        Reaches the parties.
-    hellos : mapping of party name to Hello
-    matched_by : str
-        For the report.
-    padding : Padding, optional
-        Of what groups of parties have in common; the report's number has it, too.
-    max_bytes : int, optional
-        Of a frame, which has to hold a party's list.
-
-    Raises
-    ------
-    NoOverlapError
-    PayloadRejectedError
-        Before anybody blinds a key, if a list would be larger than a frame may be.
+    The padding is of what groups of parties have in common; the report's number has it, too. A
+    frame of `max_bytes` has to hold a party's list. Raises NoOverlapError; PayloadRejectedError
+    before anybody blinds a key, if a list would be larger than a frame may be.
     """
     n_padded, copies = n_dummies(padding, len(hellos)), n_copies(len(hellos))
     for name, hello in hellos.items():

@@ -17,8 +17,7 @@ from vflsynth.exceptions import (
     VFLSynthError,
 )
 from vflsynth.federation.faults import fault_of
-from vflsynth.federation.limits import GRACE, Limits
-from vflsynth.federation.pauses import Pause
+from vflsynth.federation.limits import GRACE, Limits, Pause
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
 from vflsynth.protocol import SERVER, Message, Participant, Transcript, When
 from vflsynth.protocol.messages import Hello
@@ -39,13 +38,9 @@ class Link(Protocol):
     def exchange(self, frame: bytes, timeout: float) -> bytes:
         """Send a frame to the server and return its reply.
 
-        Raises
-        ------
-        TimeoutError
-            If there is none within `timeout` seconds, or the server cannot be reached; the frame is
-            then sent again.
-        RunAbortedError
-            If the transport knows that the run is over.
+        Raises TimeoutError if there is none within `timeout` seconds, or the server cannot be
+        reached; the frame is then sent again; RunAbortedError if the transport knows that the run
+        is over.
         """
         ...
 
@@ -53,12 +48,7 @@ class Link(Protocol):
 class Rules:
     """What a server may ask of a party, and how often; a party's protection against its server.
 
-    Parameters
-    ----------
-    once : set of message classes
-        Asked at most once.
-    steps : mapping of message class to int
-        Asked for rising steps below this number.
+    It asks messages of `once` at most once, and of `steps` for rising steps below a number.
     """
 
     def __init__(
@@ -73,12 +63,7 @@ class Rules:
         self._steps |= steps
 
     def check(self, request: Request) -> None:
-        """Refuse what was not agreed to.
-
-        Raises
-        ------
-        ProtocolError
-        """
+        """Refuse what was not agreed to (ProtocolError)."""
         kind, step = request.kind, request.step
         if kind in self._once:
             self._once.discard(kind)
@@ -90,12 +75,7 @@ class Rules:
         self._last[kind] = step
 
     def receive(self, message: Message) -> None:
-        """Refuse what a server sends once, such as the terms, if it comes again.
-
-        Raises
-        ------
-        ProtocolError
-        """
+        """Refuse what a server sends once, such as the terms, if it comes again (ProtocolError)."""
         kind = type(message)
         if kind.declared.when is When.ONCE and kind in self._taken:
             raise ProtocolError(f"the server sent {kind.__name__} twice")
@@ -114,28 +94,11 @@ def take_part(
 ) -> None:
     """Answer the server until the run is over.
 
-    Parameters
-    ----------
-    party : Participant
-    link : Link
-    rules : Rules
-    run : str
-        Identifies the run.
-    tag : callable
-        Keyed digest, for a kind of message and a step, of what all parties must agree on.
-    limits : Limits
-        The server's; the party waits a little longer.
-    transcript : Transcript, optional
-        Records what leaves and what arrives.
-
-    Raises
-    ------
-    PartyLostError
-        If the server does not answer in time.
-    RunAbortedError
-        If another node stopped the run.
-    PayloadRejectedError
-        If the server's frame is not what it must be.
+    `tag` makes the keyed digest, for a kind of message and a step, of what all parties must agree
+    on. The limits are the server's; the party waits a little longer. A transcript records what
+    leaves and what arrives. Raises PartyLostError if the server does not answer in time;
+    RunAbortedError if another node stopped the run; PayloadRejectedError if the server's frame is
+    not what it must be.
     """
     request: Request | None = Request(Hello, 0)
     number, attempt = 0, ""
@@ -231,20 +194,7 @@ def _odd(what: str, request: Request) -> PayloadRejectedError:
 def say_why(
     link: Link, run: str, number: int, name: str, request: Request | None, error: Exception
 ) -> None:
-    """Tell the server that this party stops; details, which may hold data, stay in its own log.
-
-    Parameters
-    ----------
-    link : Link
-    run : str
-    number : int
-        Of the exchange that it stops at.
-    name : str
-        The party.
-    request : Request or None
-        What it was asked for.
-    error : Exception
-    """
+    """Tell the server at which exchange this party stops; details, maybe data, stay in its log."""
     logger.error("%s", error)
     details = f"the log of site {name!r} has the details"
     text = error.problem if isinstance(error, ExchangeError) else details

@@ -78,15 +78,8 @@ HOLDER = "active"
 class BlindedRun(PartyRun):
     """A run whose records are matched by blinded keys, with a tag in every answer.
 
-    Parameters
-    ----------
-    seat : Seat
-    method : Method
-    job : Job
-    site : Site
-        With the parties' shared secret.
-    labels : tuple of column label, optional
-        Of the columns that no other party may have. Default: those of the seat's table.
+    The site has the parties' shared secret. `labels` are those of columns that no other party may
+    have; by default of the seat's table.
     """
 
     def __init__(
@@ -201,16 +194,8 @@ class BlindedRun(PartyRun):
 class PartyNode(BlindedRun):
     """Answers everything that a server may ask of one party in one run, and refuses the rest.
 
-    Parameters
-    ----------
-    job : Job
-    site : Site
-        With a table; under privacy with a budget.
-
-    Raises
-    ------
-    ParameterError
-        If site and job do not go together, or the table cannot be used.
+    The site has a table; under privacy a budget. Raises ParameterError if site and job do not go
+    together, or the table cannot be used.
     """
 
     def __init__(self, job: Job, site: Site) -> None:
@@ -261,14 +246,9 @@ class PartyNode(BlindedRun):
     def take_terms(self, message: Terms) -> None:
         """Learn of the others, contracts and privacy accounts included, and where to go on.
 
-        Raises
-        ------
-        ProtocolError
-            If more than the last checkpoint would be lost: an honest server stops then.
-        ContractError
-            If the parties' contracts disagree.
-        AccountRewoundError
-            If another party's account lacks what this one remembers of it.
+        Raises ProtocolError if more than the last checkpoint would be lost: an honest server stops
+        then; ContractError if the parties' contracts disagree; AccountRewoundError if another
+        party's account lacks what this one remembers of it.
         """
         if self.method.padding(len(self.job.parties)) is not None:
             before = [r for r in trail.lines(self.site.folder) if r["event"] == COUNTED]
@@ -377,10 +357,7 @@ class PartyNode(BlindedRun):
     def take_heads(self, message: AllAccountHeads) -> None:
         """Remember all parties' accounts.
 
-        Raises
-        ------
-        AccountRewoundError
-            If another party's account lacks what this one remembers of it.
+        Raises AccountRewoundError if another party's account lacks what this one remembers of it.
         """
         self._remember(shown_accounts(message.shown))
 
@@ -394,10 +371,7 @@ class PartyNode(BlindedRun):
     def encode(self) -> None:
         """Make the encoding; a private one is released once per run, however often it resumes.
 
-        Raises
-        ------
-        ArtefactError
-            If the encoding that the networks know is lost.
+        Raises ArtefactError if the encoding that the networks know is lost.
         """
         path = self.folder / ENCODING
         if self.method.is_private and self.agreed.epoch:
@@ -421,10 +395,7 @@ class PartyNode(BlindedRun):
     def build(self, message: EncodedSizes) -> None:
         """Make the networks, and allow the server to ask what training needs.
 
-        Raises
-        ------
-        ProtocolError
-            If it was not verified which records are common.
+        Raises ProtocolError if it was not verified which records are common.
         """
         if not self.matching.verified:
             raise ProtocolError(f"the server skipped the matching of party {self.name!r}")
@@ -463,14 +434,8 @@ def template_of(job: Job, site: Site, columns: Collection[Hashable]) -> TableTra
 def check_table(job: Job, site: Site, method: Method) -> SiteTable:
     """Read a site's table, and prepare it, if job and site go together and it can be used.
 
-    Returns
-    -------
-    SiteTable
-        Under privacy with the types that are public.
-
-    Raises
-    ------
-    ParameterError, TableFileError, PartyDataError
+    Under privacy it has the types that are public. Raises ParameterError, TableFileError and
+    PartyDataError.
     """
     if site.party not in job.parties:
         raise ParameterError(
@@ -512,10 +477,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
 def check_site(job: Job, site: Site, method: Method) -> None:
     """Refuse to take part if that is not what the site file agrees to.
 
-    Raises
-    ------
-    ParameterError
-        If site and job disagree on privacy.
+    Raises ParameterError if site and job disagree on privacy.
     """
     if method.privacy is None:
         if site.budget is not None:

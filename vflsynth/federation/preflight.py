@@ -55,16 +55,7 @@ class Finding:
 def preflight(job: Job, site: Site, kit: Path | None = None) -> Iterator[Finding]:
     """Look at everything that a run needs of a site; nothing is sent but a handshake.
 
-    Parameters
-    ----------
-    job : Job
-    site : Site
-    kit : Path, optional
-        The site's start-up kit, to look at certificate, policy and the way to the server too.
-
-    Yields
-    ------
-    Finding
+    With the site's start-up kit also at certificate, policy and the way to the server.
     """
     looks: list[tuple[str, Callable[[], str]]] = [
         ("software", _software),

@@ -139,16 +139,8 @@ def sentence(found: dict[str, Any]) -> str:
 class JobState:
     """How a job stands at a node.
 
-    Parameters
-    ----------
-    job : str
-    attempts : int
-    started : str
-        Time of the last attempt, as its report says it.
-    outcome : str or None
-        Of the last attempt; None while it is running.
-    found : dict
-        What `Progress` wrote last; empty if nothing can be read.
+    `started` is the time of the last attempt, as its report says it; `outcome` None while it is
+    running; `found` what `Progress` wrote last, empty if nothing can be read.
     """
 
     job: str
@@ -174,15 +166,7 @@ class JobState:
 
 
 def job_state(folder: Path, job: str) -> JobState:
-    """Say how a job is going at a node, or how its last attempt ended.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the site.
-    job : str
-        Name of the job.
-    """
+    """Say by a site's folder how a job is going at a node, or how its last attempt ended."""
     own = folder / job
     reports = sorted(own.glob("report-*.json"))
     if not reports:

@@ -51,23 +51,11 @@ Positions = npt.NDArray[np.int64]
 class KeyBlinder:
     """One party's secret of the intersection; a fresh one for every run.
 
-    Parameters
-    ----------
-    keys : pandas.Index
-        The party's keys, without duplicates.
-    order : ndarray of int
-        A random permutation: the order in which copies of keys and dummies are shown to others.
-    shared : bytes
-        The secret of all parties, under which keys become digests.
-    dummies : sequence of str
-        Texts of further keys, which are nobody's (`vflsynth.federation.dummies`).
-    copies : int, default=1
-        Points of every key, see `n_copies`.
-
-    Raises
-    ------
-    MissingExtraError
-        If OpenMined PSI is not installed.
+    Keys have no duplicates. `order` is a random permutation: the order in which copies of keys and
+    dummies are shown to others. Under the secret `shared` of all parties keys become digests.
+    `dummies` are texts of further keys, which are nobody's (`vflsynth.federation.dummies`), and
+    `copies` the points of every key, see `n_copies`. Raises MissingExtraError if OpenMined PSI is
+    not installed.
     """
 
     def __init__(
@@ -97,22 +85,15 @@ class KeyBlinder:
     def reblind(self, points: Tensor) -> Tensor:
         """Blind other parties' points too, in their order.
 
-        Raises
-        ------
-        ProtocolError
-            If they are not points of the curve.
+        Raises ProtocolError if they are not points of the curve.
         """
         return _to_tensor(_in_threads(self._reblind, _to_bytes(points)))
 
     def common(self, positions: Tensor) -> tuple[pd.Index, set[int]]:
         """Return the own keys, and the numbers of the dummies, at positions of the blinded list.
 
-        Raises
-        ------
-        ProtocolError
-            If they are no positions of the list.
-        MisalignedError
-            If not all copies of a key are among them.
+        Raises ProtocolError if they are no positions of the list and MisalignedError if not all
+        copies of a key are among them.
         """
         found = positions.numpy()
         if (
@@ -169,14 +150,7 @@ def n_copies(n_parties: int) -> int:
 def common_positions(lists: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Find the points that are in every list, in an order that is the same for all parties.
 
-    Parameters
-    ----------
-    lists : mapping of party name to Tensor of uint8, shape (key, 33)
-        Blinded by every party.
-
-    Returns
-    -------
-    dict of str to Tensor of int64
+    Lists, uint8 (key, 33), are blinded by every party; positions are int64.
     """
     where = {
         name: {p: i for i, p in enumerate(_to_bytes(points))} for name, points in lists.items()

@@ -33,38 +33,20 @@ def draw_part(
 ) -> pd.DataFrame:
     """Draw one party's part of a sample.
 
-    Parameters
-    ----------
-    job : Job
-        The run that trained the half.
-    site : Site
-        With the shared secret: the latents come from it, and are the same at every party.
-    n : int
-    request : str
-        Names the sample; another name gives other rows, the same name the same again.
-    keys : bool, default=False
-        Add fresh keys, equal for the same record at every party.
-    passed : Path, optional
-        Folder of what parties pass on to each other, for methods whose parties draw one after the
-        other, see `vflsynth.models.passing.draw_with_files`.
-    drawn : int, optional
-        Where a contract's rules leave out rows: how many to draw, so that enough are left, at
-        least. Default: 2 n. The first ones stay the same whatever it is.
+    Latents come from the site's shared secret, and are the same at every party: row i is the same
+    record at all of them. Another `request` gives other rows, the same one the same again. `keys`
+    adds fresh keys, equal for the same record at every party. `passed` is the folder of what
+    parties pass on, for methods whose parties draw one after the other, see
+    `vflsynth.models.passing.draw_with_files`.
 
-    Returns
-    -------
-    DataFrame
-        Row i is the same record at every party. It bears a keyed mark that
-        `vflsynth.federation.joining.join_parts` compares.
-        Where rows are left out, those that keep the party's own rules, and which of the drawn ones
-        they are: they belong to other parties' rows once the parts are joined.
+    The part bears a keyed mark that `vflsynth.federation.joining.join_parts` compares. Where a
+    contract's rules leave out rows, it has those that keep the party's own rules, and which of the
+    drawn ones they are: they belong to other parties' rows once the parts are joined. `drawn` (2 n
+    by default) is how many to draw at least, so that enough are left; the first ones stay the same
+    whatever it is.
 
-    Raises
-    ------
-    ArtefactError
-        If this site has no half of that run.
-    ParameterError, TableFileError, MisalignedError
-        If what other parties pass on is needed and not there, or of another sample.
+    Raises ArtefactError if this site has no half of that run; ParameterError, TableFileError or
+    MisalignedError if what other parties pass on is needed and not there, or of another sample.
     """
     rules: dict[str, Rule] = {
         "n": Number(0, whole=True),

@@ -38,13 +38,8 @@ _OWN = "own-secret"
 class ServerNode(ServerRun):
     """Runs one job with parties that are elsewhere.
 
-    Parameters
-    ----------
-    job : Job
-    site : Site
-        The server's: a folder, a device; no table and no shared secret, unless it has labels.
-    method : Method, optional
-        Default: the job's.
+    The server's site has a folder and a device; no table and no shared secret, unless it has
+    labels. The method is by default the job's.
     """
 
     def __init__(self, job: Job, site: Site, method: Method | None = None) -> None:
@@ -154,10 +149,8 @@ class ServerNode(ServerRun):
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have.
 
-        Raises
-        ------
-        NoCommonCheckpointError
-            If the run was further than one checkpoint, and none is common.
+        Raises NoCommonCheckpointError if the run was further than one checkpoint, and none is
+        common.
         """
         available = {name: set(fact(h, "checkpoints", list)) for name, h in hellos.items()}
         available[SERVER] = set(self.checkpoints.epochs())

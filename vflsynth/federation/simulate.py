@@ -85,15 +85,9 @@ def reproducible(job: Job, sites: Mapping[str, Site], random_state: int) -> dict
 
 
 class Federation:
-    """Processes of one federation on this machine.
+    """Processes of one federation on this machine, with kits from `provision`.
 
-    Parameters
-    ----------
-    job : Job
-    kits : Path
-        From `provision`.
-    sites : mapping of str to Site
-        Of every party, and of the ``"server"``.
+    Sites are of every party, and of the ``"server"``.
     """
 
     def __init__(self, job: Job, kits: Path, sites: Mapping[str, Site]) -> None:
@@ -197,32 +191,15 @@ def free_port() -> int:
 def simulate(
     job: Job, sites: Mapping[str, Site], folder: Path, *, seconds: float, attempts: int = 1
 ) -> dict[str, str]:
-    """Run a job with all its nodes as processes of this machine.
+    """Run a job with all its nodes as processes of this machine; return how every node ended.
 
-    Parameters
-    ----------
-    job : Job
-    sites : mapping of str to Site
-        Of every party, and of the ``"server"``.
-    folder : Path
-        Gets a folder for the certificates, start-up kits and logs of every attempt, of which the
-        last few are kept.
-    seconds : float
-        Longest time for an attempt.
-    attempts : int, default=1
-        Times to submit the job, as long as it fails; nodes that ended are started again before.
+    That is ``"finished"`` or its error. Sites are of every party, and of the ``"server"``. The
+    folder gets one for the certificates, start-up kits and logs of every attempt, of which the last
+    few are kept. An attempt takes at most `seconds`; nodes that ended are started again before
+    another.
 
-    Returns
-    -------
-    dict of str to str
-        What every node ended with: ``"finished"`` or its error.
-
-    Raises
-    ------
-    ParameterError
-        If another simulation is going on in the folder.
-    TableFileError, ParameterError
-        If a site's table or file cannot be used: found before any process starts.
+    Raises ParameterError if another simulation is going on in the folder; TableFileError or
+    ParameterError if a site's table or file cannot be used, before any process starts.
     """
     check_installed()
     check_sites(job, sites)
@@ -242,14 +219,7 @@ def simulate(
 
 
 class Watch:
-    """Says how the server's node is getting on, now and then.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the server's site.
-    job : Job
-    """
+    """Says how the server's node is getting on, now and then, by its site's folder."""
 
     def __init__(self, folder: Path, job: Job) -> None:
         self._folder, self._job, self._spoken, self._last = folder, job, 0.0, ""
@@ -265,13 +235,7 @@ class Watch:
 
 
 def check_sites(job: Job, sites: Mapping[str, Site]) -> None:
-    """Find what would stop a run before its processes start: tables above all.
-
-    Raises
-    ------
-    VFLSynthError
-        As the node itself would.
-    """
+    """Raise what would stop a run before its processes start, tables above all, as nodes would."""
     server_node(job, sites["server"])
     for name in job.parties:
         check_table(job, sites[name], job.method_for_node())

@@ -226,9 +226,7 @@ class Site:
     def read(cls, path: Path) -> Self:
         """Read a site file; paths in it are relative to its folder.
 
-        Raises
-        ------
-        ParameterError
+        Raises ParameterError.
         """
         said = checked(SiteFile, read_toml(path), str(path))
         where = path.resolve().parent
@@ -268,13 +266,7 @@ class Site:
 
     @property
     def the_shared(self) -> bytes:
-        """The shared secret.
-
-        Raises
-        ------
-        ParameterError
-            If the site file has none.
-        """
+        """The shared secret; ParameterError if the site file has none."""
         if self.shared is None:
             raise ParameterError(
                 f"site {self.party!r}: the site file has no shared secret. Make one with "
@@ -355,11 +347,7 @@ class SiteFile:
 def kept_secret(path: Path, *, anew: bool = False) -> bytes:
     """Return a node's own secret of a run, fresh from the operating system on the first start.
 
-    Parameters
-    ----------
-    path : Path
-    anew : bool, default=False
-        For a run that begins anew: noise that was drawn of the secret hides nothing twice.
+    It is fresh `anew` for a run that begins anew: noise that was drawn of it hides nothing twice.
     """
     if anew or not path.exists():
         artefacts.replace_text(path, os.urandom(_SECRET_BYTES).hex(), mode=0o600)

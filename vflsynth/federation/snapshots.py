@@ -33,14 +33,7 @@ _TIME = "%Y-%m-%dT%H:%M:%S%z"
 
 
 class KeptSnapshot:
-    """What the server sent in a job, to send the same again or nothing.
-
-    Parameters
-    ----------
-    folder : Path
-    job : str
-        The job's digest.
-    """
+    """What the server sent in a job, by its digest, to send the same again or nothing."""
 
     def __init__(self, folder: Path, job: str) -> None:
         self._folder, self._job = folder, job
@@ -48,10 +41,7 @@ class KeptSnapshot:
     def read(self) -> dict[str, Tensor] | None:
         """Return what was sent; None if nothing was.
 
-        Raises
-        ------
-        ArtefactError
-            If it is damaged, or of another job.
+        Raises ArtefactError if it is damaged, or of another job.
         """
         if not self._folder.exists():
             return None
@@ -72,20 +62,9 @@ class KeptSnapshot:
 def book(site: Site, job: str, snapshot: str, bits: Mapping[str, float]) -> None:
     """Write down what is about to be told of a site's records, if the site file allows it.
 
-    Parameters
-    ----------
-    site : Site
-    job : str
-        Its name.
-    snapshot : str
-        Names what is sent; the same of the same job is sent again, and tells nothing new.
-    bits : mapping of receiver to float
-        Of every record.
-
-    Raises
-    ------
-    ToldTooMuchError
-        If it would be more than the site file says; nothing was told.
+    `bits`, by receiver, are of every record. `snapshot` names what is sent; the same of the same
+    job, by name, is sent again, and tells nothing new. Raises ToldTooMuchError if it would be more
+    than the site file says; nothing was told.
     """
     with locked(site.folder / f".{TOLD}.lock", "its account of bits is in use", _PATIENCE):
         trail.verify(site.folder)

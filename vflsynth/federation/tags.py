@@ -15,18 +15,8 @@ from vflsynth.protocol.messages import Hello
 class Tags:
     """Makes the tags of one node; the server can compare them and learns nothing from them.
 
-    Parameters
-    ----------
-    shared : bytes
-        The secret that parties share.
-    run : str
-
-    Attributes
-    ----------
-    records : bytes
-        Digest of the matched keys in the common order, once they are known.
-    schedule : Schedule or None
-        Once it is known; batches and latents then enter the tags.
+    `shared` is the secret that parties share. `records` is the digest of the matched keys in the
+    common order, once they are known; with a `schedule`, batches and latents enter the tags.
     """
 
     def __init__(self, shared: bytes, run: str) -> None:
@@ -52,19 +42,9 @@ class Tags:
 
 
 def check_tags(tags: Mapping[str, str], kind: type[Message], step: int) -> None:
-    """Compare the tags of an exchange.
+    """Compare the tags, by node, of an exchange of one kind of message.
 
-    Parameters
-    ----------
-    tags : mapping of node's name to str
-    kind : Message class
-        What they came with.
-    step : int
-
-    Raises
-    ------
-    MisalignedError
-        If they differ; it names who is odd, if that can be told.
+    Raises MisalignedError if they differ; it names who is odd, if that can be told.
     """
     if len(set(tags.values())) == 1:
         return

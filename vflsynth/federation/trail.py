@@ -24,21 +24,9 @@ _PATIENCE = 30.0
 
 
 def append(folder: Path, event: str, details: Mapping[str, Any]) -> None:
-    """Add a line, on the disk before this returns.
+    """Add a line to a site's trail, an event of one word and JSON details, on the disk on return.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the site.
-    event : str
-        One word.
-    details : mapping
-        JSON values.
-
-    Raises
-    ------
-    ArtefactError
-        If the trail is broken, or cannot be written.
+    Raises ArtefactError if the trail is broken, or cannot be written.
     """
     path = folder / FILE
     with locked(folder / f".{FILE}.lock", "its audit trail is in use for too long", _PATIENCE):
@@ -56,10 +44,7 @@ def append(folder: Path, event: str, details: Mapping[str, Any]) -> None:
 def verify(folder: Path) -> tuple[int, str]:
     """Check the chain; return how many lines there are, and the last digest.
 
-    Raises
-    ------
-    ArtefactError
-        If a line was changed, taken out or put in.
+    Raises ArtefactError if a line was changed, taken out or put in.
     """
     path = folder / FILE
     if not path.exists():

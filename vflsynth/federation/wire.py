@@ -75,23 +75,11 @@ class Reason:
 class Frame:
     """One transfer in one direction.
 
-    Parameters
-    ----------
-    run : str
-        Identifies the run; frames of another run are refused.
-    number : int
-        Counts a party's exchanges from 0; the reply carries the number of its question. What is
-        sent again has the same number and bytes.
-    messages : tuple of Message
-    request : Request or None
-        In the server's frames, unless the run is over.
-    tag : str
-        In parties' frames: keyed digest of what parties must agree on.
-    status : Status
-    reason : Reason or None
-        With ``Status.ABORT`` and ``Status.AGAIN``.
-    attempt : str
-        Which attempt of the run: the server gives it a name, and parties repeat it.
+    Frames of another `run` are refused; the server names the `attempt`, and parties repeat it.
+    `number` counts a party's exchanges from 0; the reply carries the number of its question. What
+    is sent again has the same number and bytes. The server's frames have a `request` unless the run
+    is over, parties' a `tag`: the keyed digest of what parties must agree on. ``Status.ABORT`` and
+    ``Status.AGAIN`` have a `reason`.
     """
 
     run: str
@@ -105,19 +93,7 @@ class Frame:
 
 
 def encode(frame: Frame, max_bytes: int | None = None) -> bytes:
-    """Write a frame.
-
-    Parameters
-    ----------
-    frame : Frame
-    max_bytes : int, optional
-        What the other node takes.
-
-    Raises
-    ------
-    PayloadRejectedError
-        If it is larger.
-    """
+    """Write a frame; PayloadRejectedError if it is larger than the other node takes."""
     tensors: dict[str, Tensor] = {}
     messages = []
     for i, message in enumerate(frame.messages):
@@ -162,20 +138,10 @@ def encode(frame: Frame, max_bytes: int | None = None) -> bytes:
 
 
 def decode(data: bytes, max_bytes: int) -> Frame:
-    """Read a frame from bytes that anybody may have written.
+    """Read a frame from bytes that anybody may have written; longer ones are refused before.
 
-    Parameters
-    ----------
-    data : bytes
-    max_bytes : int
-        Longer frames are refused before anything is read.
-
-    Raises
-    ------
-    ProtocolMismatchError
-        If it is a frame of another version of the protocol.
-    PayloadRejectedError
-        If it is anything else that `encode` would not have written.
+    Raises ProtocolMismatchError if it is a frame of another version of the protocol and
+    PayloadRejectedError if it is anything else that `encode` would not have written.
     """
     if len(data) > max_bytes:
         raise _rejected(f"a frame of {len(data):,} bytes is larger than {max_bytes:,}")

@@ -19,24 +19,13 @@ MOST_NUMBERS = 1 << 23
 def n_masked_blocks(n_records: int, widths: Mapping[str, int]) -> int:
     """Return in how many messages every party sends its masked records.
 
-    Parameters
-    ----------
-    n_records : int
-    widths : mapping of party name to int
-        Encoded columns; a constant one is sent with them.
+    `widths` are encoded columns; a constant one is sent with them.
     """
     return max(1, -(-n_records * (max(widths.values()) + 1) // MOST_NUMBERS))
 
 
 class MaskedBlocks:
-    """A party's masked records until the last block was sent.
-
-    Parameters
-    ----------
-    compute : callable
-        Returns them, of shape (replica, record, column).
-    n_blocks : int
-    """
+    """A party's masked records, (replica, record, column), until the last block was sent."""
 
     def __init__(self, compute: Callable[[], Tensor], n_blocks: int) -> None:
         self._compute, self._n_blocks = compute, n_blocks
@@ -68,19 +57,8 @@ def gather_masked(channel: Channel, n_blocks: int) -> dict[str, MaskedReal]:
 def moments(received: Mapping[str, MaskedRecords]) -> tuple[Tensor, Tensor]:
     """Mean and covariance (ddof 1) of the joint columns, from masked records alone.
 
-    Parameters
-    ----------
-    received : mapping of party name to MaskedRecords
-
-    Returns
-    -------
-    mean : Tensor, shape (replica, column)
-    covariance : Tensor, shape (replica, column, column)
-
-    Raises
-    ------
-    ProtocolError
-        If the parties' constant columns differ: they used different secrets or numbers of records.
+    Shapes (replica, column) and (replica, column, column). Raises ProtocolError if the parties'
+    constant columns differ: they used different secrets or numbers of records.
     """
     parts = [received[name].records for name in sorted(received)]
     constant = parts[0][..., :1]  # Q 1

@@ -92,15 +92,8 @@ def _warn_of_forgotten(party: str, matched: pd.DataFrame, fitted: TableTransform
 class FromPublicKnowledge:
     """The encoding follows from what is public and from noisy histograms, and nothing else.
 
-    Parameters
-    ----------
-    encoding : PublicEncoding
-    template : TableTransformer
-        With the kinds and encoders that users declared.
-    delta : float, optional
-        Of the run. Default: whatever it is, somebody insists on it.
-    noise : torch.Generator, optional
-        For tests only, see `vflsynth.privacy.noise`.
+    The template has the kinds and encoders that users declared. `delta` is the run's; by default it
+    is whatever somebody insists on. `noise` is for tests only, see `vflsynth.privacy.noise`.
     """
 
     encoding: PublicEncoding
@@ -111,10 +104,8 @@ class FromPublicKnowledge:
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
         """Publish noisy histograms, if they are paid for, and make the encoding of them.
 
-        Raises
-        ------
-        PartyDataError
-            If a column has no public bounds or categories and cannot be given them.
+        Raises PartyDataError if a column has no public bounds or categories and cannot be given
+        them.
         """
         histograms = self.encoding.histograms(party, matched, self.noise)
         if self.delta is not None and self.encoding.noise_std is not None:

@@ -38,16 +38,8 @@ ASKED = frozenset({MaskedStates, TagsAgreed, SumShares})
 class ProductTerms:
     """What all know of products across parties before codes are.
 
-    Parameters
-    ----------
-    n_columns : mapping of party name to int
-    width : int
-        Most states of a column, and most coordinates of a code.
-    grid : Grid
-        Of every party's noise.
-    arithmetic : Arithmetic
-    blocks : sequence of slice
-        Of records, dummies included.
+    `width` is the most states of a column, and most coordinates of a code; the grid is of every
+    party's noise; blocks are of records, dummies included.
     """
 
     n_columns: Mapping[str, int]
@@ -67,13 +59,7 @@ class ProductTerms:
 
 
 class ProductsParty(Party):
-    """A party whose records' codes are multiplied by those of other parties.
-
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-    """
+    """A party whose records' codes are multiplied by those of other parties."""
 
     _multiplied: ProductParty | None = None
 
@@ -85,17 +71,10 @@ class ProductsParty(Party):
         secret: bytes,
         noise: torch.Generator | None,
     ) -> None:
-        """Prepare to mask the party's records.
+        """Prepare to mask the party's records, whose states are int64 (record, column).
 
-        Parameters
-        ----------
-        states : int64 array, shape (record, column)
-        codebook : Codebook
-        terms : ProductTerms
-        secret : bytes
-            The parties', new in every attempt.
-        noise : torch.Generator, optional
-            For tests only; see `vflsynth.privacy.noise`.
+        The secret is the parties', new in every attempt; `noise` is for tests only, see
+        `vflsynth.privacy.noise`.
         """
         self._multiplied = ProductParty(
             self.name, states, codebook, secret, terms.arithmetic, terms.blocks
@@ -129,10 +108,7 @@ class ProductsParty(Party):
     def take_seeds(self, message: VerifierSeeds) -> None:
         """Agree with the tags that other parties sent of this party's records.
 
-        Raises
-        ------
-        ProtocolError
-            If the server got others, naming the party.
+        Raises ProtocolError if the server got others, naming the party.
         """
         self._products.check(Challenge(message.seeds, message.seals, message.digests))
 
@@ -159,21 +135,8 @@ def noisy_products(
 ) -> dict[Pair, list[list[Floats]]]:
     """Have all pairs of parties' records multiplied, and return what is published.
 
-    Parameters
-    ----------
-    channel : Channel
-    codebook : Codebook
-    terms : ProductTerms
-
-    Returns
-    -------
-    dict of pair of parties to list of list of float64 array, shape (coordinate, coordinate)
-        Noisy sums of products of every column of one with every column of the other.
-
-    Raises
-    ------
-    ProtocolError
-        If a party sent what it must not, naming it.
+    That is, by pair, noisy sums of products, (coordinate, coordinate), of every column of one with
+    every column of the other. Raises ProtocolError if a party sent what it must not, naming it.
     """
     server = ProductServer(codebook, terms.arithmetic, terms.blocks)
     for block in range(len(terms.blocks)):

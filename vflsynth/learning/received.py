@@ -16,20 +16,9 @@ _ROUNDING = 1e-5
 
 
 def states_of(message: PublishedTables, expected: int, width: int) -> list[int]:
-    """Return how many states a party's columns or latent attributes have.
+    """Return how many states, at most `width`, a party's columns or latent attributes have.
 
-    Parameters
-    ----------
-    message : PublishedTables
-    expected : int
-        Columns or latent attributes.
-    width : int
-        Most states of one.
-
-    Raises
-    ------
-    ProtocolError
-        If there are other numbers than there must be, naming the party.
+    Raises ProtocolError if there are other numbers than there must be, naming the party.
     """
     sizes: list[int] = message.sizes.tolist()
     if len(sizes) != expected or not all(0 < size <= width for size in sizes):
@@ -46,22 +35,11 @@ def tables_of(
     largest: int,
     grid: Grid | None,
 ) -> list[Floats]:
-    """Return a party's published tables.
+    """Return a party's published tables, of shapes by the numbers of states that the party told.
 
-    Parameters
-    ----------
-    message : PublishedTables
-    shapes : sequence of (int, int)
-        Of the tables, by the numbers of states that the party told.
-    largest : int
-        Of a number in them, without noise.
-    grid : Grid, optional
-        Of the party's noise. Default: there is no table.
-
-    Raises
-    ------
-    ProtocolError
-        If there are more counts, fewer, or larger ones than can be, naming the party.
+    `largest` is that of a number in them, without noise; the grid is of the party's noise, None if
+    there is no table. Raises ProtocolError if there are more counts, fewer, or larger ones than can
+    be, naming the party.
     """
     cells = [rows * columns for rows, columns in shapes]
     steps = message.counts.cpu().numpy()
@@ -78,20 +56,10 @@ def tables_of(
 
 
 def check_distributions(shares: Tensor, what: str, *, least: float = 0.0) -> None:
-    """Refuse what is no distribution, or are none.
+    """Refuse shares, (..., state), that are no distributions; `what` says whose, for the error.
 
-    Parameters
-    ----------
-    shares : Tensor of float, shape (..., state)
-    what : str
-        Whose, for the error.
-    least : float, default=0.0
-        Of every share.
-
-    Raises
-    ------
-    ProtocolError
-        If a share is not finite or below `least`, or shares of states do not add up to 1.
+    Raises ProtocolError if a share is not finite or below `least`, or shares of states do not add
+    up to 1.
     """
     totals = shares.double().sum(-1)
     right = (shares >= least).all() and ((totals - 1.0).abs() <= _ROUNDING).all()

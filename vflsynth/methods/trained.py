@@ -102,32 +102,13 @@ class TrainedSynthesizer(BaseSynthesizer):
 
         Parameters
         ----------
-        party_frames, on, callbacks
-            As in `fit`.
-        random_states : sequence
-            One per model. A model trained here and one trained alone with the same state draw the
-            same numbers and differ by rounding only.
-        replica_rows : array of int, shape (model, record), optional
-            Positions, among the matched records in key order, that each model is trained on; all
-            models get the same number. Default: all records. The encoding is learned from all
-            records in any case.
-        account : PrivacyAccount or path-like, optional
-            As in `fit`. Every model's steps are booked, and what all models share, such as the
-            histograms that encode columns, once. Each model's ledger counts that model alone.
+        party_frames, on, random_states, replica_rows, callbacks, account
+            As of `VFLGANSynthesizer.fit_replicas`.
 
         Returns
         -------
         list
             Clones of this one, fitted.
-
-        Raises
-        ------
-        PartyDataError, TrainingDivergedError
-            As in `fit`.
-        ParameterError
-            As in `fit`; or if there is no random state, or `replica_rows` does not fit.
-        PrivacyBudgetError, ArtefactError
-            As in `fit`, of `account`.
         """
         return self._fit_replicas(
             party_frames, on, random_states, replica_rows, callbacks, account

@@ -30,15 +30,7 @@ Flags = npt.NDArray[np.bool_]
 class Demands:
     """What drawn records must be: as the rules of a contract say, and as is wanted of columns.
 
-    Parameters
-    ----------
-    rules : sequence of Rule
-    wanted : mapping of party name to mapping of column to Wanted, optional
-
-    Attributes
-    ----------
-    cost : Cost or None
-        What the rules cost in all draws that were judged; None if there are no rules.
+    `cost` is what the rules cost in all draws that were judged; None if there are no rules.
     """
 
     def __init__(
@@ -78,10 +70,7 @@ class Demands:
 def filled(tables: Mapping[str, pd.DataFrame], known: pd.DataFrame) -> Tables:
     """Put what is given into drawn columns, whose types stay.
 
-    Raises
-    ------
-    ColumnKindError
-        If a column's type cannot hold it.
+    Raises ColumnKindError if a column's type cannot hold it.
     """
     found = {name: table.copy(deep=False) for name, table in tables.items()}
     for party, table in found.items():
@@ -99,12 +88,8 @@ def filled(tables: Mapping[str, pd.DataFrame], known: pd.DataFrame) -> Tables:
 class Accepted:
     """Records that were accepted, and out of how many.
 
-    Parameters
-    ----------
-    tables : dict of party name to DataFrame
-        As many as were asked for, or fewer.
-    n_accepted, n_drawn : int
-        Of all draws, also those that were not needed any more.
+    There are as many as were asked for, or fewer. `n_accepted` and `n_drawn` are of all draws, also
+    those that were not needed any more.
     """
 
     tables: Tables
@@ -127,22 +112,11 @@ def draw_until(
 ) -> Accepted:
     """Draw blocks of records until `n` are accepted, or `most` are drawn.
 
-    Parameters
-    ----------
-    draw : callable
-        Number of records and a secret to tables by party; row i is one record in all of them.
-    judge : callable
-        Tables to those that are kept, and a bool per record; `Demands.judge` for instance.
-    n : int
-    secret : bytes
-        Every block is drawn from one derived of it: the same secret gives the same records.
-    most : int
-        Draws after which no further block is begun.
-
-    Returns
-    -------
-    Accepted
-        Independent draws of the model's distribution given that they are accepted.
+    `draw` takes a number of records and a secret, and returns tables by party; row i is one record
+    in all of them. `judge` returns those that are kept, and a bool per record; `Demands.judge` for
+    instance. Every block is drawn from a secret derived of the given one: the same one gives the
+    same records. They are independent draws of the model's distribution given that they are
+    accepted.
     """
     kept: list[Tables] = []
     n_accepted = n_drawn = 0

@@ -14,23 +14,14 @@ _EPS = 1e-8  # as `torch.optim.Adam` has it
 class FlatAdam:
     """Adam whose parameters, gradients and moments are each one contiguous buffer.
 
-    Parameters
-    ----------
-    module : nn.Module
-        Its parameters are moved into the flat buffer; each ``parameter.grad`` becomes a view of the
-        flat gradient, so that gradients can be written in place.
-    learning_rate : float
-    betas : tuple of float
-        Decay of the first and second moment.
-    weight_decay : float, default=0.0
-        Decoupled: every step first takes ``learning_rate * weight_decay`` of the weights away.
+    The module's parameters are moved into the flat buffer; each ``parameter.grad`` becomes a view
+    of the flat gradient, so that gradients can be written in place. Weight decay is decoupled:
+    every step first takes ``learning_rate * weight_decay`` of the weights away.
 
-    Notes
-    -----
-    The update is that of `torch.optim.Adam`, or of `torch.optim.AdamW` (Loshchilov and Hutter
-    2019) with weight decay, which ``tests/equations`` compares with. It is
-    element-wise, so replicas do not mix. One fused operation per network and step, without the
-    lists and hooks of `torch.optim`: with networks this small the number of operations is the time.
+    The update is that of `torch.optim.Adam`, or of `torch.optim.AdamW` (Loshchilov and Hutter 2019)
+    with weight decay, which ``tests/equations`` compares with. It is element-wise, so replicas do
+    not mix. One fused operation per network and step, without the lists and hooks of `torch.optim`:
+    with networks this small the number of operations is the time.
     """
 
     def __init__(

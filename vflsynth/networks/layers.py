@@ -47,19 +47,8 @@ def one_replica(module: Module, replica: int) -> Module:
 class Linear(nn.Module):
     """R independent affine maps, one per replica.
 
-    Parameters
-    ----------
-    in_dim, out_dim : int
-    bias : bool
-    streams : RandomStreams
-        Where the initial weights are drawn from.
-    name : str
-        Name of the stream.
-    fan_in : int, optional
-        Inputs of the layer that this map is a part of. Default: `in_dim`.
+    `fan_in` are inputs of the layer that this map is a part of, by default `in_dim`.
 
-    Notes
-    -----
     Weights and biases start uniform in ±1/sqrt(fan_in), PyTorch's default for ``nn.Linear`` and
     therefore that of the reference code.
     """
@@ -161,16 +150,7 @@ NEGATIVE_SLOPE = 0.2
 
 
 class Slope(NamedTuple):
-    """The input gradient of a network's outputs, and what a change of it is pushed through.
-
-    Parameters
-    ----------
-    trace : list of Tensor
-        From `MLP.trace`.
-    cotangents : list of Tensor
-        From `MLP.cotangents`.
-    gradient : Tensor, shape (replica, batch, in)
-    """
+    """An `MLP`'s input gradient, (replica, batch, in), with its trace and cotangents."""
 
     trace: list[Tensor]
     cotangents: list[Tensor]

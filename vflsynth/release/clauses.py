@@ -56,16 +56,9 @@ measured if and only if somebody gives an audit."""
 class Measured:
     """A number to hold against a limit.
 
-    Parameters
-    ----------
-    value : float
-        What the limit is for: never a mean over columns or pairs, but that of the worst.
-    says : str
-        Sentence with what it was measured on. It holds no value of any record.
-    interval : (low, high), optional
-        95 %, where there is one.
-    column : hashable, optional
-        The worst column, or pair of columns.
+    The value is what the limit is for: never a mean over columns or pairs, but that of the worst
+    `column` or pair. `says` has what it was measured on, and holds no value of any record. The
+    interval has 95 %, where there is one.
     """
 
     value: float

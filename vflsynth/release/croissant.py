@@ -55,18 +55,8 @@ _MEDIA_TYPES = {
 def croissant(table: dict[str, Any], *, name: str, description: str, date: str) -> dict[str, Any]:
     """Describe a published table as a Croissant dataset of one file and one record set.
 
-    Parameters
-    ----------
-    table : dict
-        `file`, `sha256`, `bytes` and `columns` of it, each of these with `name` and `type`.
-    name, description : str
-    date : str
-        ISO.
-
-    Returns
-    -------
-    dict
-        JSON-LD, strict JSON.
+    The table has `file`, `sha256`, `bytes` and `columns`, each of these with `name` and `type`; the
+    date is ISO. Returns JSON-LD, strict JSON.
     """
     file = table["file"]
     fields = [
@@ -112,17 +102,7 @@ def health_dcat(table: dict[str, Any], *, name: str, description: str, date: str
 
     It says what is known here. The publisher adds ``dct:publisher``, ``dcat:contactPoint``,
     ``healthdcatap:healthCategory`` and, unless the table is public, ``healthdcatap:hdab``, the
-    health data access body.
-
-    Parameters
-    ----------
-    table, name, description, date
-        As of `croissant`.
-
-    Returns
-    -------
-    dict
-        A ``dcat:Dataset`` with one ``dcat:Distribution``.
+    health data access body. Returns a ``dcat:Dataset`` with one ``dcat:Distribution``.
     """
     legislation = {"@id": "http://data.europa.eu/eli/reg/2025/327/oj"}  # the EHDS regulation
     issued = {"@value": date, "@type": "xsd:date"}

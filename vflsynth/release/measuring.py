@@ -40,8 +40,6 @@ def mass_at_extremes(
 ) -> Measured | NotMeasured:
     """Measure how many rows pile up at either end of a numeric column where real ones do not.
 
-    Notes
-    -----
     The share of synthetic values that are exactly the synthetic or the real minimum, less that of
     real ones and two standard errors of the difference; likewise at the maxima. What clipping
     leaves is such a point; a distribution that is merely off shows in its distance.

@@ -17,13 +17,8 @@ NIST = "NIST SP 800-226 (2025)"
 class Item:
     """A heading that an officer is asked about.
 
-    Parameters
-    ----------
-    source, heading : str
-    answer : str
-        What of it this dossier answers, and what stays with the publisher.
-    clauses : tuple of str
-        Clauses of the dossier that belong to it.
+    `answer` says what of it this dossier answers, and what stays with the publisher; `clauses` of
+    the dossier belong to it.
     """
 
     source: str

@@ -240,23 +240,9 @@ def run(
     callbacks: Sequence[Callback],
     done: int = 0,
 ) -> bool:
-    """Train from epoch `done` on.
+    """Train from epoch `done` on; return True if Ctrl-C stopped the run between two steps.
 
-    Parameters
-    ----------
-    algorithm : Algorithm
-    duration : Duration
-    history : History
-        Extended by one record per epoch.
-    callbacks : sequence of Callback
-        Called in order after every epoch.
-    done : int, default=0
-        Epochs finished before.
-
-    Returns
-    -------
-    bool
-        True if Ctrl-C stopped the run between two steps.
+    The history is extended by one record per epoch, after which callbacks are called in order.
     """
     with _interruptible() as interrupted:
         algorithm.begin()

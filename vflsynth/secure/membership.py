@@ -113,13 +113,7 @@ class Challenge:
 
 
 class Places:
-    """The places of one party's columns, and what stands at them.
-
-    Parameters
-    ----------
-    codes : sequence of int64 array, shape (state, coordinate)
-        Of each column.
-    """
+    """The places of one party's columns, and codes of each, (state, coordinate), at them."""
 
     def __init__(self, codes: Sequence[Code]) -> None:
         self.entries = [np.pad(code, ((0, 1), (0, 0))) for code in codes]
@@ -146,11 +140,8 @@ class Places:
     def tags(self, turns: Elements, masks: Elements, weights: Elements) -> Elements:
         """Return ``<w, code (q - a) mod m + M>`` of every record and place, without pads.
 
-        Parameters
-        ----------
-        turns : uint64 array, shape (record, column)
-        masks : array of the products' ring, shape (record, coordinate)
-        weights : uint64 array, shape (record, halves of coordinates)
+        Turns are uint64 (record, column), masks of the products' ring, (record, coordinate),
+        weights uint64 (record, halves of coordinates).
         """
         tags = np.empty((len(turns), len(self)), WIDE)
         first = 0
@@ -174,10 +165,7 @@ class Places:
     def received(self, tensor: Tensor | None, n_rows: int, what: str) -> Elements:
         """Return places that came from anybody.
 
-        Raises
-        ------
-        ProtocolError
-            If there are more, fewer, or others than there are.
+        Raises ProtocolError if there are more, fewer, or others than there are.
         """
         shape = n_rows, self.n_columns
         found = elements_of(tensor, shape, what, PLACES)
@@ -196,14 +184,8 @@ def halves(elements: Elements) -> Elements:
 def weights_of(seed: bytes, rank: int, elements: Elements) -> Elements:
     """Draw a verifier's weights of a prover's masked numbers, as `halves` takes them apart.
 
-    Parameters
-    ----------
-    seed : bytes
-        Of the block.
-    rank : int
-        Of the prover among all parties.
-    elements : array of the products' ring, shape (record, coordinate)
-        Of the shape and size of what is weighed.
+    The seed is the block's, the rank the prover's among all parties; weights have the shape and
+    size of the elements, (record, coordinate) of the products' ring.
     """
     n_rows, width = elements.shape
     shape = n_rows, width * elements.itemsize // HALF.itemsize
@@ -213,17 +195,9 @@ def weights_of(seed: bytes, rank: int, elements: Elements) -> Elements:
 class Proofs:
     """A party's side: it proves, block by block, and lets others prove.
 
-    Parameters
-    ----------
-    name : str
-    states : int64 array, shape (record, column)
-        Number of every record's code; zero has the number of a column's codes.
-    codebook : Codebook
-    secret : bytes
-        Which only parties have that were told the same codes and blocks.
-    blocks : sequence of slice
-    masks : callable
-        Returns what numbers of a party's block are masked with.
+    `states`, (record, column), are numbers of every record's codes; zero has the number of a
+    column's codes. The secret only parties have that were told the same codes and blocks. `masks`
+    returns what numbers of a party's block are masked with.
     """
 
     def __init__(
@@ -260,10 +234,7 @@ class Proofs:
     def check(self, challenge: Challenge) -> None:
         """Compute the tags that others must have sent of this party's places.
 
-        Raises
-        ------
-        MisalignedError
-            If the server got other ones, or says so, naming the verifier.
+        Raises MisalignedError if the server got other ones, or says so, naming the verifier.
         """
         what = f"party {self.name!r} was sent its verifiers'"
         shape = len(self._others), len(self._blocks), SEED_BYTES
@@ -310,12 +281,7 @@ class Proofs:
 
 
 class Verification:
-    """The server's side: it compares tags of the places that it was sent, and says so at the end.
-
-    Parameters
-    ----------
-    codebook : Codebook
-    """
+    """The server's side: it compares tags of places that it was sent, and says so at the end."""
 
     def __init__(self, codebook: Codebook) -> None:
         self._codebook = codebook
@@ -326,19 +292,11 @@ class Verification:
         self._refuted: set[str] = set()
 
     def add(self, numbers: Mapping[str, Elements], proofs: Mapping[str, Proof]) -> None:
-        """Check a block.
+        """Check a block of numbers, (record, coordinate), as they came: masked.
 
-        Parameters
-        ----------
-        numbers : mapping of party name to array, shape (record, coordinate)
-            As they came, masked.
-        proofs : mapping of party name to Proof
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it. Not if a proof does not hold: before all
-            parties have answered, whether it does would tell a verifier what it wants to know.
+        Raises ProtocolError, naming the party, if it sent what it must not. Not if a proof does not
+        hold: before all parties have answered, whether it does would tell a verifier what it wants
+        to know.
         """
         n_rows = len(next(iter(numbers.values())))
         places, openings, tags = {}, {}, {}
@@ -378,10 +336,7 @@ class Verification:
     def conclude(self) -> None:
         """Say whether all proofs hold, when all parties have sent their shares.
 
-        Raises
-        ------
-        ProtocolError
-            If one does not, naming the prover.
+        Raises ProtocolError if one does not, naming the prover.
         """
         if self._refuted:
             raise ProtocolError(

@@ -6,13 +6,7 @@ from vflsynth.exceptions import ProtocolError
 
 
 class Once:
-    """Counts what a party has sent; masks that are used twice hide nothing.
-
-    Parameters
-    ----------
-    party : str
-    n_blocks : int
-    """
+    """Counts what a party has sent; masks that are used twice hide nothing."""
 
     def __init__(self, party: str, n_blocks: int) -> None:
         self.party, self.n_blocks = party, n_blocks
@@ -22,10 +16,7 @@ class Once:
     def block(self, number: int) -> None:
         """Note that a block is about to be sent.
 
-        Raises
-        ------
-        ProtocolError
-            If another one is due, or none.
+        Raises ProtocolError if another one is due, or none.
         """
         if number != self._sent or number >= self.n_blocks:
             raise ProtocolError(
@@ -37,10 +28,7 @@ class Once:
     def ended(self) -> None:
         """Refuse what comes after the records before they were sent.
 
-        Raises
-        ------
-        ProtocolError
-            If some were not, or the sum was.
+        Raises ProtocolError if some were not, or the sum was.
         """
         if self._sent != self.n_blocks or self._shared:
             raise ProtocolError(
@@ -50,10 +38,7 @@ class Once:
     def shares(self) -> None:
         """Note that the sum is about to be sent.
 
-        Raises
-        ------
-        ProtocolError
-            Before all blocks were sent, or for the second time.
+        Raises ProtocolError before all blocks were sent, or for the second time.
         """
         self.ended()
         self._shared = True

@@ -170,18 +170,9 @@ def to_ring(values: npt.NDArray[Any], ring: Ring = _WIDE) -> Elements:
 def column_products(one: Elements, other: Elements) -> Elements:
     """Multiply the transpose of a matrix by another one, modulo the ring's size.
 
-    Parameters
-    ----------
-    one, other : array of one ring, shapes (record, a) and (record, b)
-
-    Returns
-    -------
-    array, shape (a, b)
-
-    Notes
-    -----
-    By matrix products of 16-bit limbs in float64, where no number exceeds 2^53: exact, and as fast
-    as linear algebra is. Numpy multiplies matrices of whole numbers one element after the other.
+    Shapes (record, a) and (record, b) make (a, b). By matrix products of 16-bit limbs in float64,
+    where no number exceeds 2^53: exact, and as fast as linear algebra is. Numpy multiplies matrices
+    of whole numbers one element after the other.
     """
     ring = one.dtype
     total = np.zeros((one.shape[1], other.shape[1]), np.uint64)
@@ -228,20 +219,8 @@ def elements_of(
 ) -> Elements:
     """Return the ring elements of a message, which may come from anybody.
 
-    Parameters
-    ----------
-    tensor : Tensor, optional
-        None if there is none.
-    shape : sequence of int
-        What it must be.
-    what : str
-        Whose numbers and which, for the error.
-    ring : Ring, default=uint64
-
-    Raises
-    ------
-    ProtocolError
-        If there are other numbers than there must be, or more, or fewer.
+    `what` says for the error whose numbers they are, and which. Raises ProtocolError if there are
+    other numbers than there must be, or more, or fewer.
     """
     expected = _TYPES[ring.itemsize]
     if tensor is None or tensor.dtype != expected or tuple(tensor.shape) != tuple(shape):
@@ -252,12 +231,7 @@ def elements_of(
 
 
 def bytes_of(elements: Elements, bits: int) -> Tensor:
-    """Return the lowest bits of ring elements for a message: bytes, lowest first.
-
-    Returns
-    -------
-    Tensor of uint8, shape (*elements.shape, bits / 8)
-    """
+    """Return the lowest bits of ring elements for a message: bytes (..., bits / 8), rising."""
     every = np.ascontiguousarray(elements).astype(elements.dtype.newbyteorder("<")).view(np.uint8)
     every = every.reshape(*elements.shape, elements.itemsize)[..., : bits // 8]
     return torch.from_numpy(np.ascontiguousarray(every))  # noqa: TID251 - integers

@@ -11,9 +11,7 @@ from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.classifiers import (
     CutShiftClassifier,
     DIMIPClassifier,
-    IsotropicClassifier,
     MarvellClassifier,
-    MaxNormClassifier,
     SplitNNClassifier,
 )
 from vflsynth.splitdefense.gafm import GAFMClassifier
@@ -64,7 +62,6 @@ __all__ = [
     "GradientCompression",
     "Inversion",
     "Isotropic",
-    "IsotropicClassifier",
     "LeakageAttack",
     "LeakageMonitor",
     "LeakageReport",
@@ -72,7 +69,6 @@ __all__ = [
     "Marvell",
     "MarvellClassifier",
     "MaxNorm",
-    "MaxNormClassifier",
     "NoisyGradient",
     "Objective",
     "Protection",

@@ -28,40 +28,13 @@ from vflsynth.splitdefense.targets import Target
 class ActiveParty:
     """Owns labels and top model; answers features with (protected) cut gradients.
 
-    Parameters
-    ----------
-    settings : SplitSettings
-    schedule : Schedule
-        Shared with the passive parties.
-    streams : RandomStreams
-        Its own.
-    task : Task
-        The objective at work.
-    own : SplitParty or None
-        Its own columns, if it has any.
-    labels : Tensor, shape (replica, record)
-        As trained on: classes as int64, or numbers.
-    truth : Tensor, shape (record,)
-        True ones; only leakage is measured with them.
-    target : Target
-        What users call them.
-    weights : Tensor, shape (replica, record), or None
-        What each record counts.
-    patience : int or None
-        Epochs without a better loss on held-out records after which training stops.
-    protections : sequence of (Protection, Tensor)
-        With the replicas, int64 (member,), that each is for.
-    joint_protection : bool
-        Protect what all passive parties receive as one gradient.
-    party_dropout : mapping of str to Tensor
-        Probability per replica, (replica,), that a passive party is left out of a step.
-    records : mapping of str to LeakageRecord
-        By passive party; empty if leakage is not watched.
-
-    Attributes
-    ----------
-    notes : RunningMeans
-        What protections say about themselves; NaN for replicas without such a protection.
+    `labels`, (replica, record), are those trained on: int64 classes, or numbers. `truth`,
+    (record,), are the true ones, with which only leakage is measured. `weights`, (replica, record),
+    say what each record counts. Each of `protections` comes with the replicas, int64 (member,),
+    that it is for; `joint_protection` takes what all passive parties receive as one gradient.
+    `party_dropout` has, per party, the probability (replica,) that it is left out of a step.
+    `records` is empty if leakage is not watched. `notes` are what protections say about themselves;
+    NaN for replicas without such a protection.
     """
 
     def __init__(
@@ -162,13 +135,9 @@ class ActiveParty:
     def judge(self, epoch: int, received: Mapping[str, HeldOutOutputs]) -> tuple[Tensor, Tensor]:
         """Look at the records that are in no batch, and keep what is better than ever.
 
-        Returns
-        -------
-        loss : Tensor, shape (replica,)
-            On the held-out labels as they are trained on: under label privacy on the responses.
-        better : Tensor of bool, shape (replica,)
-            Whether all parties keep this epoch's networks. A replica that waited long enough keeps
-            what it has, however long others go on.
+        Returns the loss (replica,) on the held-out labels as they are trained on, under label
+        privacy on the responses, and flags (replica,): whether all parties keep this epoch's
+        networks. A replica that waited long enough keeps what it has, however long others go on.
         """
         assert isinstance(self.schedule, HoldingOut)
         assert self.patience is not None

@@ -21,14 +21,7 @@ Rows = npt.NDArray[np.int64] | slice
 
 
 class SplitLearning(Algorithm):
-    """Outputs of bottom models forward, cut gradients back.
-
-    Parameters
-    ----------
-    channel : Channel
-        Reaches the passive parties.
-    active : ActiveParty
-    """
+    """Outputs of bottom models forward, cut gradients back."""
 
     def __init__(self, channel: Channel, active: ActiveParty) -> None:
         super().__init__(channel)

@@ -25,11 +25,8 @@ _RIDGE = 0.05
 class Calibration:
     """From the top model's output to probabilities, or to numbers of the target's unit.
 
-    Parameters
-    ----------
-    slope, intercept : float
-        Of the log-odds of class 1, for one output, or of the number; 1 and 0 leave it as it is. A
-        negative slope turns a model round that ranks upside down.
+    `slope` and `intercept` are of the log-odds of class 1, for one output, or of the number; 1 and
+    0 leave it as it is. A negative slope turns a model round that ranks upside down.
     """
 
     slope: float = 1.0
@@ -42,15 +39,10 @@ class Calibration:
         labels: npt.NDArray[np.int64],
         channel: LabelChannel | None = None,
     ) -> Self:
-        """Fit by logistic regression of training labels on the output, (record,).
+        """Fit by logistic regression of training labels on the output, both (record,).
 
-        Parameters
-        ----------
-        scores : ndarray, shape (record,)
-        labels : ndarray of int64, shape (record,)
-            As trained on.
-        channel : LabelChannel, optional
-            Of one replica: what made these labels of the true ones. The regression is through it.
+        With a `channel` of one replica, which made these labels of the true ones, the regression is
+        through it.
         """
         spread = float(scores.std())
         scaled = torch.tensor((scores - scores.mean()) / (spread if spread > 0.0 else 1.0))

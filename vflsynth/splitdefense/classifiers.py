@@ -13,7 +13,7 @@ from vflsynth.registry import register
 from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.objectives import DIMIP, Objective
-from vflsynth.splitdefense.protections import Isotropic, Marvell, MaxNorm, Protection
+from vflsynth.splitdefense.protections import Marvell, Protection
 from vflsynth.splitdefense.settings import AS_PUBLISHED, Shared, SplitSettings
 
 
@@ -26,7 +26,9 @@ class SplitNNClassifier(BaseSplitClassifier):
     objective : Objective, optional
         Default: ``CrossEntropy()``.
     protection : Protection, optional
-        Of passive parties' cut gradients. Default: none, and labels leak completely.
+        Of passive parties' cut gradients. Default: none, and labels leak completely. `Isotropic`
+        and `MaxNorm` are the baselines of Marvell's paper, which trains them with ``epochs=50``,
+        ``patience=None``, ``weight_decay=0.0`` and ``numeric_bins=0``.
     privacy : DPSGD, optional
         Train with differential privacy (extra ``opacus``), on cross-entropy alone: ``batch_size``
         is then that of Poisson samples, all ``epochs`` are trained, and no record is held out.
@@ -73,51 +75,6 @@ class SplitNNClassifier(BaseSplitClassifier):
         self.objective = objective
         self.protection = protection
         self.privacy = privacy
-
-
-@register
-class IsotropicClassifier(BaseSplitClassifier):
-    """Split learning with isotropic Gaussian noise on the cut gradients.
-
-    Parameters
-    ----------
-    power_scale : float, default=25.0
-        See `Isotropic`.
-    **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs,
-        nothing held out, no weight decay, numbers as they are.
-    """
-
-    _defaults = AS_PUBLISHED
-
-    def __init__(self, *, power_scale: float = 25.0, **shared: Unpack[Shared]) -> None:
-        super().__init__(**(self._defaults | shared))
-        self.power_scale = power_scale
-
-    def make_protection(self) -> Protection:
-        """Return what is done to gradients before they are sent."""
-        return Isotropic(self.power_scale)
-
-
-@register
-class MaxNormClassifier(BaseSplitClassifier):
-    """Split learning with noise that hides the norms of the cut gradients.
-
-    Parameters
-    ----------
-    **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs,
-        nothing held out, no weight decay, numbers as they are.
-    """
-
-    _defaults = AS_PUBLISHED
-
-    def __init__(self, **shared: Unpack[Shared]) -> None:
-        super().__init__(**(self._defaults | shared))
-
-    def make_protection(self) -> Protection:
-        """Return what is done to gradients before they are sent."""
-        return MaxNorm()
 
 
 @register

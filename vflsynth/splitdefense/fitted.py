@@ -63,10 +63,7 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
     def _features(self, X: Tables, absent: str | Collection[str]) -> dict[str, Tensor | None]:
         """Compute the bottom models' outputs, None for parties that are absent.
 
-        Raises
-        ------
-        PartyDataError
-            If a party is unknown, missing, or lacks records or the key column.
+        Raises PartyDataError if a party is unknown, missing, or lacks records or the key column.
         """
         check_is_fitted(self, "parties_")
         frames: Mapping[str, pd.DataFrame | None]
@@ -100,11 +97,7 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
         """Save as a directory of JSON and safetensors, without records, labels and evidence.
 
         With `privacy`, `alignment_` is left out: it tells numbers of records, which no ε covers.
-
-        Raises
-        ------
-        ParameterError
-            If a parameter is an object of a class that is not registered.
+        Raises ParameterError if a parameter is an object of a class that is not registered.
         """
         check_is_fitted(self, "parties_")
         alignment = self.alignment_
@@ -137,12 +130,8 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a classifier saved by `save`.
 
-        Raises
-        ------
-        ArtefactError
-            If it is none of this class, or a file is missing, extra or changed.
-        ArtefactVersionError
-            If a newer version wrote it.
+        Raises ArtefactError if it is none of this class, or a file is missing, extra or changed;
+        ArtefactVersionError if a newer version wrote it.
         """
         root = artefacts.open_directory(path, CLASSIFIER_KIND)
         content = artefacts.read_json(root / "classifier.json")

@@ -62,10 +62,7 @@ def split_table(
 ) -> dict[str, pd.DataFrame]:
     """Give each party its columns of a table; rows are numbered.
 
-    Raises
-    ------
-    PartyDataError
-        As `vertical_split`.
+    Raises PartyDataError as `vertical_split`.
     """
     table = table.reset_index(drop=True)
     return {ONLY_PARTY: table} if party_columns is None else vertical_split(table, party_columns)
@@ -74,12 +71,7 @@ def split_table(
 def check_frames(
     frames: Mapping[str, pd.DataFrame], active: str | None, on: Any
 ) -> dict[str, pd.DataFrame]:
-    """Check the parties' tables, and that the active party is one of them.
-
-    Raises
-    ------
-    PartyDataError
-    """
+    """Check the parties' tables, and that the active party is one of them (PartyDataError)."""
     checked = check_party_frames(frames, on)
     if active is not None and active not in checked:
         raise PartyNameError(
@@ -107,32 +99,15 @@ def check_labels(
 ) -> tuple[Labels, pd.DataFrame]:
     """Check labels; return them with the table whose keys they belong to, row by row.
 
-    Parameters
-    ----------
-    y : array-like or Series, shape (record,)
-        In the order of the active party's table. Without such a table, a Series whose index holds
-        the keys; an array will do where records are matched by position.
-    frames, active, on
-        See `check_frames`.
-    numbers : bool, default=False
-        Whether labels are the numbers of a regressor rather than classes.
-    stated : bool, default=False
-        Whether classes were stated: labels may then be anything, see `Classes.of`.
+    `y` is in the order of the active party's table. Without such a table it is a Series whose index
+    holds the keys; an array will do where records are matched by position. `numbers`: labels are
+    the numbers of a regressor. `stated`: classes were stated, and labels may then be anything, see
+    `Classes.of`. The table has no columns, or only the key column, where the active party has
+    labels only.
 
-    Returns
-    -------
-    labels : ndarray, shape (record,)
-    table : DataFrame
-        The active party's; without columns, or only the key column, where it has labels only.
-
-    Raises
-    ------
-    ParameterError
-        If there are no labels, or some are missing, or numbers are none or not finite.
-    ValueError
-        scikit-learn's, if they are not one column of classes.
-    PartyDataError
-        If labels and table do not belong together.
+    Raises ParameterError if there are no labels, or some are missing, or numbers are none or not
+    finite; scikit-learn's ValueError if they are not one column of classes; PartyDataError if
+    labels and table do not belong together.
     """
     if y is None:
         raise ParameterError("requires y to be passed, but the target y is None")
@@ -196,16 +171,9 @@ def rows_to_predict(
 ) -> dict[str, pd.DataFrame]:
     """Put the rows of the parties that are there into one order, without the key column.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        Rows in the order of the active party's table, or of the first one.
-
-    Raises
-    ------
-    PartyDataError
-        If a party is unknown, missing without being named absent, or lacks a record; or a table is
-        no DataFrame or lacks the key column.
+    Rows are in the order of the active party's table, or of the first one. Raises PartyDataError if
+    a party is unknown, missing without being named absent, or lacks a record; or a table is no
+    DataFrame or lacks the key column.
     """
     absent = {absent} if isinstance(absent, str) else absent
     for name in (*absent, *frames):

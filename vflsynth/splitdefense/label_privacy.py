@@ -115,12 +115,8 @@ class RandomizedResponse(Part):
 class LabelChannel:
     """What randomised responses do to probabilities of classes, replica by replica.
 
-    Parameters
-    ----------
-    log_change : Tensor, shape (replica, 1)
-        Logarithm of the probability that a label becomes one other class in particular.
-    log_gain : Tensor, shape (replica, 1)
-        Of how much more probable it is that it stays.
+    `log_change`, (replica, 1), is the logarithm of the probability that a label becomes one other
+    class in particular; `log_gain` of how much more probable it is that it stays.
     """
 
     log_change: Tensor
@@ -143,19 +139,11 @@ class LabelChannel:
     def start_from(self, shares: Tensor, biases: Tensor) -> Tensor:
         """Let networks of randomised labels start from the classes' shares.
 
-        Parameters
-        ----------
-        shares : Tensor, shape (replica, class)
-            Of the responses. The response's matrix is undone, and a class that this leaves less
-            than a thousandth has a thousandth.
-        biases : Tensor, shape (replica, 1, output)
-            Of the last layer. Replicas whose labels are not randomised keep theirs.
-
-        Returns
-        -------
-        Tensor, shape (replica, 1, output)
-            Log-odds or logarithms of the estimated shares. With much noise, few steps are taken
-            before the loss on held-out responses rises: they should not be spent on shares.
+        `shares`, (replica, class), are those of the responses. The response's matrix is undone, and
+        a class that this leaves less than a thousandth has a thousandth. Returns `biases`,
+        (replica, 1, output), of the last layer with log-odds or logarithms of the estimated shares;
+        replicas whose labels are not randomised keep theirs. With much noise, few steps are taken
+        before the loss on held-out responses rises: they should not be spent on shares.
         """
         estimated = (shares - self.log_change.exp()) / self.log_gain.exp()
         logs = estimated.clamp_min(_SMALLEST_SHARE).log()
@@ -164,15 +152,8 @@ class LabelChannel:
         return torch.where(randomised, logs.unsqueeze(1), biases)
 
     def log_probability(self, log_probability: Tensor) -> Tensor:
-        """Turn log-probabilities of classes into those of the responses that name them.
+        """Turn log-probabilities of classes, (replica, record), into those of their responses.
 
-        Parameters
-        ----------
-        log_probability : Tensor, shape (replica, record)
-
-        Returns
-        -------
-        Tensor, shape (replica, record)
-            ``log(change + (keep - change) p)``.
+        Returns ``log(change + (keep - change) p)``.
         """
         return torch.logaddexp(self.log_change, self.log_gain + log_probability)

@@ -19,13 +19,9 @@ _MAX_HALVINGS = 200
 class NoiseVariances:
     """Variances of the noise, in squared gradient units, and what they achieve.
 
-    Parameters
-    ----------
-    along_negative, across_negative, along_positive, across_positive : float
-        Per class: in the direction of the difference of means, and in each direction orthogonal to
-        it. The paper's λ1 and λ2 with superscripts 0 and 1.
-    sum_kl : float
-        KL(P1 || P0) + KL(P0 || P1) of the perturbed Gaussians, in nats.
+    Per class: `along` the difference of means, and `across` in each direction orthogonal to it; the
+    paper's λ1 and λ2 with superscripts 0 and 1. `sum_kl` is KL(P1 || P0) + KL(P0 || P1) of the
+    perturbed Gaussians, in nats.
     """
 
     along_negative: float
@@ -65,25 +61,10 @@ def solve_noise_variances(
 ) -> NoiseVariances:
     """Find the variances of least sum KL for a power.
 
-    Parameters
-    ----------
-    negative_variance, positive_variance : float
-        The classes' own variance per coordinate (paper: u, v), ≥ 0.
-    dim : int
-        Coordinates of a gradient, ≥ 1.
-    distance : float
-        Squared distance between the class means (paper: g), ≥ 0; > 0 where there is power.
-    positive_fraction : float
-        In (0, 1) (paper: p).
-    power : float
-        Expected squared norm of the noise (paper: P), ≥ 0; all of it is used.
+    The classes' own variances per coordinate (paper: u, v) are ≥ 0, `dim` is ≥ 1, `distance` is the
+    squared one between the class means (g), > 0 where there is power, `positive_fraction` is in (0,
+    1) (p), and `power` is the expected squared norm of the noise (P), all of which is used.
 
-    Returns
-    -------
-    NoiseVariances
-
-    Notes
-    -----
     Source: Marvell §4.2, problem (15) in appendix A.4.
 
     Departs from the paper's alternating scheme: the problem is divided by `distance`, the class of
@@ -141,12 +122,8 @@ def _along(
 ) -> tuple[float, float, bool]:
     """Total variances along the difference of means, for a given `across` of the class `small`.
 
-    Returns
-    -------
-    along_small, along_large : float
-        The classes' own variance plus noise.
-    clipped : bool
-        Whether the class `small` gets no noise along the difference.
+    These are the classes' own variance plus noise, of `small` and `large`; then whether the class
+    `small` gets no noise along the difference.
     """
     other = 1.0 - weight
     total = power + other * large + weight * small - weight * (dim - 1) * across

@@ -52,10 +52,7 @@ _MOST_PARTIES_FOR_HEADS = 4
 class BottomLearning(TrainedLearning):
     """A party of a private split estimator without its records.
 
-    Parameters
-    ----------
-    known : Known
-        Weights must fit the settings, which are public numbers.
+    Weights must fit the settings, which are public numbers.
     """
 
     def __init__(self, known: Known) -> None:
@@ -75,20 +72,9 @@ class BottomLearning(TrainedLearning):
 class SplitMethod(Method):
     """Bottom models at the parties; labels and top model at the active party, which is the server.
 
-    Parameters
-    ----------
-    classifiers : sequence of BaseSplitClassifier
-        Of checked parameters, one per replica. They differ in seeds and in what protects labels.
-
-    Attributes
-    ----------
-    target : Target
-        After `take_labels`.
-
-    Raises
-    ------
-    ParameterError
-        If the classifiers cannot be trained at once.
+    `classifiers`, of checked parameters, are one per replica: they differ in seeds and in what
+    protects labels. `target` is there after `take_labels`. Raises ParameterError if the classifiers
+    cannot be trained at once.
     """
 
     party = SplitParty
@@ -157,22 +143,11 @@ class SplitMethod(Method):
     ) -> None:
         """Learn, as the active party, what only it knows, before the run.
 
-        Parameters
-        ----------
-        labels : ndarray, shape (row,)
-            In the order of the rows of the holder's table.
-        holder : PartyRun
-            The active party's own seat: it is matched like everybody, and its columns, if it has
-            any, have a bottom model beside the top model.
-        parties : sequence of str
-            All that contribute features, in the order in which they are fused.
-        sample_weight : array-like, shape (row,), optional
-            In the same order as `labels`.
-
-        Raises
-        ------
-        ParameterError, PartyNameError
-            If a classifier is not defined for these labels, weights or parties.
+        Labels and weights are in the order of the rows of the holder's table. The `holder` is the
+        active party's own seat: it is matched like everybody, and its columns, if it has any, have
+        a bottom model beside the top model. `parties` are all that contribute features, in the
+        order in which they are fused. Raises ParameterError, PartyNameError if a classifier is not
+        defined for these labels, weights or parties.
         """
         check_together(self.classifiers, sample_weight, self.parameters.target)
         protects = [c.label_privacy for c in self.classifiers]
@@ -409,9 +384,7 @@ class SplitMethod(Method):
     def settings(self, n_records: int, widths: Mapping[str, int]) -> SplitSettings:
         """Fill in the batch size, and check that the objectives suit the networks.
 
-        Raises
-        ------
-        ParameterError
+        Raises ParameterError.
         """
         held_out = 0.0 if self.parameters.patience is None else self.parameters.validation_fraction
         settings: SplitSettings = self.parameters.settings()
@@ -506,10 +479,7 @@ _ONLY_WITH_PRIVACY: Mapping[str, tuple[tuple[Any, ...], str]] = {
 def _same(values: Sequence[Any], what: str) -> Any:
     """Return what is the same for all classifiers.
 
-    Raises
-    ------
-    ParameterError
-        If it is not.
+    Raises ParameterError if it is not.
     """
     if any(to_json(value) != to_json(values[0]) for value in values[1:]):
         raise ParameterError(

@@ -41,10 +41,7 @@ class _Half(ABC):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a half saved by `save`.
 
-        Raises
-        ------
-        ArtefactError
-            If it is not one, or is damaged.
+        Raises ArtefactError if it is not one, or is damaged.
         """
         return cls.read(artefacts.open_directory(path, cls.KIND))
 
@@ -59,17 +56,7 @@ class _Half(ABC):
 
 
 class BottomModel(_Half):
-    """One party's half: its encoding and its bottom model; no record, no label.
-
-    Parameters
-    ----------
-    name : str
-    transformer : TableTransformer
-        Fitted.
-    settings : SplitSettings
-    weights : mapping of str to Tensor
-        State of the network, one replica.
-    """
+    """One party's half: its fitted encoding and its bottom model; no record, no label."""
 
     KIND = "vflsynth half of a split classifier"
 
@@ -129,18 +116,8 @@ class BottomModel(_Half):
 class TopModel(_Half):
     """The active party's half: the top models and their calibration.
 
-    Parameters
-    ----------
-    heads : mapping of str to sequence of str
-        Whose features each top model takes; ``"top"`` takes everybody's.
-    dims : mapping of str to sequence of int
-        Layer sizes of each.
-    settings : SplitSettings
-    weights : mapping of str to mapping of str to Tensor
-        State of each network, one replica.
-    calibration : Calibration
-    classes : ndarray, shape (class,), or None
-        What users call them; None of a regressor.
+    `heads` says whose features each top model takes; ``"top"`` takes everybody's. `dims` are the
+    layer sizes of each. `classes` are what users call them; None of a regressor.
     """
 
     KIND = "vflsynth active party's half of a split classifier"
@@ -165,15 +142,9 @@ class TopModel(_Half):
 
     @classmethod
     def of(cls, algorithm: SplitLearning, replica: int, used: Rows) -> Self:
-        """Take one replica out of a training, calibrated on the labels it was trained on.
+        """Take one replica out of a finished training, calibrated on the labels it was trained on.
 
-        Parameters
-        ----------
-        algorithm : SplitLearning
-            After training.
-        replica : int
-        used : ndarray of int or slice
-            The replica's training records.
+        `used` are the replica's training records.
         """
         active = algorithm.active
         task, settings = active.task, active.settings

@@ -22,15 +22,9 @@ NEGATIVE_SLOPE = 0.01
 class PiecewiseLinear(nn.Module):
     """Encoded numbers, and beside each how far it is through every interval of its column.
 
-    Parameters
-    ----------
-    columns : Tensor, shape (replica, interval)
-        Whose interval it is; the same for all replicas.
-    low, high : Tensor, shape (replica, 1, interval)
-        Where it begins and ends.
+    `columns`, (replica, interval), says whose interval it is, the same for all replicas; `low` and
+    `high`, (replica, 1, interval), where it begins and ends.
 
-    Notes
-    -----
     Source: Gorishniy et al. 2022 (piecewise linear encoding by quantiles). Departs from it in that
     the number itself is kept, which says how far beyond the outermost quantiles a value lies.
     """
@@ -47,21 +41,10 @@ class PiecewiseLinear(nn.Module):
 
     @classmethod
     def learn(cls, records: Tensor, n_bins: int, n_replicas: int) -> Self | None:
-        """Cut the columns of more than two values.
+        """Cut the columns of more than two values of encoded records, (record, column).
 
-        Parameters
-        ----------
-        records : Tensor, shape (record, column)
-            Encoded.
-        n_bins : int
-            Intervals of a column, fewer where quantiles coincide. None ends at the smallest or
-            largest value, unless several records share it.
-        n_replicas : int
-
-        Returns
-        -------
-        PiecewiseLinear or None
-            None if there is nothing to cut.
+        Intervals are fewer than `n_bins` where quantiles coincide. None ends at the smallest or
+        largest value, unless several records share it. Returns None if there is nothing to cut.
         """
         shares = (np.arange(n_bins + 1) + 0.5) / (n_bins + 1)
         found = []
@@ -91,17 +74,8 @@ class PiecewiseLinear(nn.Module):
 class Perceptron(nn.Module):
     """Linear layers with LeakyReLU(0.01) between them, differentiated automatically.
 
-    Parameters
-    ----------
-    dims : sequence of int
-        Input, hidden and output sizes.
-    streams : RandomStreams
-        Initial weights.
-    name : str
-        Of the streams.
-    output : {"linear", "sigmoid"}, default="linear"
-    encoding : PiecewiseLinear, optional
-        Goes before the first layer.
+    `dims` are input, hidden and output sizes; an `encoding` goes before the first layer. Initial
+    weights are the stream `name`'s.
     """
 
     def __init__(
@@ -147,13 +121,7 @@ class Perceptron(nn.Module):
 
 
 class KeptWeights:
-    """A network's weights after the best epoch so far, which is each replica's own.
-
-    Parameters
-    ----------
-    optimizer : FlatAdam
-        Of the network.
-    """
+    """A network's weights after the best epoch so far, which is each replica's own."""
 
     def __init__(self, optimizer: FlatAdam) -> None:
         self._optimizer = optimizer

@@ -21,12 +21,7 @@ class Part(BaseEstimator):  # type: ignore[misc]
     _rules: ClassVar[Mapping[str, Rule]] = {}
 
     def check(self) -> None:
-        """Check the parameters, and those of nested parts.
-
-        Raises
-        ------
-        ParameterError
-        """
+        """Check the parameters, and those of nested parts (ParameterError)."""
         parameters = self.get_params(deep=False)
         check_parameters(type(self).__name__, parameters, self._rules)
         for value in parameters.values():

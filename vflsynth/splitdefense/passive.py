@@ -35,13 +35,6 @@ _BLOCK = 4096
 class SplitParty(TrainableParty):
     """Owns columns and a bottom model f_i; never sees a label.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
     Sees its own records, the shared schedule and the cut gradients it is sent. Sends the outputs of
     its bottom model, and learns which epoch did best on the held-out records. The active party uses
     the same object for its own columns.

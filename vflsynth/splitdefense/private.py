@@ -28,17 +28,9 @@ from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
 
 
 class PrivateDescent:
-    """Takes the steps of one owner's network along clipped and noisy gradients.
+    """Takes the steps of one owner's network, of one replica, along clipped and noisy gradients.
 
-    Parameters
-    ----------
-    network : Perceptron
-        Of one replica.
-    optimizer : FlatAdam
-        Of the network.
-    plan : DPSGDPlan
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
+    A generator of `noise` is for tests only, see `vflsynth.privacy.noise`.
     """
 
     def __init__(
@@ -61,13 +53,7 @@ class PrivateDescent:
         )
 
     def step(self, n_records: int) -> None:
-        """Take a step, after a backward pass through `module`.
-
-        Parameters
-        ----------
-        n_records : int
-            Rows of the batch that are records; those beyond them count for nothing.
-        """
+        """Take a step, after a backward pass through `module`; rows beyond `n_records` are none."""
         for parameter in self.parameters:
             found: Any = parameter
             found.grad_sample = found.grad_sample[:n_records]
@@ -76,15 +62,7 @@ class PrivateDescent:
 
 
 class PrivateCrossEntropy(CrossEntropyTask):
-    """Cross-entropy of a top model that is trained by `PrivateDescent`; reports no loss.
-
-    Parameters
-    ----------
-    around : Surroundings
-    plan : DPSGDPlan
-    noise : torch.Generator, optional
-        For tests only.
-    """
+    """Cross-entropy of a top model that is trained by `PrivateDescent`; reports no loss."""
 
     def __init__(
         self, around: Surroundings, plan: DPSGDPlan, noise: torch.Generator | None = None

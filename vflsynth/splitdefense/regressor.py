@@ -58,25 +58,6 @@ class SplitNNRegressor(RegressorMixin, BaseSplitEstimator):  # type: ignore[misc
         self.protection = protection
 
     def predict(self, X: Tables, *, absent: str | Collection[str] = ()) -> npt.NDArray[np.float64]:
-        """Predict numbers.
-
-        Parameters
-        ----------
-        X : mapping of str to DataFrame, or DataFrame or array
-            As in `fit`. None as a party's table says that it is absent.
-        absent : str or collection of str, default=()
-            Parties that have quit, or one of them.
-
-        Returns
-        -------
-        ndarray, shape (record,)
-            In the target's unit; rows in the order of the active party's table, or of the first
-            one that is there.
-
-        Raises
-        ------
-        PartyDataError
-            If a party is unknown, missing, or lacks records or the key column.
-        """
+        """Predict numbers in the target's unit; see `BaseSplitClassifier.predict_proba`."""
         features = self._features(X, absent)
         return self.top_.numbers(features)

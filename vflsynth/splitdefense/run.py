@@ -28,18 +28,8 @@ from vflsynth.splitdefense.schedule import HoldingOut
 class SplitRun(LocalRun):
     """One run of classifiers that are trained at once; the server is the active party.
 
-    Parameters
-    ----------
-    method : SplitMethod
-    frames : mapping of party name to DataFrame
-        Checked, of all that contribute features, in the order in which they are fused.
-    y : array-like or Series
-        See `BaseSplitClassifier.fit`.
-    on : column label or None
-    templates : mapping of party name to TableTransformer
-    options : Options
-    sample_weight : array-like, shape (record,), optional
-        In the order of `y`.
+    Frames are checked, of all that contribute features, in the order in which they are fused. For
+    `y` see `BaseSplitClassifier.fit`; `sample_weight`, (record,), is in its order.
     """
 
     method: SplitMethod

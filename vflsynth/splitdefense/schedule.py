@@ -10,17 +10,10 @@ from vflsynth.protocol import HeldOutSchedule, PoissonSchedule, Schedule
 
 
 class HoldingOut(HeldOutSchedule):
-    """A schedule whose batches are positions among the matched records.
+    """A schedule whose batches are positions among the matched records; see `HeldOutSchedule`.
 
-    Parameters
-    ----------
-    streams, n_records, n_held_out, batch_size, replica_rows
-        See `HeldOutSchedule`.
-
-    Attributes
-    ----------
-    held_out, trained_on : Tensor of int64, shape (replica, record)
-        Positions of the records that are in no batch, and of all others.
+    `held_out` and `trained_on`, (replica, record), are the positions of the records that are in no
+    batch, and of all others.
     """
 
     def __init__(

@@ -25,14 +25,9 @@ Parts = Sequence[Objective | Protection | None]
 
 @dataclass(frozen=True)
 class Classes:
-    """Labels that are classes.
+    """Labels that are classes: what users call them, and positions among these.
 
-    Parameters
-    ----------
-    classes : ndarray, shape (class,)
-        What users call them.
-    codes : ndarray of int64, shape (row,)
-        Positions in `classes`, row by row of the active party's table.
+    The codes are row by row of the active party's table.
     """
 
     classes: Labels
@@ -53,11 +48,7 @@ class Classes:
         """Learn the classes, if nobody stated them; refuse parts that are not defined for them.
 
         In a `private` run labels that are of no stated class count as the first, and whoever has
-        them is warned: one label may neither end a run nor add a class.
-
-        Raises
-        ------
-        ParameterError
+        them is warned: one label may neither end a run nor add a class. Raises ParameterError.
         """
         if stated is None:
             classes, codes = np.unique(labels, return_inverse=True)
@@ -93,10 +84,7 @@ class Classes:
     def weights(self, asked: ClassWeight, shares: Tensor) -> Tensor | None:
         """Say what a record of each class counts, (replica, class); None if all count the same.
 
-        Raises
-        ------
-        ParameterError
-            If a name is not that of a class, or a weight is negative.
+        Raises ParameterError if a name is not that of a class, or a weight is negative.
         """
         if asked is None:
             return None
@@ -198,10 +186,8 @@ _OF_CLASSES = {
 def check_sample_weight(given: Any, n_rows: int) -> npt.NDArray[np.float32] | None:
     """Check what each row of the active party's table counts.
 
-    Raises
-    ------
-    ParameterError
-        If the weights are not as many as the labels, or not numbers ≥ 0 with a positive sum.
+    Raises ParameterError if the weights are not as many as the labels, or not numbers ≥ 0 with a
+    positive sum.
     """
     if given is None:
         return None
@@ -227,13 +213,8 @@ def record_weights(
 ) -> Tensor | None:
     """Weights of all records, 1 on average over those that are trained on; (replica, record).
 
-    Parameters
-    ----------
-    labels : Tensor, shape (replica, record)
-    rows : Tensor of int64, shape (replica, training record), optional
-        Positions of each replica's own records. Default: all.
-    per_class : Tensor, shape (replica, class), optional
-    per_record : Tensor, shape (record,), optional
+    `rows`, (replica, training record), are positions of each replica's own records; by default all.
+    Weights count `per_class`, (replica, class), and `per_record`, (record,).
     """
     if per_class is None and per_record is None:
         return None
@@ -247,12 +228,7 @@ def record_weights(
 
 
 def check_together(classifiers: Sequence[Any], sample_weight: Any, target: Any) -> None:
-    """Refuse what goes around randomised responses, and what is for classes where there are none.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Refuse what goes around randomised responses, or is for classes where there are none."""
     for classifier in classifiers:
         if target is Numbers:
             for name, does in _OF_CLASSES.items():

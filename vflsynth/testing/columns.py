@@ -21,14 +21,7 @@ from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, req
 
 @dataclass(frozen=True)
 class ColumnCase:
-    """A kind of columns whose laws are checked.
-
-    Parameters
-    ----------
-    value : ColumnTransformer
-        Not fitted.
-    column : Series
-    """
+    """A kind of columns whose laws are checked, not fitted, with a column."""
 
     value: ColumnTransformer
     column: pd.Series[Any]
@@ -46,18 +39,10 @@ class ColumnCase:
 
 
 def check_matrix(matrix: npt.NDArray[Any], spans: Sequence[OutputSpan], n_rows: int) -> None:
-    """Check that an encoded matrix is laid out as its spans say.
+    """Check that an encoded matrix, (record, encoded), is laid out as its spans say.
 
-    Parameters
-    ----------
-    matrix : ndarray, shape (record, encoded)
-        Of the records that the encoding was learned from.
-    spans : sequence of OutputSpan
-    n_rows : int
-
-    Raises
-    ------
-    AssertionError
+    It is of the records that the encoding was learned from. Raises AssertionError, as all checks
+    do.
     """
     width = sum(span.width for span in spans)
     same((matrix.dtype, matrix.shape), (np.dtype("float32"), (n_rows, width)), "the matrix")
@@ -81,15 +66,7 @@ def check_matrix(matrix: npt.NDArray[Any], spans: Sequence[OutputSpan], n_rows: 
 def check_restored(found: pd.Series[Any], column: pd.Series[Any], tolerance: float = 0.0) -> None:
     """Check that a decoded column is the original one: dtype, missing values, values.
 
-    Parameters
-    ----------
-    found, column : Series, shape (record,)
-    tolerance : float, default=0.0
-        By which values may be off; 0 asks for the same bits.
-
-    Raises
-    ------
-    AssertionError
+    Values may be off by the tolerance; 0 asks for the same bits.
     """
     expected = column.reset_index(drop=True)
     if tolerance == 0.0:
@@ -105,15 +82,7 @@ def check_restored(found: pd.Series[Any], column: pd.Series[Any], tolerance: flo
 def check_plausible(found: pd.Series[Any], column: pd.Series[Any], *, ordered: bool) -> None:
     """Check that a decoded column holds nothing that the original one could not.
 
-    Parameters
-    ----------
-    found, column : Series
-    ordered : bool
-        Whether values between those of the column are values, too.
-
-    Raises
-    ------
-    AssertionError
+    If it is `ordered`, values between those of the column are values, too.
     """
     same(found.dtype, column.dtype, "the decoded dtype")
     got, real = found.dropna(), column.dropna()

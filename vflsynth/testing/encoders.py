@@ -19,14 +19,7 @@ from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, req
 
 @dataclass(frozen=True)
 class EncoderCase:
-    """An encoder whose laws are checked.
-
-    Parameters
-    ----------
-    value : Encoder
-        Not fitted.
-    numbers : float64 array, shape (record,)
-    """
+    """An encoder whose laws are checked, not fitted, with numbers of shape (record,)."""
 
     value: Encoder
     numbers: npt.NDArray[np.float64]

@@ -34,10 +34,7 @@ class Check:
     def __call__(self) -> None:
         """Check.
 
-        Raises
-        ------
-        AssertionError
-            Naming the law, the object and what was found.
+        Raises AssertionError, naming the law, the object and what was found.
         """
         try:
             self.law(self.subject)

@@ -17,14 +17,7 @@ from vflsynth.testing.noninterference import carriers, check_private
 
 @dataclass(frozen=True)
 class MechanismCase:
-    """A mechanism whose laws are checked.
-
-    Parameters
-    ----------
-    value : Mechanism
-    plan : callable
-        From a mechanism to its plan for some public numbers.
-    """
+    """A mechanism whose laws are checked, and how it plans for some public numbers."""
 
     value: BaseEstimator
     plan: Callable[[Any], Any]

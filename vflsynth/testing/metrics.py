@@ -232,14 +232,7 @@ def check_metric(metric: TableMetric) -> None:
 def require_readable(results: MetricResults) -> None:
     """Check that results are declared, finite, in range, and inside their intervals.
 
-    Parameters
-    ----------
-    results : MetricResults
-        Of any tables; a value may be absent with a reason.
-
-    Raises
-    ------
-    AssertionError
+    They are of any tables; a value may be absent with a reason.
     """
     require(len(results) > 0, "there is no result")
     for name, result in results.items():

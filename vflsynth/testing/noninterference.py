@@ -87,16 +87,7 @@ _SAME_BATCHES = b"the same batches in both fits..."
 class Tape:
     """Releases of a fit, with the sums before the noise; played again, another fit makes the same.
 
-    Parameters
-    ----------
-    played : Tape, optional
-        Of the fit whose releases this one makes. Default: noise is drawn.
-
-    Attributes
-    ----------
-    totals : list of int64 array
-        Sums over records, in steps.
-    releases : list of Release
+    `totals` are sums over records, in steps. Noise is drawn unless another fit's tape is `played`.
     """
 
     def __init__(self, played: Tape | None = None) -> None:
@@ -167,27 +158,11 @@ class Tape:
 def observe(estimator: Any, tables: Tables, on: Any, tape: Tape) -> tuple[Seen, Any]:
     """Fit, and return all that anybody sees of it, by where it is, and the fitted model.
 
-    Parameters
-    ----------
-    estimator : BaseSynthesizer or BaseSplitClassifier
-        With a mechanism, or with label privacy. Not fitted itself.
-    tables : mapping of party to DataFrame
-        With labels of a classifier as the last column of that of `LABELS`.
-    on : key column, as of ``fit``
-    tape : Tape
-
-    Returns
-    -------
-    seen : dict of str to object
-        How the fit ends, its warnings, files of the saved model, and messages. Transcript and
-        alignment report tell numbers of records, which the ledger excepts.
-    model : fitted estimator or None
-        None after an error.
-
-    Raises
-    ------
-    AssertionError
-        If what makes a half can reach records: see `records_within`.
+    The estimator, not fitted itself, has a mechanism or label privacy; labels of a classifier are
+    the last column of the table of `LABELS`. Seen are how the fit ends, its warnings, files of the
+    saved model, and messages. Transcript and alignment report tell numbers of records, which the
+    ledger excepts. The model is None after an error. Raises AssertionError if what makes a half can
+    reach records: see `records_within`.
     """
     model, spoken = clone(estimator).set_params(random_state=0), Transcript(keep_messages=True)
     seen: Seen = {"how it ends": "well"}
@@ -251,15 +226,8 @@ def files_within(folder: Path) -> Seen:
 def records_within(learning: object) -> list[str]:
     """Return what an object can reach, by its attributes or theirs, that has records.
 
-    Parameters
-    ----------
-    learning : object
-
-    Returns
-    -------
-    list of str
-        Tables with rows, arrays with as many rows as tables of `USUAL` records, and what knows
-        records or their number: a party, or a method.
+    That is tables with rows, arrays with as many rows as tables of `USUAL` records, and what knows
+    records or their number: a party, or a method.
     """
     found, seen, left = [], set(), [learning]
     while left:
@@ -295,14 +263,8 @@ def _is_public(message: Message, method: Method) -> bool:
 def as_seen(message: Message, public: bool, *, counted: bool) -> tuple[str, Any]:
     """Return what must be the same of a message, and under which name.
 
-    Parameters
-    ----------
-    message : Message
-    public : bool
-        Whether that is all of it; else it is types and lengths.
-    counted : bool
-        Whether numbers of records are public. If not, lengths of axes of records and numbers of
-        blocks are left out.
+    That is all of it if it is `public`; else types and lengths. Unless numbers of records are
+    public (`counted`), lengths of axes of records and numbers of blocks are left out.
     """
     own = type(message)
     step = message.step if counted or own.declared.when is not When.BLOCK else "any"
@@ -410,14 +372,7 @@ def _neighbours_for(estimator: Any) -> dict[str, Tables]:
 def carriers(mechanism: Any) -> list[Any]:
     """Return the registered synthesizers that can have a mechanism, as small as can be.
 
-    Parameters
-    ----------
-    mechanism : Mechanism
-
-    Raises
-    ------
-    AssertionError
-        If one carries it to a method that makes halves of records.
+    Raises AssertionError if one carries it to a method that makes halves of records.
     """
     found = []
     for kind in Members("synthesizers").values():
@@ -438,15 +393,8 @@ def carriers(mechanism: Any) -> list[Any]:
 def what_tells_records_apart(estimator: Any) -> list[str]:
     """Return what tells neighbouring tables apart, though their releases are the same.
 
-    Parameters
-    ----------
-    estimator : BaseSynthesizer or BaseSplitClassifier
-        With a mechanism that protects the synthetic data, or with label privacy.
-
-    Returns
-    -------
-    list of str
-        One for each neighbour that differs, with the first place where it does.
+    There is one text for each neighbour that differs, with the first place where it does. The
+    estimator has a mechanism that protects the synthetic data, or label privacy.
     """
     estimator = ready(estimator)
     one, model = observe(estimator, _tables_for(estimator, USUAL), KEY, tape := Tape())
@@ -462,17 +410,9 @@ def what_tells_records_apart(estimator: Any) -> list[str]:
 def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> list[str]:
     """Return the steps in the number of records that show, though releases are the same.
 
-    Parameters
-    ----------
-    estimator : BaseSynthesizer
-        With a mechanism for which the number of records is private.
-    sizes : sequence of int
-        Numbers of records to try. Releases are those of the smallest.
-
-    Returns
-    -------
-    list of str
-        With the two numbers, one apart, of every step that was found by halving.
+    The number of records is private for the estimator's mechanism. Releases are those of the
+    smallest of the sizes; every step that is found by halving is told with its two numbers, one
+    apart.
     """
     estimator, (least, *others) = ready(estimator), sorted(sizes)
     base, model = observe(estimator, _tables_for(estimator, least), KEY, tape := Tape())
@@ -500,15 +440,8 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
 def check_private(estimator: Any) -> None:
     """Check that nothing but its releases shows what records a private fit had, or how many.
 
-    Parameters
-    ----------
-    estimator : BaseSynthesizer
-        With a mechanism; if that does not protect the synthetic data, there is nothing to check.
-
-    Raises
-    ------
-    AssertionError
-        With all that was found.
+    If the mechanism does not protect the synthetic data, there is nothing to check. Raises
+    AssertionError with all that was found.
     """
     privacy = estimator.get_params(deep=False).get("privacy")
     if privacy is None or not privacy.protects_synthetic_data:

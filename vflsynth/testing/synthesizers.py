@@ -30,13 +30,7 @@ from vflsynth.testing.tables import KEY, small, zoo
 
 
 class SynthesizerCase:
-    """A synthesizer whose laws are checked.
-
-    Parameters
-    ----------
-    estimator : BaseSynthesizer
-        Never fitted itself; the fastest that can be had.
-    """
+    """A synthesizer whose laws are checked: never fitted itself, the fastest that can be had."""
 
     def __init__(self, estimator: BaseSynthesizer) -> None:
         self.value = estimator

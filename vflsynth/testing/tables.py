@@ -74,17 +74,9 @@ def zoo() -> dict[str, pd.DataFrame]:
 def private_tables(n_records: int) -> tuple[dict[str, pd.DataFrame], PublicSchema]:
     """Make tables of two parties, and what is public of them, that a private fit is tried on.
 
-    Parameters
-    ----------
-    n_records : int
-        The first ones of a longer table are those of a shorter one.
-
-    Returns
-    -------
-    tables : dict of str to DataFrame
-        Columns of every kind, with missing values, sorted by `KEY`.
-    schema : PublicSchema
-        Of all columns but one of numbers, whose range is then published with noise.
+    Columns are of every kind, with missing values, sorted by `KEY`; the first records of a longer
+    table are those of a shorter one. All columns but one of numbers are public: its range is then
+    published with noise.
     """
     k = np.arange(n_records)
     amount = np.where(k % 10 < 8, 0.0, k % 7)
@@ -124,10 +116,7 @@ def private_labels(n_records: int) -> pd.DataFrame:
 def replaced(tables: Tables) -> dict[str, Tables]:
     """Return tables whose last record is as far from all others as can be, by what it has.
 
-    Returns
-    -------
-    dict of str to mapping of str to DataFrame
-        Values that are extreme, missing or impossible.
+    That is values that are extreme, missing or impossible.
     """
 
     def other(value: Callable[[pd.Series[Any]], Any]) -> Tables:

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from vflsynth.audit.canaries import audit_with_canaries
-from vflsynth.audit.one_run import one_run_epsilon, one_run_p_value
+from vflsynth.audit.canaries import audit_with_canaries, one_run_epsilon, one_run_p_value
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import align_party_frames
 

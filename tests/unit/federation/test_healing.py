@@ -9,7 +9,7 @@ import pytest
 from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import Direct, assert_same
 from vflsynth.exceptions import PartyLostError, PartyStoppedError, RunInterruptedError
-from vflsynth.federation import attempts, participant, pauses
+from vflsynth.federation import attempts, limits, participant
 from vflsynth.federation.attempts import ServerAttempts, attend
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.limits import Limits
@@ -290,10 +290,10 @@ def test_a_hello_of_a_former_attempt_that_comes_late_is_not_taken():
 
 
 def test_a_node_that_was_stopped_blames_nobody(monkeypatch):
-    pause = pauses.Pause(1.0)
+    pause = limits.Pause(1.0)
     assert pause.overslept() == 0.0
-    now = pauses.perf_counter()
-    monkeypatch.setattr(pauses, "perf_counter", lambda: now + 31.0)
+    now = limits.perf_counter()
+    monkeypatch.setattr(limits, "perf_counter", lambda: now + 31.0)
     assert pause.overslept() == pytest.approx(30.0, abs=1.0)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.noisy_descent import layer_traces
-from vflsynth.methods.gan.noisy_critics import penalty_traces
+from vflsynth.methods.gan.critics import penalty_traces
 from vflsynth.networks import MLP
 from vflsynth.privacy.dpsgd import (
     LayerTrace,

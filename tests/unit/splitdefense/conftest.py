@@ -9,7 +9,7 @@ from sklearn.datasets import load_breast_cancer
 
 from vflsynth.adversary import mixtures
 from vflsynth.splitdefense import RandomizedResponse
-from vflsynth.splitdefense.leakage import attacks, labels, semi_supervised
+from vflsynth.splitdefense.leakage import attacks, labels
 from vflsynth.splitdefense.leakage import columns as of_columns
 
 _HONEST = RandomizedResponse.transform
@@ -68,5 +68,5 @@ def short_attacks() -> Iterator[None]:
         patch.setattr(of_columns, "_STEPS", 30)
         patch.setattr(of_columns, "_TREES", 5)
         patch.setattr(attacks, "_FINE_TUNING_STEPS", 20)
-        patch.setattr(semi_supervised, "_STEPS", 20)
+        patch.setattr(attacks, "_STEPS", 20)
         yield

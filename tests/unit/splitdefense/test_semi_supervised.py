@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vflsynth._random import RandomStreams
-from vflsynth.splitdefense.leakage import semi_supervised
-from vflsynth.splitdefense.leakage.semi_supervised import completed_with_guesses
+from vflsynth.splitdefense.leakage import attacks
+from vflsynth.splitdefense.leakage.attacks import completed_with_guesses
 from vflsynth.splitdefense.networks import Perceptron
 
 
@@ -38,7 +38,7 @@ def completed(records, labels, known):
 @pytest.mark.slow
 def test_guesses_help_where_classes_are_clusters(monkeypatch):
     with_guesses = [completed(*clusters(seed)) for seed in range(3)]
-    monkeypatch.setattr(semi_supervised, "_GUESSES_WEIGHT", 0.0)
+    monkeypatch.setattr(attacks, "_GUESSES_WEIGHT", 0.0)
     without = [completed(*clusters(seed)) for seed in range(3)]
     assert 1 - np.mean(with_guesses) < (1 - np.mean(without)) / 4
 

@@ -21,7 +21,7 @@ from vflsynth import (
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.exceptions import MemoryLimitError
 from vflsynth.learning import FromRecords
-from vflsynth.methods.gan.memory import estimate_memory
+from vflsynth.methods.gan.settings import estimate_memory
 from vflsynth.methods.vflgan.party import VFLGANParty
 from vflsynth.protocol import LocalChannel
 from vflsynth.run import match_records

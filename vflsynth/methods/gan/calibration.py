@@ -37,16 +37,10 @@ _HOPELESS = -1e9
 class MarginalMap:
     """Increasing maps of the encoded values of one party's numeric columns.
 
-    Parameters
-    ----------
-    columns : int64 Tensor, shape (value,)
-        Where the values are in the encoded row.
-    gates : int64 Tensor, shape (value,)
-        Where it says whether a record has the value; the same as `columns` if all have it.
-    before, after : Tensor, shape (value, knot)
-        Generated values and what they become, rising. Values between knots are interpolated.
-    slopes : Tensor, shape (value, 2)
-        Of the map below the first knot and above the last.
+    `columns`, (value,), says where the values are in the encoded row, `gates` where it says whether
+    a record has the value: the same if all have it. `before` and `after`, (value, knot), are
+    generated values and what they become, rising; values between knots are interpolated. `slopes`,
+    (value, 2), are those of the map below the first knot and above the last.
     """
 
     columns: Tensor
@@ -57,14 +51,7 @@ class MarginalMap:
 
     @classmethod
     def fit(cls, spans: Sequence[OutputSpan], generated: Tensor, records: Tensor) -> Self:
-        """Learn the maps.
-
-        Parameters
-        ----------
-        spans : sequence of OutputSpan
-            Of the encoded row.
-        generated, records : Tensor, shape (n, encoded)
-        """
+        """Learn the maps from generated rows and records, both (n, encoded)."""
         columns, gates = _places(spans)
         most = max(2, min(_MOST_KNOTS, len(records) // _RECORDS_PER_KNOT))
         before, after = torch.zeros(2, len(columns), most, dtype=torch.float64)
@@ -117,10 +104,7 @@ class MarginalMap:
     def restore(cls, tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]) -> Self:
         """Undo `tensors`, for encoded rows of these spans.
 
-        Raises
-        ------
-        ValueError
-            If they are not of these spans, or do not rise.
+        Raises ValueError if they are not of these spans, or do not rise.
         """
         columns, gates = _places(spans)
         before, after, slopes = (tensors[name] for name in ("before", "after", "slopes"))
@@ -139,14 +123,9 @@ class PlaceOffsets:
     """Offsets of the logits of places, for each group: of columns that have a code in two parts.
 
     Group and place come from the same latent and are drawn apart, so that what is common in one
-    group would be drawn in all. With these every group has its own shares, and only places that
-    it has.
-
-    Parameters
-    ----------
-    spans : tuple of OutputSpan
-        Of the places; their groups are in the span before each.
-    offsets : tuple of Tensor, each (group, place)
+    group would be drawn in all. With these every group has its own shares, and only places that it
+    has. `spans` are those of the places; their groups are in the span before each. Each of the
+    offsets has shape (group, place).
     """
 
     spans: tuple[OutputSpan, ...]
@@ -161,18 +140,9 @@ class PlaceOffsets:
         rows: Tensor,
         records: Tensor,
     ) -> Self:
-        """Learn the offsets of some adjacent encoded columns.
+        """Learn the offsets of some adjacent encoded columns, at a place in the encoded row.
 
-        Parameters
-        ----------
-        spans : sequence of OutputSpan
-            Of the encoded row.
-        place : slice
-        logits : Tensor, shape (n, column)
-            Of these columns.
-        rows : Tensor, shape (n, encoded)
-            What was drawn, for its groups.
-        records : Tensor, shape (record, encoded)
+        Logits, (n, column), are of these columns; rows, (n, encoded), were drawn, for their groups.
         """
         found, spans = [], [s for s in spans if place.start <= s.start < place.stop]
         for span in places_of(spans):
@@ -222,10 +192,7 @@ class PlaceOffsets:
     def restore(cls, tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]) -> Self:
         """Undo `tensors`.
 
-        Raises
-        ------
-        ValueError
-            If they are not of these spans.
+        Raises ValueError if they are not of these spans.
         """
         own = places_of(spans)
         tables = tuple(tensors[str(k)] for k in range(len(own)))
@@ -253,19 +220,10 @@ def _lacking(span: OutputSpan, device: torch.device) -> Tensor:
 def logit_offsets(logits: Tensor, records: Tensor, spans: Sequence[OutputSpan]) -> Tensor:
     """Find what to add to logits so that categories and states get their shares of the records.
 
-    Parameters
-    ----------
-    logits : Tensor, shape (n, encoded)
-        A softmax of the columns of a span is the probability of its categories, given the latent.
-    records : Tensor, shape (record, encoded)
-        One-hot in these columns.
-    spans : sequence of OutputSpan
-
-    Returns
-    -------
-    Tensor, shape (encoded,)
-        At most 10 in size, 0 where there is no softmax: the maximum of a concave function, found by
-        iterative scaling.
+    A softmax of the logits, (n, encoded), of a span is the probability of its categories, given the
+    latent; records, (record, encoded), are one-hot there. The result, (encoded,), is at most 10 in
+    size, 0 where there is no softmax: the maximum of a concave function, found by iterative
+    scaling.
     """
     offsets = torch.zeros_like(logits[0])
     for span in spans:

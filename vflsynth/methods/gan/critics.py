@@ -7,6 +7,7 @@ a party *has* a descent, whatever the mechanism.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,28 +24,92 @@ from vflsynth.mechanisms.noisy_descent import (
     zero_gradients,
 )
 from vflsynth.methods.gan.discriminator import Discriminator
-from vflsynth.methods.gan.noisy_critics import (
-    between_fakes,
-    descend_critic,
-    penalty_traces,
-    towards,
-    without_last_bias,
-)
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.methods.gan.settings import Settings
+from vflsynth.networks import MLP
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.privacy import StepBudget
+from vflsynth.privacy.dpsgd import LayerTrace
 from vflsynth.protocol import PoissonSchedule, Schedule
 
 
-class CriticParty(GANParty):
-    """A party with a generator and a discriminator that needs nobody else.
+def penalty_traces(
+    network: MLP, trace: Sequence[Tensor], cotangents: Sequence[Tensor], weight: float
+) -> tuple[list[LayerTrace], Tensor]:
+    """Per-record gradients of ``weight * (||slope||_2 - 1)^2``, slope being the input gradient.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
+    Trace and cotangents are of the points where the penalty is taken, and of what the slope is the
+    gradient of. Returns one trace per layer (biases do not move the slope), and the derivative,
+    (replica, batch, out), with respect to what the cotangents started from.
     """
+    slopes = network.input_gradient(cotangents)
+    norms = torch.linalg.vector_norm(slopes, dim=-1, keepdim=True)
+    tiny = torch.finfo(norms.dtype).tiny
+    changes = network.push_through(
+        trace, 2.0 * weight * (norms - 1.0) / norms.clamp_min(tiny) * slopes
+    )
+    traces = [LayerTrace(a, d, has_bias=False) for a, d in zip(changes, cotangents)]
+    return traces, changes[-1]
+
+
+def between_fakes(fake: Tensor, weights: Tensor) -> Tensor:
+    """Points between every fake and its neighbour in the batch: where the penalty is evaluated.
+
+    The paper takes them between real and fake records. Here no record is read.
+    """
+    return torch.lerp(fake, fake.roll(1, 1), weights)
+
+
+def towards(real: Tensor, fake: Tensor, partners: tuple[Tensor, Tensor]) -> Tensor:
+    """Points between every real record and its fake, as `PoissonSchedule.partners` draws them."""
+    fakes, weights = partners
+    index = fakes.unsqueeze(-1).expand(-1, -1, fake.shape[-1])
+    return torch.lerp(fake.gather(1, index), real, weights)
+
+
+def descend_critic(
+    discriminator: Discriminator,
+    descent: NoisyDescent,
+    judged: Tensor,
+    mixed: Tensor,
+    n_real: Tensor,
+    penalty_weight: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Set the gradients of a whole discriminator: of its penalty, and of its scores by `descent`.
+
+    `judged`, (replica, real and fake, in), are real records or their features, then fakes; `mixed`,
+    (replica, batch or real, in), where the penalty is taken, one per row of real records if it is
+    taken at records; `n_real` has shape (replica,). Returns the score of fakes and the penalty,
+    (replica,), zero if it is taken at records, as its value would be one more release; and the
+    gradients, shaped like `judged`, of each row's own score. The bias of the last layer stays at
+    its initial value: it adds the same to all scores.
+    """
+    trace = discriminator.trace(judged)
+    cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))
+    traces = without_last_bias(layer_traces(discriminator, trace, cotangents))
+    if descent.plan.penalty_at_records:
+        zero_gradients(discriminator)
+        penalty = judged.new_zeros(len(judged))
+        between = discriminator.trace(mixed)
+        slopes = discriminator.cotangents(between, torch.ones_like(between[-1]))
+        penalties, _ = penalty_traces(discriminator, between, slopes, penalty_weight)
+        descent.add(layers_of(discriminator), traces, n_real, penalties)
+    else:
+        _, penalty, _ = discriminator.critic_gradient(
+            mixed, penalty_weight, upstream=mixed[:, :0, :1]
+        )
+        descent.add(layers_of(discriminator), traces, n_real)
+    fake_score = trace[-1][:, -descent.batch_size :].mean((1, 2))
+    return fake_score, penalty, discriminator.input_gradient(cotangents)
+
+
+def without_last_bias(traces: list[LayerTrace]) -> list[LayerTrace]:
+    """Leave out the gradient of the last layer's bias."""
+    return [*traces[:-1], replace(traces[-1], has_bias=False)]
+
+
+class CriticParty(GANParty):
+    """A party with a generator and a discriminator that needs nobody else."""
 
     discriminator: Discriminator
     discriminator_optimizer: FlatAdam
@@ -94,10 +159,8 @@ class Critic:
     def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
         """Set the gradients of one step of D (Eq. 4).
 
-        Returns
-        -------
-        score, penalty : Tensor, shape (replica,)
-            What the party reports: the Wasserstein estimate, or the mean score of fakes.
+        Returns what the party reports, each (replica,): the Wasserstein estimate, or the mean score
+        of fakes, and the penalty.
         """
         return self._of_batch(party, step, party.real(step), party.fake(step, "discriminator"))
 
@@ -121,16 +184,9 @@ class Critic:
 class FirstLayerNoise:
     """Clips and perturbs the gradient of one layer, weight and bias as one vector.
 
-    Parameters
-    ----------
-    plan : FirstLayerPlan
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Source: VFLGAN §3.4, Eqs. 20 and 21. All other layers learn from raw gradients, and the
-    generators through them: see `vflsynth.mechanisms.first_layer`.
+    generators through them: see `vflsynth.mechanisms.first_layer`. A generator of `noise` is for
+    tests only, see `vflsynth.privacy.noise`.
     """
 
     def __init__(self, plan: FirstLayerPlan, noise: torch.Generator | None = None) -> None:
@@ -148,12 +204,7 @@ class FirstLayerNoise:
 
 
 class FirstLayerCritic(Critic):
-    """The plain descent, with a perturbed first layer.
-
-    Parameters
-    ----------
-    first_layer : FirstLayerNoise
-    """
+    """The plain descent, with a perturbed first layer."""
 
     def __init__(self, first_layer: FirstLayerNoise) -> None:
         self.first_layer = first_layer
@@ -167,17 +218,8 @@ class FirstLayerCritic(Critic):
 
 
 class DPSGDCritic(Critic):
-    """DP-SGD on all parameters of a discriminator, Poisson batches.
+    """DP-SGD on all parameters of a discriminator, Poisson batches; `noise` is for tests only.
 
-    Parameters
-    ----------
-    plan : DPSGDPlan
-    batch_size : int
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Source: Abadi et al. 2016, Algorithm 1. Jiang et al. 2023 have DP-SGD in every party of VertiGAN
     as well, without public code. Alone, such a party is WGAN-GP with DP-SGD.
 
@@ -219,13 +261,6 @@ class DPSGDCritic(Critic):
 class DPSGDGANCritic(DPSGDCritic):
     """WGAN-GP as DPSGD-GAN trains it: one clipped gradient per *pair* of a real and a fake record.
 
-    Parameters
-    ----------
-    plan, batch_size, noise
-        See `DPSGDCritic`.
-
-    Notes
-    -----
     Source: Zhang, Ji and Wang 2018, in the form that the VFLGAN paper accounts for (§5.2.1): the
     gradient of ``D(x~) - D(x) + λ (|slope of D between x and x~| - 1)²`` is clipped as a whole, for
     a batch of fixed size.

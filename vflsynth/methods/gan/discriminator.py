@@ -30,11 +30,8 @@ def critic_upstream(
 ) -> Tensor:
     """Make the derivative of a critic's loss ``E[D(x~)] - E[D(x)]`` with respect to its scores.
 
-    Returns
-    -------
-    Tensor, shape (replica, 2 * batch, 1)
-        -1/batch for the real records, 1/batch for the fake ones that follow. Shared between
-        calls: not to be changed in place.
+    Shape (replica, 2 * batch, 1): -1/batch for the real records, 1/batch for the fake ones that
+    follow. Shared between calls: not to be changed in place.
     """
     upstream = torch.full((n_replicas, 2 * batch, 1), 1.0 / batch, device=device, dtype=dtype)
     upstream[:, :batch] *= -1.0
@@ -44,20 +41,8 @@ def critic_upstream(
 def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
     """Estimate ``E[D(x)] - E[D(x~)]`` per replica; the critic's loss is its negative.
 
-    Parameters
-    ----------
-    scores : Tensor, shape (replica, 2 * batch, 1)
-        Of real records, then of fake ones.
-    upstream : Tensor, shape (replica, 2 * batch, 1)
-        From `critic_upstream`.
-
-    Returns
-    -------
-    Tensor, shape (replica,)
-
-    Notes
-    -----
-    Source: VFLGAN Eq. 3 and the definition of L below Eq. 9.
+    Scores and their derivative, of `critic_upstream`, are of real records, then of fake ones,
+    (replica, 2 * batch, 1). Source: VFLGAN Eq. 3 and the definition of L below Eq. 9.
     """
     zero, _ = _constants(scores.device, scores.dtype)
     return torch.baddbmm(zero, upstream.mT, scores, beta=0, alpha=-1).view(-1)
@@ -68,26 +53,12 @@ def slope_penalty(
 ) -> tuple[Tensor, Tensor]:
     """Compute ``E[(||gradient||_2 - 1)^2]`` per replica, and `weight` times its derivative.
 
-    Parameters
-    ----------
-    gradients : Tensor, shape (replica, batch, feature)
-        Input gradients of a critic.
-    weight : float
-    others : Tensor, shape (replica, batch, 1), optional
-        Squared norms of the gradients for other parties' inputs, which count in the norm.
-    n_batches : int, default=1
-        How many batches there are one after the other, each with a mean of its own.
+    Gradients are those of a critic's inputs, (replica, batch, feature). `others`, (replica, batch,
+    1), are squared norms of the gradients for other parties' inputs, which count in the norm. There
+    may be several batches one after the other, each with a mean of its own; the penalty is without
+    the weight, of the first batch. The derivative is zero where a gradient vanishes, as automatic
+    differentiation has it.
 
-    Returns
-    -------
-    penalty : Tensor, shape (replica,)
-        Without the weight; of the first batch.
-    derivative : Tensor, shape (replica, batch, feature)
-        Of the weighted penalty, with respect to the gradients. Zero where a gradient vanishes, as
-        automatic differentiation has it.
-
-    Notes
-    -----
     Source: the penalty of VFLGAN Eq. 3. An operation with a Python number first makes a tensor of
     it, which takes as long as the operation: factors go where the operation has a place for them.
     """
@@ -106,19 +77,10 @@ def slope_penalty(
 def steepest(slopes: Tensor, upstream: Tensor) -> tuple[Tensor, Tensor]:
     """Compute squared slopes, and where features go by a step of length one along each slope.
 
-    Parameters
-    ----------
-    slopes : Tensor, shape (replica, batch, feature)
-        ``J J^T upstream``, J being the derivative of the features with respect to the records.
-    upstream : Tensor, shape (replica, batch, feature)
-        Derivative of the score with respect to the features, so that its slope at the record is
-        ``J^T upstream``.
-
-    Returns
-    -------
-    squared : Tensor, shape (replica, batch, 1)
-    directions : Tensor, shape (replica, batch, feature)
-        Zero where there is next to no slope.
+    `slopes` are ``J J^T upstream``, J being the derivative of the features with respect to the
+    records, and `upstream` that of the score with respect to the features, both (replica, batch,
+    feature), so that its slope at the record is ``J^T upstream``. Directions are zero where there
+    is next to no slope.
     """
     squared = (slopes * upstream).sum(-1, keepdim=True).clamp_min_(0.0)
     return squared, torch.where(squared > _FLAT, slopes * squared.rsqrt(), 0.0)
@@ -129,16 +91,8 @@ def directional_penalty(
 ) -> tuple[Tensor, Tensor]:
     """Compute ``E[(<gradient, direction> - 1)^2]`` and `weight` times its derivative.
 
-    Parameters
-    ----------
-    gradients, directions : Tensor, shape (replica, batch, feature)
-    weight : float
-
-    Returns
-    -------
-    penalty, derivative : Tensor
-        As of `slope_penalty`, which they are along directions that `steepest` found at these
-        gradients.
+    Both are as of `slope_penalty`, which they are along directions that `steepest` found at these
+    gradients, (replica, batch, feature).
     """
     excess = (gradients * directions).sum(-1, keepdim=True) - 1.0
     return excess.square().mean((1, 2)), directions * excess.mul(2.0 * weight / excess.shape[1])
@@ -157,14 +111,9 @@ PENALTIES: tuple[str, ...] = get_args(Penalty)
 class JointSlope(NamedTuple):
     """What a party knows of the slope of D_s o (C_1 .. C_M) at the interpolated joint records.
 
-    Parameters
-    ----------
-    upstream : Tensor, shape (replica, batch, feature)
-        Derivative of D_s with respect to the party's features.
-    others : Tensor, shape (replica, batch, 1)
-        Squared norms of the slopes with respect to the other parties' records.
-    weight : float, default=1
-        Of the shared critic's loss, λ_1 of Eq. 8.
+    `upstream`, (replica, batch, feature), is the derivative of D_s with respect to the party's
+    features, `others`, (replica, batch, 1), squared norms of the slopes with respect to the other
+    parties' records, and `weight` that of the shared critic's loss, λ_1 of Eq. 8.
     """
 
     upstream: Tensor
@@ -175,22 +124,10 @@ class JointSlope(NamedTuple):
 class LocalDiscriminator(nn.Module):
     """D_i of one party: the first part up to the intermediate features, the second part to a score.
 
-    Parameters
-    ----------
-    in_dim : int
-        Width of the party's encoded rows.
-    first_part : sequence of int
-        Layer sizes of the first part; the last one is the width of the intermediate features.
-    bias : bool
-    second_part : bool
-        False drops the private head and gives VFLGAN-base (§5.1.2).
-    penalty : {"end_to_end", "layerwise", "paper"}
-        Which gradient penalty, see `write_gradient`.
-    streams : RandomStreams
-        Initial weights.
+    Layer sizes of `first_part` end with the width of the intermediate features. Without
+    `second_part`, the private head, it is that of VFLGAN-base (§5.1.2). For `penalty`,
+    "end_to_end", "layerwise" or "paper", see `write_gradient`.
 
-    Notes
-    -----
     Source: VFLGAN Eq. 11 and Fig. 11. LeakyReLU also follows the last layer of the first part.
     """
 
@@ -225,29 +162,16 @@ class LocalDiscriminator(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Set the gradients of L_{D_i} + L_{D_s}, the latter through the cut gradients.
 
-        Parameters
-        ----------
-        trace : sequence of Tensor, each (replica, 3 * batch, dim)
-            Of `first_part`, for real, fake and interpolated records; the last ones twice with
-            `joint`, if there is a second part: for the slope of D_i, and for the joint one.
-        cut_gradients : Tensor, shape (replica, 2 * batch, feature)
-            dL_{D_s}/df for real and fake records. Interpolated ones have none: the shared
-            critic's slope is constant around them.
-        penalty_weight : float
-        upstream : Tensor, shape (replica, judged, 1), optional
-            Derivative of L_{D_i} with respect to the head's scores of the rows before the
-            interpolated ones. Default: `critic_upstream`. With no such rows it is empty and the
-            gradient is that of the penalty alone.
-        joint : JointSlope, optional
-            With ``"end_to_end"``: of the interpolated records.
+        `trace`, each (replica, 3 * batch, dim), is of `first_part`, for real, fake and interpolated
+        records; the last ones twice with `joint`, if there is a second part: for the slope of D_i,
+        and for the joint one. `cut_gradients`, (replica, 2 * batch, feature), are dL_{D_s}/df for
+        real and fake records. Interpolated ones have none: the shared critic's slope is constant
+        around them. `upstream`, (replica, judged, 1), is the derivative of L_{D_i} with respect to
+        the head's scores of the rows before the interpolated ones, by default `critic_upstream`.
+        With no such rows it is empty and the gradient is that of the penalty alone. Returns the two
+        terms of L_{D_i}, (replica,): the Wasserstein estimate, zero without a second part, and the
+        penalty.
 
-        Returns
-        -------
-        wasserstein, penalty : Tensor, shape (replica,)
-            The two terms of L_{D_i}; the Wasserstein estimate is zero without a second part.
-
-        Notes
-        -----
         Source: VFLGAN Eqs. 8, 14 and 15. The penalty ``"paper"`` is Eq. 8's: the slope of the whole
         D_i, none without a head. ``"end_to_end"`` adds the slope of the shared critic with respect
         to the joint record, of which `joint` says the rest. ``"layerwise"`` is the reference
@@ -313,19 +237,10 @@ class LocalDiscriminator(nn.Module):
     def joint_slope(self, trace: Sequence[Tensor], upstream: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the party's part of the shared critic's slope at joint records.
 
-        Parameters
-        ----------
-        trace : sequence of Tensor, each (replica, batch, dim)
-            Of `first_part`, at interpolated records.
-        upstream : Tensor, shape (replica, batch, feature)
-            Derivative c_i of D_s with respect to the party's features.
-
-        Returns
-        -------
-        slopes : Tensor, shape (replica, batch, feature)
-            ``J_i J_i^T c_i``, what a step along the slope makes of the features.
-        squared : Tensor, shape (replica, batch, 1)
-            ``||J_i^T c_i||^2``.
+        `trace`, each (replica, batch, dim), is of `first_part`, at interpolated records;
+        `upstream`, (replica, batch, feature), the derivative c_i of D_s with respect to the party's
+        features. Returns ``J_i J_i^T c_i``, what a step along the slope makes of the features, and
+        ``||J_i^T c_i||^2``, (replica, batch, 1).
         """
         gradient = self.first_part.slope(list(trace), upstream).gradient
         slopes = self.first_part.push_through(trace, gradient)[-1]
@@ -346,18 +261,7 @@ class LocalDiscriminator(nn.Module):
 
 
 class Discriminator(MLP):
-    """A discriminator in one piece: of WGAN-GP, of a party of VertiGAN, or VFLGAN's shared one.
-
-    Parameters
-    ----------
-    in_dim : int
-    hidden : sequence of int
-    bias : bool
-    streams : RandomStreams
-        Initial weights.
-    name : str, default="discriminator"
-        Of the streams.
-    """
+    """A discriminator in one piece: of WGAN-GP, of a party of VertiGAN, or VFLGAN's shared one."""
 
     def __init__(
         self,
@@ -377,19 +281,10 @@ class Discriminator(MLP):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Set the gradients of the critic's loss (Eqs. 3, 8, 13) and return those of the inputs.
 
-        Parameters
-        ----------
-        features : Tensor, shape (replica, 3 * batch, in)
-            Real, fake and interpolated records, or their intermediate features.
-        penalty_weight : float
-        upstream : Tensor, shape (replica, judged, 1), optional
-            As in `LocalDiscriminator.write_gradient`.
-
-        Returns
-        -------
-        wasserstein, penalty : Tensor, shape (replica,)
-        cut_gradients : Tensor, shape (replica, 2 * batch, in)
-            Of the loss, for real and fake inputs; it is zero at the interpolated ones.
+        Features, (replica, 3 * batch, in), are real, fake and interpolated records, or their
+        intermediate features; `upstream` is as in `LocalDiscriminator.write_gradient`. Returns the
+        Wasserstein estimate and the penalty, (replica,), and the loss's gradients, (replica, 2 *
+        batch, in), for real and fake inputs; they are zero at the interpolated ones.
         """
         judged, rows = self.judge(features, upstream)
         penalty, change = slope_penalty(judged.gradient[:, rows:], penalty_weight)
@@ -398,17 +293,7 @@ class Discriminator(MLP):
     def judge(self, features: Tensor, upstream: Tensor | None = None) -> tuple[Slope, int]:
         """Score inputs and pull back: the loss from real and fake scores, ones from all others.
 
-        Parameters
-        ----------
-        features, upstream
-            As of `critic_gradient`.
-
-        Returns
-        -------
-        Slope
-            Of all inputs.
-        int
-            How many of them come before the interpolated ones.
+        Returns the slope of all inputs, and how many of them come before the interpolated ones.
         """
         if upstream is None:
             batch = features.shape[1] // 3
@@ -419,19 +304,10 @@ class Discriminator(MLP):
         return self.slope(self.trace(features), seeds), rows
 
     def settle(self, judged: Slope, rows: int, change: Tensor) -> Tensor:
-        """Set the gradients of the loss, given the penalty's derivative.
+        """Set the gradients of the loss; return the Wasserstein estimate per replica.
 
-        Parameters
-        ----------
-        judged, rows
-            From `judge`.
-        change : Tensor, shape (replica, batch, in)
-            Derivative of the penalty with respect to the slopes at interpolated inputs.
-
-        Returns
-        -------
-        Tensor, shape (replica,)
-            The Wasserstein estimate.
+        `change` is the derivative of the penalty with respect to the slopes at interpolated inputs,
+        (replica, batch, in); the rest is from `judge`.
         """
         scored, mixed = judged.rows(stop=rows), judged.rows(rows)
         self.write_gradient(scored.trace, scored.cotangents)
@@ -446,17 +322,7 @@ class Discriminator(MLP):
 
 
 class SharedDiscriminator(Discriminator):
-    """D_s of VFLGAN's server, over the concatenated intermediate features of all parties.
-
-    Parameters
-    ----------
-    in_dim : int
-        Sum of the parties' feature widths.
-    hidden : sequence of int
-    bias : bool
-    streams : RandomStreams
-        Initial weights.
-    """
+    """D_s of VFLGAN's server, over the concatenated intermediate features of all parties."""
 
     def __init__(
         self, in_dim: int, hidden: Sequence[int], *, bias: bool, streams: RandomStreams
@@ -466,20 +332,11 @@ class SharedDiscriminator(Discriminator):
     def settle_jointly(
         self, judged: Slope, rows: int, directions: Tensor, penalty_weight: float
     ) -> tuple[Tensor, Tensor]:
-        """Set the gradients of L_{D_s} with the slope at joint records penalised.
+        """Set the gradients of L_{D_s} with the slope at joint records penalised; see `judge`.
 
-        Parameters
-        ----------
-        judged, rows
-            From `judge`.
-        directions : Tensor, shape (replica, batch, in)
-            From `steepest`: where a step of length one along the slope takes the features. The
-            slope of the score along these is that at the records.
-        penalty_weight : float
-
-        Returns
-        -------
-        wasserstein, penalty : Tensor, shape (replica,)
+        `directions`, (replica, batch, in), are from `steepest`: where a step of length one along
+        the slope takes the features. The slope of the score along these is that at the records.
+        Returns the Wasserstein estimate and the penalty, (replica,).
         """
         penalty, change = directional_penalty(judged.gradient[:, rows:], directions, penalty_weight)
         return self.settle(judged, rows, change), penalty

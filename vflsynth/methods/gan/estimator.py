@@ -90,6 +90,8 @@ class GANSynthesizer(TrainedSynthesizer):
             As in `fit`.
         ParameterError
             As in `fit`; or if there is no random state, or `replica_rows` does not fit.
+        PrivacyBudgetError, ArtefactError
+            As in `fit`, of `account`.
         """
         if keep_discriminators:
             check_combination(self, keep_discriminators=True)

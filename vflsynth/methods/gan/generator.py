@@ -19,15 +19,9 @@ _SMALL_PADDING = 256  # floats per row; one more operation costs more
 class SpanActivation(nn.Module):
     """Gumbel-softmax on every categorical span, identity or a bound elsewhere, then the gates.
 
-    Parameters
-    ----------
-    spans : sequence of OutputSpan
-        Cover the encoded row.
-    temperature : float
-        Of the Gumbel-softmax. Lower is closer to one-hot, with noisier gradients.
+    The spans cover the encoded row. A lower temperature is closer to one-hot, with noisier
+    gradients.
 
-    Notes
-    -----
     Source: VFLGAN §5.1.1 (Gumbel-softmax per categorical attribute, hard with a straight-through
     gradient). Spans of similar widths are padded to one (span, width) block, so that the number of
     operations does not grow with the number of spans, nor the memory with the widest of them.
@@ -80,13 +74,10 @@ class SpanActivation(nn.Module):
         return len(self.columns)
 
     def forward(self, raw: Tensor, gumbel: Tensor | None) -> Tensor:
-        """Activate (replica, batch, width).
+        """Activate raw outputs, (replica, batch, width).
 
-        Parameters
-        ----------
-        raw : Tensor, shape (replica, batch, width)
-        gumbel : Tensor, shape (replica, batch, len(self.columns)), or None
-            Gumbel noise; entry j is added to ``raw[..., self.columns[j]]``.
+        Entry j of the Gumbel noise, (replica, batch, len(self.columns)), is added to ``raw[...,
+        self.columns[j]]``.
         """
         if self._has_bounds:
             values = raw.index_select(-1, self.bounded)
@@ -140,29 +131,12 @@ generator would have, (replica, batch, column), and rows up to these columns at 
 
 
 class Generator(nn.Module):
-    """Private generator G_i of one party, R replicas of it.
+    """Private generator G_i of one party, R replicas of it, that makes rows of some spans.
 
-    Parameters
-    ----------
-    latent_dim : int
-    hidden : sequence of int
-        Hidden layer sizes; LeakyReLU(0.2) after each, batch normalisation after each but the first.
-    spans : sequence of OutputSpan
-        What the output row consists of.
-    bias : bool
-        Of the hidden layers without batch normalisation; the output layer always has one.
-    temperature : float
-    batch_norm_eps : float or None
-        None leaves batch normalisation out.
-    streams : RandomStreams
-        Initial weights.
-    hidden_streams : RandomStreams, optional
-        Initial weights of the hidden layers, where parties must start with the same ones
-        (VertiGAN). Default: `streams`.
-
-    Notes
-    -----
-    Source: VFLGAN Fig. 10 and the reference code.
+    LeakyReLU(0.2) follows each hidden layer, batch normalisation each but the first, none if
+    `batch_norm_eps` is None. `bias` is of the hidden layers without it; the output layer always has
+    one. `hidden_streams` draw the initial weights of the hidden layers, where parties must start
+    with the same ones (VertiGAN). Source: VFLGAN Fig. 10 and the reference code.
     """
 
     def __init__(
@@ -240,15 +214,8 @@ def sample_encoded(
 ) -> Tensor:
     """Generate encoded rows in evaluation mode, shape (replica, n, encoded).
 
-    Parameters
-    ----------
-    generator : Generator
-    latent : Tensor, shape (replica, n, latent)
-    streams : RandomStreams
-        The party's own, for Gumbel noise.
-    index : int
-        Which draw of the stream.
-    adjust : Adjust, optional
+    The latent has shape (replica, n, latent). Streams are the party's own, for Gumbel noise, and
+    `index` says which draw of them.
     """
     gumbel = generator.noise(streams, "gumbel.evaluation", index, latent.shape[1])
     generator.eval()

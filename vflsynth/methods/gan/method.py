@@ -18,11 +18,10 @@ from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.mechanisms import Asked, Length, Mechanism
 from vflsynth.mechanisms.base import Reports
 from vflsynth.mechanisms.lengths import DEFAULT_STEPS, default_epochs, power_of_two
-from vflsynth.methods.gan.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.server import GANServer
-from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, Message, Schedule
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
@@ -34,19 +33,11 @@ _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
 class GANAlgorithm(Algorithm):
     """Steps, reports and model selection; subclasses say what a step is.
 
-    Parameters
-    ----------
-    channel : Channel
-        Reaches the parties.
-    server : GANServer
-    discriminator_steps : int
-        T_d: discriminator steps per generator step.
-    model_selection : {"best", "last"}
-        Keep the generators of the evaluation with the lowest Fréchet distance, or those of the last
-        epoch.
-    reports : {"losses", "fake scores and penalties", "fake scores", "nothing"}
-        What the parties report after every epoch: under privacy what was paid for. A Wasserstein
-        estimate reads records; the mean score of fakes does not, nor does a penalty between fakes.
+    `discriminator_steps` are T_d per generator step. `model_selection` keeps the generators of the
+    evaluation with the lowest Fréchet distance ("best"), or those of the last epoch ("last").
+    `reports` is what the parties report after every epoch, under privacy what was paid for. A
+    Wasserstein estimate reads records; the mean score of fakes does not, nor does a penalty between
+    fakes.
     """
 
     advice = "Lower learning_rate or raise gradient_penalty_weight"
@@ -110,10 +101,7 @@ class GANAlgorithm(Algorithm):
     def evaluate(self, epoch: int) -> tuple[Tensor, Tensor]:
         """Compute the Fréchet distance of the published generators, and compare it with the best.
 
-        Returns
-        -------
-        distance : Tensor of float64, shape (replica,)
-        best : Tensor of bool, shape (replica,)
+        Returns the distance, float64, and whether it is the best, both (replica,).
         """
         received = self.channel.gather(MaskedFake, epoch)
         distance = self.server.frechet_distance(received).cpu()
@@ -213,10 +201,7 @@ class GANMethod(Method):
     def settings(self, n_records: int, widths: Mapping[str, int]) -> Settings:
         """Fill in the defaults that depend on the data, or on public numbers alone.
 
-        Raises
-        ------
-        TooFewRecordsError
-            If there are fewer records than a batch has.
+        Raises TooFewRecordsError if there are fewer records than a batch has.
         """
         length = None if self.plan is None else self.plan.length
         settings = self.plain_settings(n_records, list(widths.values()), check=length is None)

@@ -35,11 +35,6 @@ class GANParty(TrainableParty):
     """Owns a generator, its optimiser, its average, and the private randomness.
 
     Subclasses add a discriminator and how both learn.
-
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
     """
 
     discriminator: nn.Module
@@ -51,13 +46,8 @@ class GANParty(TrainableParty):
     def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
         """Encode the records, and make networks and optimisers.
 
-        Parameters
-        ----------
-        settings : Settings
-        schedule : Schedule
-            From the secret shared by the parties.
-        streams : RandomStreams
-            The party's own: initial weights and Gumbel noise.
+        The schedule comes from the secret shared by the parties; `streams` are the party's own, for
+        initial weights and Gumbel noise.
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
         self.records = torch.tensor(self.encode()).to(streams.device)
@@ -161,10 +151,7 @@ class GANParty(TrainableParty):
 class GeneratorLearning(TrainedLearning):
     """A party of a private GAN without its records and its discriminator.
 
-    Parameters
-    ----------
-    known : Known
-        Weights must fit the settings, which are public numbers.
+    Weights must fit the settings, which are public numbers.
     """
 
     def __init__(self, known: Known) -> None:

@@ -71,19 +71,10 @@ class GeneratorSpec:
 
 @register
 class GeneratorSampler(RowSampler):
-    """A trained generator in evaluation mode.
+    """A trained generator in evaluation mode, of one replica.
 
-    Parameters
-    ----------
-    spec : GeneratorSpec
-    spans : sequence of OutputSpan
-    weights : mapping of str to Tensor
-        State of the generator, one replica.
-    device : torch.device, default="cpu"
-    marginals : MarginalMap, optional
-        What becomes of generated numbers.
-    places : PlaceOffsets, optional
-        What is added to logits of places, for every group.
+    `marginals` say what becomes of generated numbers, `places` what is added to logits of places,
+    for every group.
     """
 
     kind = "generator"
@@ -107,15 +98,7 @@ class GeneratorSampler(RowSampler):
     def of_replicas(
         cls, spec: GeneratorSpec, spans: Sequence[OutputSpan], weights: Mapping[str, Tensor]
     ) -> list[Self]:
-        """One sampler per replica of a trained stack of generators.
-
-        Parameters
-        ----------
-        spec : GeneratorSpec
-        spans : sequence of OutputSpan
-        weights : mapping
-            State of the stack.
-        """
+        """One sampler per replica of a trained stack of generators, whose state `weights` is."""
         device = weights["output.weight"].device
         return [
             cls(spec, spans, {k: v[replica : replica + 1] for k, v in weights.items()}, device)
@@ -123,13 +106,9 @@ class GeneratorSampler(RowSampler):
         ]
 
     def calibrated(self, records: Tensor, streams: RandomStreams) -> Self:
-        """Return a sampler whose rows have the marginals of records.
+        """Return a sampler whose rows have the marginals of records, (record, encoded).
 
-        Parameters
-        ----------
-        records : Tensor, shape (record, encoded)
-        streams : RandomStreams
-            The party's own, of one replica; what is drawn here is drawn nowhere else.
+        Streams are the party's own, of one replica; what is drawn here is drawn nowhere else.
         """
         streams = streams.child("calibration")
         latent = streams.normal("latent", 0, (CALIBRATION_ROWS, self.latent_dim))
@@ -157,14 +136,7 @@ class GeneratorSampler(RowSampler):
         return own
 
     def part(self, spans: Sequence[OutputSpan], place: slice) -> Self:
-        """Return what draws some adjacent encoded columns alone.
-
-        Parameters
-        ----------
-        spans : sequence of OutputSpan
-            Of these columns, counted from the first of them.
-        place : slice
-        """
+        """Return what draws some adjacent encoded columns alone; spans count from their first."""
         weights = dict(self.generator.state_dict())
         for name in ("output.weight", "output.bias"):
             weights[name] = weights[name][..., place]

@@ -26,18 +26,10 @@ from vflsynth.networks.layers import NEGATIVE_SLOPE, Linear, leaky_relu_backward
 class Turn:
     """What is drawn at once: a category, or a number and the state that says whether it is there.
 
-    Parameters
-    ----------
-    place : slice
-        Of its columns in the encoded row.
-    values : tuple of slice
-        Where numbers are, counted from the first of its columns.
-    choices : tuple of (slice, slice)
-        Where one-hot codes are, counted so; and their noise, in that of a row.
-    bounds : tuple of (int, float)
-        Numbers that stay within a bound.
-    gates : tuple of (int, int)
-        Numbers, and the places in codes that say whether they are there.
+    `place` is that of its columns in the encoded row; all else counts from the first of them.
+    `values` are where numbers are, `choices` where one-hot codes are, each with its noise in that
+    of a row, `bounds` numbers that stay within a bound, and `gates` numbers with the places in
+    codes that say whether they are there.
     """
 
     place: slice
@@ -70,19 +62,9 @@ class Turn:
     ) -> list[Tensor]:
         """Write what the raw outputs become into the row's columns.
 
-        Parameters
-        ----------
-        raw : Tensor, shape (replica, batch, own column)
-            Changed in place.
-        row : Tensor, shape (replica, batch, own column)
-        gumbel : Tensor, shape (replica, batch, noise), or None
-        temperature : float, optional
-            None if no gradient is wanted.
-
-        Returns
-        -------
-        list of Tensor
-            The soft choices, if a gradient is wanted.
+        Both have shape (replica, batch, own column); `raw` is changed in place. Gumbel noise has
+        shape (replica, batch, noise). Returns the soft choices, if a gradient is wanted: with a
+        temperature.
         """
         for column, bound in self.bounds:
             value = raw[..., column]
@@ -225,22 +207,12 @@ class SequentialGenerator(Generator):
 
     To what `Generator` would have a head of one hidden layer is added for each column, which sees
     the last layer that all have in common and the columns before it as they were drawn: a row is
-    drawn as a row, not as columns that know of each other by the latent alone.
+    drawn as a row, not as columns that know of each other by the latent alone. `head` are the
+    hidden units of a column's head; all else is as of `Generator`.
 
-    Parameters
-    ----------
-    latent_dim, hidden, spans
-        See `Generator`.
-    head : int
-        Hidden units of a column's head.
-    **options
-        See `Generator`.
-
-    Notes
-    -----
     Departs from the paper, whose generators draw all columns at once. What heads make of the layer
-    in common is one product for all of them, and the gradient of a choice among categories goes
-    on, straight through, into the columns after it.
+    in common is one product for all of them, and the gradient of a choice among categories goes on,
+    straight through, into the columns after it.
     """
 
     def __init__(

@@ -19,11 +19,7 @@ from vflsynth.methods.gan.settings import Settings
 class GANServer:
     """Computes the Fréchet distance from masked records; subclasses add what they train.
 
-    Parameters
-    ----------
-    settings : Settings
-    streams : RandomStreams
-        The server's own; never the parties' shared secret.
+    Streams are the server's own; never the parties' shared secret.
     """
 
     def __init__(self, settings: Settings, streams: RandomStreams) -> None:
@@ -45,10 +41,7 @@ class GANServer:
     def frechet_distance(self, received: Mapping[str, MaskedRecords]) -> Tensor:
         """Compute the Fréchet distance (Eq. 23) of real and fake encoded records, (replica,).
 
-        Raises
-        ------
-        TrainingDivergedError
-            If a generator's records are no longer finite.
+        Raises TrainingDivergedError if a generator's records are no longer finite.
         """
         if self._real_moments is None:
             raise ProtocolError("the server has not received the masked real records")

@@ -14,8 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.messages import SumShares
 from vflsynth.mechanisms import Discriminators, Mechanism
-from vflsynth.methods.gan.memory import NEEDS_LESS_MEMORY, estimate_memory
-from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
 from vflsynth.methods.mean_embedding.messages import MaskedPoints, NoisyHistograms
 from vflsynth.methods.mean_embedding.party import (

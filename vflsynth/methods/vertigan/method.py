@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
+import torch
+
 from vflsynth._random import RandomStreams
+from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGD, Discriminators, FirstLayer
 from vflsynth.methods.gan.critics import (
     Critic,
@@ -13,18 +18,40 @@ from vflsynth.methods.gan.critics import (
     FirstLayerNoise,
 )
 from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
+from vflsynth.methods.gan.server import GANServer
 from vflsynth.methods.gan.settings import Settings
-from vflsynth.methods.vertigan.messages import BackboneGradients
+from vflsynth.methods.vertigan.messages import BackboneGradients, SummedBackboneGradients
 from vflsynth.methods.vertigan.party import VertiGANParty
-from vflsynth.methods.vertigan.server import VertiGANServer
-from vflsynth.protocol import Channel, Message
+from vflsynth.protocol import SERVER, Channel, Message, pack, unpack_from
+
+
+class VertiGANServer(GANServer):
+    """The server of VertiGAN: it adds gradients and has no network.
+
+    Source: VFLGAN §2.3. Sees backbone gradients and masked records.
+    """
+
+    def sum_gradients(
+        self, step: int, received: Mapping[str, BackboneGradients]
+    ) -> dict[str, SummedBackboneGradients]:
+        """Sum of the parties' gradients of G_b (Eq. 5), the same for each of them."""
+        precision = self.settings.wire_precision
+        gradients = {name: received[name].gradients for name in sorted(received)}
+        shapes = {name: tuple(gradient.shape) for name, gradient in gradients.items()}
+        if len(set(shapes.values())) > 1:
+            raise ProtocolError(f"the parties' backbones differ: gradients of shapes {shapes}")
+        unpacked = [
+            unpack_from(received[name], gradient.unsqueeze(1), precision)
+            for name, gradient in gradients.items()
+        ]
+        draw = partial(self.streams.uniform, "rounding", step)
+        total = pack(torch.stack(unpacked).sum(0), precision, draw).squeeze(1)
+        return {name: SummedBackboneGradients(SERVER, name, step, total) for name in gradients}
 
 
 class VertiGAN(GANAlgorithm):
     """One exchange per generator step; the discriminator steps between are the parties' own affair.
 
-    Notes
-    -----
     Source: VFLGAN §2.3. As in `VFLGAN`, the generators are updated after the last of every T_d
     discriminator steps, with the latents of that step.
     """

@@ -23,13 +23,6 @@ class VertiGANParty(CriticParty):
     they start from the parties' shared secret and take the same steps. The output layer is the
     private head G_hi. Alone, such a party is a plain WGAN-GP.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
     Source: VFLGAN §2.3, Eqs. 4 and 5. The paper does not say where the backbone ends; sharing all
     that can be shared ties the parties together as closely as this architecture allows.
 

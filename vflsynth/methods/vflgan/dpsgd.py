@@ -11,13 +11,13 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGDPlan
 from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, layers_of, zero_gradients
-from vflsynth.methods.gan.discriminator import slope_penalty
-from vflsynth.methods.gan.noisy_critics import (
+from vflsynth.methods.gan.critics import (
     between_fakes,
     descend_critic,
     penalty_traces,
     towards,
 )
+from vflsynth.methods.gan.discriminator import slope_penalty
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import SampledFeatures, Shape
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
@@ -28,17 +28,8 @@ from vflsynth.protocol.messages import CutGradients
 
 
 class DPSGDCut(Cut):
-    """DP-SGD on all parameters of a local discriminator.
+    """DP-SGD on all parameters of a local discriminator; `noise` is for tests only.
 
-    Parameters
-    ----------
-    plan : DPSGDPlan
-    batch_size : int
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Source: Abadi et al. 2016, Algorithm 1, in place of VFLGAN Eqs. 14-16. Real records enter by
     ``E[F(x)]``, through `NoisyDescent`, and by the gradient penalty only if that is taken at
     records, as the paper's is; then every record's penalty is clipped together with its F. Taken
@@ -146,18 +137,8 @@ def _poisson(party: VFLGANParty) -> PoissonSchedule:
 
 
 class DPSGDServer(VFLGANServer):
-    """The server of VFLGAN with DP-SGD on the shared discriminator.
+    """The server of VFLGAN with DP-SGD on the shared discriminator; `noise` is for tests only.
 
-    Parameters
-    ----------
-    settings, shapes, streams
-        See `VFLGANServer`.
-    plan : DPSGDPlan
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Sees the features of every sampled record without noise and must be trusted to add it to what it
     computes from them.
     """

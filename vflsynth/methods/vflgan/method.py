@@ -39,8 +39,6 @@ _MOST_ONE_BY_ONE = 256
 class VFLGAN(GANAlgorithm):
     """What happens in a training step, without a word about how.
 
-    Notes
-    -----
     Source: VFLGAN Algorithm 1. The reference code updates the generators after the first of every
     five discriminator steps, the listing after the last; this follows the listing. Both use the
     latents of that step.

@@ -35,13 +35,6 @@ from vflsynth.protocol.messages import CutGradients
 class VFLGANParty(GANParty):
     """A party of VFLGAN: G_i and D_i, their optimisers, and the private randomness.
 
-    Parameters
-    ----------
-    name, frame, on
-        See `Party`.
-
-    Notes
-    -----
     Source: VFLGAN §3.2 and Algorithm 1. Sees its own records, the shared secret (through the
     schedule) and the server's messages. Sends what `vflsynth.protocol.messages` lists.
     """
@@ -286,12 +279,10 @@ class Cut:
         return DiscriminatorFeatures(party.name, SERVER, step, party.packed("features", step, sent))
 
     def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
-        """Set the gradients of the discriminator.
+        """Set the discriminator's gradients.
 
-        Returns
-        -------
-        score, penalty : Tensor, shape (replica,)
-            What the party reports: the Wasserstein estimate, or the mean score of fakes.
+        Returns what the party reports, each (replica,): the Wasserstein estimate, or the mean score
+        of fakes, and the penalty.
         """
         trace = party.answered(message, 2 * party.schedule.batch_size)
         return self.descend_at(party, trace, message.gradients)
@@ -310,12 +301,7 @@ class Cut:
 
 
 class FirstLayerCut(Cut):
-    """The plain descent, with a perturbed first layer.
-
-    Parameters
-    ----------
-    first_layer : FirstLayerNoise
-    """
+    """The plain descent, with a perturbed first layer."""
 
     def __init__(self, first_layer: FirstLayerNoise) -> None:
         self.first_layer = first_layer

@@ -35,16 +35,8 @@ C = TypeVar("C", DiscriminatorGradients, GeneratorGradients)
 class VFLGANServer(GANServer):
     """The server of VFLGAN: D_s and its optimiser.
 
-    Parameters
-    ----------
-    settings : Settings
-    shapes : mapping of party name to Shape
-    streams : RandomStreams
-        The server's own: initial weights and interpolation; never the parties' shared secret.
-
-    Notes
-    -----
     Sees intermediate features, masked records and sizes. Has no records, labels or generators.
+    Streams, for initial weights and interpolation, are its own; never the parties' shared secret.
     """
 
     def __init__(
@@ -68,11 +60,8 @@ class VFLGANServer(GANServer):
     ) -> dict[str, DiscriminatorGradients]:
         """Take the steps of D_s (Eqs. 13, 16) that belong to an exchange, one if it is synchronous.
 
-        Returns
-        -------
-        dict of party name to DiscriminatorGradients
-            λ_1 dL_{D_s}/df_i at the old D_s; then, if generators move in this window,
-            d(-λ_2 E[D_s])/df~_i of the same fakes at the new one.
+        Returns, by party, λ_1 dL_{D_s}/df_i at the old D_s; then, if generators move in this
+        window, d(-λ_2 E[D_s])/df~_i of the same fakes at the new one.
         """
         window = self.settings.window(step, self.steps_per_epoch)
         received = self._all_unpacked(received)
@@ -106,11 +95,7 @@ class VFLGANServer(GANServer):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Set the gradients of D_s.
 
-        Returns
-        -------
-        score, penalty : Tensor, shape (replica,)
-        gradients : Tensor, shape (replica, row, feature)
-            At the features of all parties.
+        Returns score and penalty, (replica,), and all features' gradients, (replica, row, feature).
         """
         batch = self.settings.batch_size
         features = self.join(received, self.settings.sent_blocks * batch)
@@ -181,13 +166,6 @@ def _times(values: Tensor, weight: float, *, in_place: bool = False) -> Tensor:
 class EndToEndServer(VFLGANServer):
     """The server of VFLGAN that penalises the slope of D_s o (C_1 .. C_M) at joint records.
 
-    Parameters
-    ----------
-    settings, shapes, streams
-        See `VFLGANServer`.
-
-    Notes
-    -----
     The slope at a joint record is ``g = [J_1^T c_1 .. J_M^T c_M]``, J_i being the derivative of a
     party's features and c_i that of D_s. Parties answer the c_i with ``J_i J_i^T c_i``: together
     with the c_i these are ``||g||^2``, and where a step along g takes the features. Both critics

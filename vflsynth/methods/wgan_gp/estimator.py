@@ -5,14 +5,26 @@ from __future__ import annotations
 from typing import ClassVar
 
 from vflsynth._validation import Choice
-from vflsynth.mechanisms import DPSGD, FirstLayer
+from vflsynth.mechanisms import DPSGD, Discriminators, FirstLayer
+from vflsynth.methods.gan.critics import DPSGDGANCritic
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
 from vflsynth.methods.mean_embedding.method import MeanEmbeddingMethod
 from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer
+from vflsynth.methods.vertigan.method import VertiGANMethod
 from vflsynth.methods.wgan_gp.dpsgd_gan import DPSGDGAN
 from vflsynth.methods.wgan_gp.gs_wgan import GSWGAN
-from vflsynth.methods.wgan_gp.method import WGANGPMethod
+from vflsynth.methods.wgan_gp.gs_wgan_critic import GSWGANCritic
 from vflsynth.registry import register
+
+
+class WGANGPMethod(VertiGANMethod):
+    """WGAN-GP: VertiGAN with one party, who holds the joined table."""
+
+    owners = Discriminators.JOINED
+    descents: ClassVar = VertiGANMethod.descents | {
+        DPSGDGAN: DPSGDGANCritic,
+        GSWGAN: lambda plan, _, noise: GSWGANCritic(plan, noise),
+    }
 
 
 @register

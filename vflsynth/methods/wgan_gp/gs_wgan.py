@@ -30,24 +30,12 @@ _GAP = (
 
 @dataclass(frozen=True, kw_only=True)
 class GSWGANPlan(Plan):
-    """What the holder of the joined table works with.
+    """What the holder of the joined table works with: K discriminators, one per shard.
 
-    Parameters
-    ----------
-    **shared
-        See `Plan`.
-    n_shards : int
-        Discriminators.
-    max_grad_norm : float
-        Clipping bound of the gradient at each fake.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of all gradients of a step together.
-    generator_steps : int
-        That the budget pays for.
-    discriminator_steps : int
-        Of the chosen shard's discriminator before each generator step.
-    pretraining_steps : int
-        Discriminator steps of every shard before the first release; they cost nothing.
+    `max_grad_norm` bounds the gradient at each fake, and `noise_multiplier` is over the sensitivity
+    of all gradients of a step together. The budget pays for `generator_steps`, each after
+    `discriminator_steps` of the chosen shard's discriminator. `pretraining_steps` of every shard,
+    before the first release, cost nothing.
     """
 
     n_shards: int

@@ -26,18 +26,10 @@ from vflsynth.protocol.messages import AlignmentNotice
 class GSWGANCritic(Critic):
     """K discriminators; at every generator step a random one is trained on and then asked.
 
-    It is trained for T_d steps and then says how to change a batch of fakes;
-    `gs_wgan_gradients` clips and perturbs that, and nothing else of the discriminators
-    leaves, neither losses nor weights.
+    It is trained for T_d steps and then says how to change a batch of fakes; `gs_wgan_gradients`
+    clips and perturbs that, and nothing else of the discriminators leaves, neither losses nor
+    weights. `noise` is for tests only, see `vflsynth.privacy.noise`.
 
-    Parameters
-    ----------
-    plan : GSWGANPlan
-    noise : torch.Generator, optional
-        For tests only; see `vflsynth.privacy.noise`.
-
-    Notes
-    -----
     Source: Chen, Orekondy and Fritz 2020 and their code: shards of equal size (records that are
     left over are not used), every discriminator pretrained against a generator of its own that is
     thrown away, one discriminator per generator step.

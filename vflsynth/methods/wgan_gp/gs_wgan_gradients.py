@@ -38,24 +38,10 @@ from vflsynth.privacy.releases import Grid
 
 
 def clip_rows(gradients: Tensor, max_grad_norm: float) -> Tensor:
-    """Scale the gradient at every fake down to at most the given L2 norm.
+    """Scale each fake's own gradient, (replica, batch, encoded), to an L2 norm of at most C.
 
-    Parameters
-    ----------
-    gradients : Tensor, shape (replica, batch, encoded)
-        Of each fake's own score.
-    max_grad_norm : float
-        C, in gradient units.
-
-    Returns
-    -------
-    Tensor, shape (replica, batch, encoded)
-        Rows that are not finite become zero: no factor could bound them.
-
-    Raises
-    ------
-    PrivacyParameterError
-        If C is not positive.
+    C is in gradient units. Rows that are not finite become zero: no factor could bound them. Raises
+    PrivacyParameterError if C is not positive.
     """
     norms = torch.linalg.vector_norm(gradients.double(), dim=-1, keepdim=True)
     factors = clip_factors(norms, max_grad_norm)
@@ -72,23 +58,11 @@ def sanitised_gradients(
 ) -> Tensor:
     """Clip the gradient at every fake and add discrete Gaussian noise to every coordinate.
 
-    Parameters
-    ----------
-    gradients : Tensor, shape (replica, batch, encoded)
-        Of each fake's own score, not of the batch's mean.
-    max_grad_norm : float
-        C, in gradient units; 1 in the paper, about the slope that the penalty asks for.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of the whole batch of fakes.
-    rng : torch.Generator, optional
-        For tests only; see `discrete_gaussian`.
+    Gradients, (replica, batch, encoded), are of each fake's own score, not of the batch's mean. C
+    is in gradient units; 1 in the paper, about the slope that the penalty asks for. The multiplier
+    is the noise's standard deviation over the sensitivity of the whole batch of fakes. `rng` is for
+    tests only; see `discrete_gaussian`.
 
-    Returns
-    -------
-    Tensor, shaped like ``gradients``
-
-    Notes
-    -----
     Source: Chen, Orekondy and Fritz 2020 (GS-WGAN) and their code. Their noise multiplier is over
     the sensitivity 2C of a single fake: ours times ``sqrt(B)``.
     """
@@ -98,13 +72,5 @@ def sanitised_gradients(
 
 
 def batch_sensitivity(max_grad_norm: float, batch_size: int) -> float:
-    """L2 sensitivity of the clipped gradients at all fakes of a batch, ``2 C sqrt(B)``.
-
-    Parameters
-    ----------
-    max_grad_norm : float
-        C.
-    batch_size : int
-        B, the number of fakes.
-    """
+    """L2 sensitivity of the clipped gradients at all B fakes of a batch, ``2 C sqrt(B)``."""
     return 2.0 * max_grad_norm * math.sqrt(batch_size)

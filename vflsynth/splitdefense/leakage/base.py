@@ -31,17 +31,10 @@ class LeakageAttack(ABC):
 class Found:
     """What an attack is, and how well it did.
 
-    Parameters
-    ----------
-    attack : str
-    knows : str
-        What of the truth the attacker knows.
-    measure : str
-        "AUC", "accuracy", "balanced accuracy" or "R²"; "mean R²" is over all columns of numbers.
-    value, baseline : float
-        With what crosses at the cut, and without. NaN where the attack is not applicable.
-    column : str, default=""
-        Which column was read; none where labels were.
+    `knows` says what of the truth the attacker knows. `measure` is "AUC", "accuracy", "balanced
+    accuracy" or "R²"; "mean R²" is over all columns of numbers. `value` and `baseline` are with
+    what crosses at the cut, and without; NaN where the attack is not applicable. `column` was read;
+    none where labels were.
     """
 
     attack: str

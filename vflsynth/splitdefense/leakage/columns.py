@@ -86,8 +86,6 @@ class Inversion(LeakageAttack):
 class PrincipalDirection(Inversion):
     """The position of a record along the first principal direction, with no record known.
 
-    Notes
-    -----
     Which way up it is, and its scale, count as known: the R² is a squared correlation.
     """
 
@@ -123,8 +121,6 @@ class RidgeInversion(Inversion):
 class AttributeInference(Inversion):
     """Multinomial logistic regression of each category.
 
-    Notes
-    -----
     Source: attribute inference of VFLAIR (Zou et al. 2023), with a linear model.
     """
 
@@ -167,8 +163,6 @@ class BoostedInversion(Inversion):
 class GenerativeInversion(Inversion):
     """A network that guesses columns, and one that says what these would have sent.
 
-    Notes
-    -----
     Source: the generative regression network of Luo et al. 2021, which asks the party's own model
     what a guess would send. Nobody can ask it here, so a surrogate learns it from the known
     records; both are trained at once, and all records that were sent teach the first one.

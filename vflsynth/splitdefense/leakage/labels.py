@@ -147,11 +147,9 @@ class NarrowJointMixture(Ranking):
 class Posterior(Ranking):
     """The odds of a label given both, as if they were independent given the label.
 
-    Notes
-    -----
     Outputs are a guess of the true label; groups of averaged gradients are those of the labels that
-    were trained on, which may be randomised. How often the two differ is estimated with the odds
-    by expectation and maximisation (Dawid and Skene 1979). For two classes.
+    were trained on, which may be randomised. How often the two differ is estimated with the odds by
+    expectation and maximisation (Dawid and Skene 1979). For two classes.
     """
 
     name = "posterior"
@@ -182,8 +180,6 @@ class Posterior(Ranking):
 class GradientMatching(Ranking):
     """Soft labels and a surrogate top model whose gradients match the averaged ones.
 
-    Notes
-    -----
     Source: ExPLoit (Kariyappa and Qureshi 2021). Minimises, over soft labels of every record and a
     surrogate top model g, the squared distance between the gradient of the cross-entropy of g with
     respect to the party's own outputs and the averaged gradients, plus the divergence of the mean
@@ -262,25 +258,11 @@ def chosen_by_simulation(
 ) -> list[Found]:
     """Measure what a party gets that decides without the true labels.
 
-    Parameters
-    ----------
-    classifier : split classifier
-        As it was trained; its parameters are public.
-    evidence : Evidence
-        Of the attacker.
-    forward : float
-        What its outputs alone tell, the baseline.
-    random_state : int, default=0
+    *chosen by simulation* is the ranking that did best on simulated labels; *learned from
+    simulation* a logistic regression of the ranks of all of them, taught there. The baseline,
+    `forward`, is what the party's outputs alone tell. Empty where the classifier cannot be trained
+    on one party's columns alone.
 
-    Returns
-    -------
-    list of Found
-        *chosen by simulation* is the ranking that did best on simulated labels; *learned from
-        simulation* a logistic regression of the ranks of all of them, taught there. Empty where the
-        classifier cannot be trained on one party's columns alone.
-
-    Notes
-    -----
     The attacker trains the same classifier, for as many epochs, on its own encoded columns and
     labels drawn from a random network of them, in the shares of the classes; it attacks that
     training, whose labels it knows, and does the same with the real one. At most 2,000 records.

@@ -113,14 +113,7 @@ class Evidence:
 
 
 def pooled(members: Sequence[Evidence], party: str) -> Evidence:
-    """Return what several passive parties of one training have if they put it together.
-
-    Parameters
-    ----------
-    members : sequence of Evidence
-    party : str
-        What they are called together.
-    """
+    """Return what several passive parties of one training have if they put it together."""
     arrays = [field.name for field in fields(Evidence) if field.type == "Floats"]
     joined = {
         name: np.concatenate([getattr(member, name) for member in members], axis=1)
@@ -149,19 +142,10 @@ class _Noted:
 
 
 class LeakageRecord:
-    """A monitor at work for one party and R replicas.
+    """A monitor at work for one party and R replicas, with the true classes of all records.
 
-    Parameters
-    ----------
-    monitor : LeakageMonitor
-    labels : Tensor of int64, shape (record,)
-        True classes.
-    dim, n_replicas : int
-    n_classes : int
-    scalar_probability : bool
-        Whether the party's output is a probability-like scalar, which the residual attack exploits.
-    steps_per_epoch : int
-    device : torch.device
+    `scalar_probability` says that the party's output is a probability-like scalar, which the
+    residual attack exploits.
     """
 
     def __init__(
@@ -194,15 +178,10 @@ class LeakageRecord:
 
     @torch.no_grad()
     def add(self, step: int, rows: Tensor, features: Tensor, clean: Tensor, sent: Tensor) -> None:
-        """Take note of one message.
+        """Take note of one message about some rows, (replica, batch).
 
-        Parameters
-        ----------
-        step : int
-        rows : Tensor of int64, shape (replica, batch)
-            Which records.
-        features, clean, sent : Tensor, shape (replica, batch, feature)
-            What the party sent, the gradient before protection, and what it received.
+        `features` are what the party sent, `clean` the gradient before protection, and `sent` what
+        it received, all (replica, batch, feature).
         """
         self._pending.append(_Noted(step, rows, features, clean, sent))
         if len(self._pending) * sent.numel() >= _BLOCK:
@@ -318,19 +297,9 @@ class LeakageRecord:
 def residual(gradients: Tensor, features: Tensor, *, scalar_probability: bool) -> Tensor:
     """Take out of gradients what a smooth function of the party's own outputs explains.
 
-    Parameters
-    ----------
-    gradients, features : Tensor, shape (replica, batch, feature)
-    scalar_probability : bool
-        Whether features are scalars in (0, 1). A cross-entropy's gradient with respect to such an
-        output h has a factor 1/(h (1 - h)), which is multiplied away first.
+    Both have shape (replica, batch, feature). A cross-entropy's gradient with respect to a scalar
+    output h in (0, 1) has a factor 1/(h (1 - h)), which is multiplied away first.
 
-    Returns
-    -------
-    Tensor, shape (replica, batch, feature)
-
-    Notes
-    -----
     The passive party knows its own outputs; what they do not explain of the gradients is due to the
     labels and to noise. Regresses on powers up to the third of scalars, up to the second otherwise.
     """

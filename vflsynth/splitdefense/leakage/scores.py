@@ -30,17 +30,9 @@ TVD_BINS = 20
 
 
 def auc(scores: Tensor, positive: Tensor) -> Tensor:
-    """Area under the ROC curve, ties counted half.
+    """Area under the ROC curve of scores, (..., record), ties counted half.
 
-    Parameters
-    ----------
-    scores : Tensor, shape (..., record)
-    positive : Tensor of bool, shape (..., record)
-
-    Returns
-    -------
-    Tensor, shape (...)
-        NaN where only one class is present.
+    NaN where only one class is present.
     """
     ordered, order = scores.sort(-1)
     is_positive = positive.expand_as(scores).gather(-1, order).to(scores.dtype)
@@ -68,21 +60,10 @@ def guess_auc(guess: Tensor, positive: Tensor) -> Tensor:
 def batch_measures(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor:
     """Folded AUC of every attack on one batch, and how far the classes are apart.
 
-    Parameters
-    ----------
-    gradients : Tensor, shape (replica, batch, feature)
-        As sent.
-    clean : Tensor, shape (replica, batch, feature)
-        Before protection; the cosine attack knows one of them.
-    positive : Tensor of bool, shape (replica, batch)
+    `gradients` are as sent, `clean` before protection (the cosine attack knows one of them), both
+    (replica, batch, feature). The result, (measure, replica), is in the order of `BATCH_MEASURES`;
+    NaN where the batch has only one class.
 
-    Returns
-    -------
-    Tensor, shape (measure, replica)
-        In the order of `BATCH_MEASURES`; NaN where the batch has only one class.
-
-    Notes
-    -----
     - ``norm``, ``cosine``: Marvell §3. The hint is the clean gradient of one positive record of the
       batch (the first, and batches are in random order).
     - ``mean``, ``median``: GAFM Eqs. 9 and 10, the guess by the nearer class mean or median.
@@ -149,22 +130,10 @@ def principal_direction(rows: Tensor) -> Tensor:
 def total_variation(scores: Tensor, positive: Tensor, bins: int = TVD_BINS) -> Tensor:
     """Total variation distance of the classes' scores by histogram, without the histogram's bias.
 
-    Parameters
-    ----------
-    scores : Tensor, shape (..., record)
-        In random order.
-    positive : Tensor of bool, shape (..., record)
-    bins : int, default=20
-        Of equal numbers of records.
+    Scores, (..., record), are in random order; bins have equal numbers of records. NaN where only
+    one class is present. Zero on average where there is no difference, so that a single value may
+    be negative.
 
-    Returns
-    -------
-    Tensor, shape (...)
-        NaN where only one class is present. Zero on average where there is no difference, so that a
-        single value may be negative.
-
-    Notes
-    -----
     Two samples of the same distribution have different histograms: 1028 records in 20 bins read
     about .10. Here every other record says in which bins the positive class has more, and the rest
     says how much more, and the other way round. Where classes differ little the result errs low,

@@ -205,16 +205,11 @@ def cross_entropy(
     channel: LabelChannel | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Mean cross-entropy per replica, shape (replica,).
+    """Mean cross-entropy per replica, shape (replica,); see `record_losses`.
 
-    Parameters
-    ----------
-    logits, labels
-        See `record_losses`.
-    channel : LabelChannel, optional
-        Then the logits are those of the true classes, and `labels` what the channel made of these:
-        the loss is minus the logarithm of what the channel makes of the probabilities.
-    weights : Tensor, shape (replica, batch), optional
+    With a `channel` the logits are those of the true classes, and `labels` what the channel made of
+    these: the loss is minus the logarithm of what the channel makes of the probabilities. Weights
+    have shape (replica, batch).
     """
     loss = record_losses(logits, labels)
     if channel is not None:
@@ -223,13 +218,9 @@ def cross_entropy(
 
 
 def record_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of every record, shape (replica, batch).
+    """Cross-entropy of every record, shape (replica, batch), by logits (replica, batch, output).
 
-    Parameters
-    ----------
-    logits : Tensor, shape (replica, batch, output)
-        One output is the logit of class 1 of two.
-    labels : Tensor of int64, shape (replica, batch)
+    One output is the logit of class 1 of two.
     """
     if logits.shape[-1] > 1:
         return F.cross_entropy(logits.mT, labels, reduction="none")

@@ -32,8 +32,6 @@ class CrossEntropy(Objective):
 class CrossEntropyTask(Task):
     """A top model over all parties' features, and one per group of parties that has its own head.
 
-    Notes
-    -----
     All heads are trained at once on the sum of their losses ("multi-head training" of DIMIP §5.1,
     which does not say whether the bottom models learn from all heads; here they do).
     """

@@ -72,15 +72,9 @@ class DistanceCorrelationTask(CrossEntropyTask):
 
 
 def distance_correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Distance correlation of two samples per replica, shape (replica,).
+    """Distance correlation of two samples (replica, batch, feature), shape (replica,).
 
-    Parameters
-    ----------
-    first, second : Tensor, shape (replica, batch, feature)
-
-    Notes
-    -----
-    Source: Székely, Rizzo and Bakirov 2007, Definition 4; 0 if either sample is constant.
+    Székely, Rizzo and Bakirov 2007, Definition 4; 0 if either sample is constant.
     """
     a, b = (_centred_distances(sample) for sample in (first, second))
     product = (a * b).mean((1, 2))

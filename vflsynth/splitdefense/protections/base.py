@@ -170,12 +170,7 @@ class Chain(Protection):
 
 
 def check_finite(gradients: Tensor) -> None:
-    """Refuse gradients that are not finite: no noise can be scaled to them.
-
-    Raises
-    ------
-    TrainingDivergedError
-    """
+    """Refuse gradients that are not finite: no noise can be scaled to them."""
     if not bool(torch.isfinite(gradients.sum())):
         raise TrainingDivergedError(
             "a cut gradient is not finite. Lower learning_rate; `resume` continues from the last "
