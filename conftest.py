@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import settings
 
+from vflsynth.adversary import RandomForest
+
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("vflsynth", deadline=None)
 settings.load_profile("vflsynth")
@@ -31,8 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _doctests_write_elsewhere(request: pytest.FixtureRequest) -> None:
-    """Doctests, of README.md above all, may write files: they run in a folder of their own."""
+def _doctests_are_by_themselves(request: pytest.FixtureRequest) -> None:
+    """Doctests, of README.md above all, may write files: they run in a folder of their own.
+
+    Their audits have smaller forests.
+    """
     if isinstance(request.node, pytest.DoctestItem):
         monkeypatch = request.getfixturevalue("monkeypatch")
         monkeypatch.chdir(request.getfixturevalue("tmp_path"))
+        monkeypatch.setattr(RandomForest.__init__, "__defaults__", (50, 3, 0))  # trees; not 1,000
