@@ -12,8 +12,8 @@ Networks are those of the paper's code but for a linear output layer instead of 
 scaled to [-1, 1] and clipped when they are decoded. With ``--settings default``, which train three
 times faster here, networks are those that every class uses for tables. The last generator is kept
 (its average, but with settings "paper") rather than the best of many. The paper's order (VFLGAN at
-twice WGAN-GP's distance, VertiGAN at seven times) comes out between VFLGAN and VertiGAN where the
-penalty bounds the shared critic ("end_to_end", "default"), and not with "ours".
+twice WGAN-GP's distance, VertiGAN at seven times) comes out, if not its size, where the penalty
+bounds the shared critic ("end_to_end"), and not with "ours".
 """
 
 from __future__ import annotations
