@@ -288,9 +288,9 @@ def _affordable(run: _Run, each: float, seconds: float) -> int:
     if most is None:
         needed = (cost(LEAST_MODELS) - seconds) / 60.0 / _SHARE_OF_TIME + minutes
         raise ParameterError(
-            f"minutes={minutes:g} does not suffice for {LEAST_MODELS} models per world, which "
-            f"would take about {math.ceil(needed)} minutes. Allow as many, ask about fewer "
-            "targets, use more processes with n_jobs, or audit a model that trains faster"
+            f"{minutes:g} minutes do not suffice for {LEAST_MODELS} models per world, which take "
+            f"about {math.ceil(needed)} here. Allow as many, ask about fewer targets, use more "
+            "processes (jobs), or audit a model that trains faster"
         )
     return most
 

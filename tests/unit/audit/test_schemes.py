@@ -258,7 +258,7 @@ def test_an_audit_keeps_to_its_minutes_and_says_what_that_costs(own_time, number
     assert len(audit.targets[0].strongest.scores) == 2 * (audit.n_models - audit.n_models // 2)
     assert f"{audit.n_models} models per world will take about 1 s more" in caplog.text
     assert "is found with probability 80%" in caplog.text
-    with pytest.raises(ParameterError, match="does not suffice for 10 models per world"):
+    with pytest.raises(ParameterError, match="do not suffice for 10 models per world"):
         audit_synthetic_data(slow, number_frames, n_models=50, minutes=1e-4, **options)
 
 
