@@ -236,8 +236,7 @@ def train(
 def columns_left_out(synthesizer: Any) -> list[Hashable]:
     """Return the columns that do not come out, or come out made up, as a contract says."""
     contract = getattr(synthesizer, "contract", None)
-    parts = [] if contract is None else contract.parties.values()
-    return [k for part in parts for k, column in part.columns.items() if not column.is_modelled]
+    return [] if contract is None else list(contract.left_out)
 
 
 def trains_many(synthesizer: Any) -> bool:

@@ -140,6 +140,11 @@ class PartyContract:
         object.__setattr__(self, "columns", dict(self.columns))
         object.__setattr__(self, "rules", as_rules(self.rules))
 
+    @property
+    def left_out(self) -> tuple[Hashable, ...]:
+        """Columns that are not modelled."""
+        return tuple(label for label, column in self.columns.items() if not column.is_modelled)
+
 
 @register
 @dataclass(frozen=True)
@@ -194,6 +199,11 @@ class Contract:
     release: ReleaseTerms = field(default_factory=ReleaseTerms)
     readers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     least_records: int | None = None
+
+    @property
+    def left_out(self) -> tuple[Hashable, ...]:
+        """All parties' columns that are not modelled: they do not come out, or come out made up."""
+        return tuple(label for part in self.parties.values() for label in part.left_out)
 
     @property
     def fewest_records(self) -> int:
@@ -375,7 +385,7 @@ class Contract:
             )
 
     def _check_rule(self, rule: Rule, known: Collection[Hashable], where: str) -> None:
-        dropped = {label for _, column, label in self._columns() if not column.is_modelled}
+        dropped = self.left_out
         for label in rule.columns:
             if label not in known or label in dropped:
                 why = "is not modelled"

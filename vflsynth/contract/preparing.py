@@ -133,7 +133,7 @@ class Preparation:
             _check_public(frame, part)
         plan = _Plan(frame, part, rules, least, private)
         published = {replacement.label for replacement in plan.replacements}
-        gone = {label for label in plan.left_out if label not in published}
+        gone = {label for label in plan.part.left_out if label not in published}
         made = cls(
             tuple(label for label in frame.columns if label != on and label not in gone),
             plan.composites,
@@ -143,7 +143,7 @@ class Preparation:
             plan.all_rules,
             tuple(rule.title for rule in plan.all_rules if plan.makes_certain(rule)),
             tuple(across),
-            plan.left_out,
+            plan.part.left_out,
         )
         return replace(made, selects=bool(made.open_rules))
 
@@ -327,15 +327,10 @@ class _Plan:
         return self.least if said.rare_records is None else said.rare_records
 
     @cached_property
-    def left_out(self) -> tuple[Hashable, ...]:
-        """Columns that are not modelled."""
-        return tuple(k for k, column in self.part.columns.items() if not column.is_modelled)
-
-    @cached_property
     def replacements(self) -> tuple[Surrogate | Pseudonym, ...]:
         """What comes out in place of columns that are not modelled."""
         made: list[Surrogate | Pseudonym] = []
-        for label in self.left_out:
+        for label in self.part.left_out:
             kind = self.part.columns[label].replacement
             if kind == "surrogate":
                 made.append(Surrogate.fit(self.frame[label], self.least))

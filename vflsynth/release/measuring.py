@@ -167,8 +167,7 @@ def identifiers(
     real: pd.DataFrame, synthetic: pd.DataFrame, contract: Contract
 ) -> Measured | NotMeasured:
     """Measure how many values of a replaced column are real ones."""
-    replaced = [label for label, c in columns_of(contract).items() if not c.is_modelled]
-    published = [label for label in replaced if label in synthetic.columns]
+    published = [label for label in contract.left_out if label in synthetic.columns]
     if not published:
         says = "no identifier or free text is published"
         return NotMeasured(says, applies=False)

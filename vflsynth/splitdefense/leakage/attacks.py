@@ -85,15 +85,16 @@ def transcript_attacks(
     labels, n_classes = evidence.labels, evidence.n_classes
     forward = ranking(evidence.features, evidence)
     floors = [ranking(v, evidence) for v in (evidence.encoded, evidence.random_features)]
+    ranked = list(rankings(evidence, np.random.default_rng(random_state)))
     found = [
         Found("forward output", "no label", "AUC", forward, max(floors)),
         *(
             Found(title, knows, "AUC", folded_auc(scores, labels, n_classes), forward)
-            for title, knows, scores in rankings(evidence, np.random.default_rng(random_state))
+            for title, knows, scores in ranked
         ),
     ]
     if classifier is not None:
-        found += chosen_by_simulation(classifier, evidence, forward, random_state)
+        found += chosen_by_simulation(classifier, evidence, ranked, forward, random_state)
     known = list(_known_rows(labels, n_classes, np.random.default_rng(random_state)))
 
     def few(features: Floats) -> Measures:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -254,14 +254,19 @@ def ranking(values: Floats, evidence: Evidence) -> float:
 
 
 def chosen_by_simulation(
-    classifier: Any, evidence: Evidence, forward: float, random_state: int = 0
+    classifier: Any,
+    evidence: Evidence,
+    real: Sequence[tuple[str, str, Floats | None]],
+    forward: float,
+    random_state: int = 0,
 ) -> list[Found]:
     """Measure what a party gets that decides without the true labels.
 
     *chosen by simulation* is the ranking that did best on simulated labels; *learned from
-    simulation* a logistic regression of the ranks of all of them, taught there. The baseline,
-    `forward`, is what the party's outputs alone tell. Empty where the classifier cannot be trained
-    on one party's columns alone.
+    simulation* a logistic regression of the ranks of all of them, taught there. `real` is what
+    `rankings` yields of the evidence with a generator of `random_state`. The baseline, `forward`,
+    is what the party's outputs alone tell. Empty where the classifier cannot be trained on one
+    party's columns alone.
 
     The attacker trains the same classifier, for as many epochs, on its own encoded columns and
     labels drawn from a random network of them, in the shares of the classes; it attacks that
@@ -272,7 +277,6 @@ def chosen_by_simulation(
     if simulated is None:
         return []
     teaching = list(rankings(simulated, np.random.default_rng(random_state)))
-    real = list(rankings(evidence, np.random.default_rng(random_state)))
     labels, n_classes = evidence.labels, evidence.n_classes
     told = [folded_auc(scores, simulated.labels, n_classes) for *_, scores in teaching]
     best = int(np.nanargmax(told))
@@ -318,7 +322,7 @@ def _simulated(classifier: Any, evidence: Evidence, rng: Generator) -> Evidence 
 
 
 def _ranks(
-    evidence: Evidence, found: list[tuple[str, str, Floats | None]], reference: int
+    evidence: Evidence, found: Sequence[tuple[str, str, Floats | None]], reference: int
 ) -> Floats:
     """Ranks of outputs and of what attacks found, turned to agree with one of these."""
     outputs = _line(standardised(evidence.features))
