@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from vflsynth.splitdefense.calibration import Probabilities
 from vflsynth.splitdefense.estimator import BaseSplitEstimator
 from vflsynth.splitdefense.fitted import Tables
 from vflsynth.splitdefense.objectives import CrossEntropy
+from vflsynth.splitdefense.settings import AS_PUBLISHED
 from vflsynth.splitdefense.targets import Classes
 
 
@@ -71,3 +73,13 @@ class BaseSplitClassifier(ClassifierMixin, BaseSplitEstimator):  # type: ignore[
         """Set the classes, which the active party's half knows."""
         assert self.top_.classes is not None
         self.classes_ = self.top_.classes
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class PublishedClassifier(BaseSplitClassifier):
+    """A classifier of a paper, which trains as it was published."""
+
+    numeric_bins: int | None = AS_PUBLISHED["numeric_bins"]
+    epochs: int = AS_PUBLISHED["epochs"]
+    patience: int | None = AS_PUBLISHED["patience"]
+    weight_decay: float = AS_PUBLISHED["weight_decay"]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import ClassVar, Literal, Unpack
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from vflsynth._validation import Number, Rule
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, Mechanism
 from vflsynth.registry import register
-from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.base import BaseSplitClassifier, PublishedClassifier
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.objectives import DIMIP, Objective
 from vflsynth.splitdefense.protections import Marvell, Protection
-from vflsynth.splitdefense.settings import AS_PUBLISHED, Shared, SplitSettings
+from vflsynth.splitdefense.settings import SplitSettings
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class SplitNNClassifier(BaseSplitClassifier):
     """Split learning with any objective and any protection; by default plain and unprotected.
 
@@ -63,21 +64,13 @@ class SplitNNClassifier(BaseSplitClassifier):
         DPSGD: SplitMethod,
     }
 
-    def __init__(
-        self,
-        *,
-        objective: Objective | None = None,
-        protection: Protection | None = None,
-        privacy: DPSGD | None = None,
-        **shared: Unpack[Shared],
-    ) -> None:
-        super().__init__(**shared)
-        self.objective = objective
-        self.protection = protection
-        self.privacy = privacy
+    objective: Objective | None = None
+    protection: Protection | None = None
+    privacy: DPSGD | None = None
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class CutShiftClassifier(BaseSplitClassifier):
     """Split learning whose cut is so many layers lower: they move to the label holder.
 
@@ -99,17 +92,13 @@ class CutShiftClassifier(BaseSplitClassifier):
     first layer above bends them.
     """
 
-    def __init__(
-        self, *, layers: int = 1, protection: Protection | None = None, **shared: Unpack[Shared]
-    ) -> None:
-        super().__init__(**shared)
-        self.layers = layers
-        self.protection = protection
-
     _rules: ClassVar[Mapping[str, Rule]] = {
         **BaseSplitClassifier._rules,
         "layers": Number(0, whole=True),
     }
+
+    layers: int = 1
+    protection: Protection | None = None
 
     def settings(self) -> SplitSettings:
         """Return sizes with the cut moved."""
@@ -131,7 +120,8 @@ class CutShiftClassifier(BaseSplitClassifier):
 
 
 @register
-class MarvellClassifier(BaseSplitClassifier):
+@dataclass(repr=False, eq=False, kw_only=True)
+class MarvellClassifier(PublishedClassifier):
     """Marvell: noise on the cut gradients that is optimal against attacks on one message.
 
     Parameters
@@ -147,11 +137,7 @@ class MarvellClassifier(BaseSplitClassifier):
     Two classes only. `history_` has the bound on one message's AUC per epoch and party.
     """
 
-    _defaults = AS_PUBLISHED
-
-    def __init__(self, *, power_scale: float = 4.0, **shared: Unpack[Shared]) -> None:
-        super().__init__(**(self._defaults | shared))
-        self.power_scale = power_scale
+    power_scale: float = 4.0
 
     def make_protection(self) -> Protection:
         """Return what is done to gradients before they are sent."""
@@ -159,7 +145,8 @@ class MarvellClassifier(BaseSplitClassifier):
 
 
 @register
-class DIMIPClassifier(BaseSplitClassifier):
+@dataclass(repr=False, eq=False, kw_only=True)
+class DIMIPClassifier(PublishedClassifier):
     """DIMIP: bottom models that are of little use for a classifier of the passive party's own.
 
     Parameters
@@ -173,26 +160,12 @@ class DIMIPClassifier(BaseSplitClassifier):
         nothing held out, no weight decay, numbers as they are.
     """
 
-    _defaults = AS_PUBLISHED
-
-    def __init__(
-        self,
-        *,
-        defense_weight: float = 0.05,
-        predictor_steps: int = 1,
-        bound: Literal["vclub", "prior"] = "vclub",
-        regularizer: bool = True,
-        predictor_hidden: Sequence[int] = (64, 32),
-        protection: Protection | None = None,
-        **shared: Unpack[Shared],
-    ) -> None:
-        super().__init__(**(self._defaults | shared))
-        self.defense_weight = defense_weight
-        self.predictor_steps = predictor_steps
-        self.bound = bound
-        self.regularizer = regularizer
-        self.predictor_hidden = predictor_hidden
-        self.protection = protection
+    defense_weight: float = 0.05
+    predictor_steps: int = 1
+    bound: Literal["vclub", "prior"] = "vclub"
+    regularizer: bool = True
+    predictor_hidden: Sequence[int] = (64, 32)
+    protection: Protection | None = None
 
     def make_objective(self) -> Objective:
         """Return what is minimised."""

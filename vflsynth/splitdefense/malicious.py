@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from vflsynth.splitdefense.parts import Part
 
 
 @register
+@dataclass(repr=False, eq=False)
 class MaliciousSGD(Part):
     """Updates of an active model completion attack, in place of Adam's.
 
@@ -44,12 +46,9 @@ class MaliciousSGD(Part):
         "most": Number(1),
     }
 
-    def __init__(
-        self, learning_rate: float = 0.05, momentum: float = 0.9, most: float = 5.0
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.most = most
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    most: float = 5.0
 
     def optimizer(self, module: nn.Module) -> FlatAdam:
         """Make the optimiser of the party's bottom model."""

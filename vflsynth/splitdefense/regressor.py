@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import ClassVar, Unpack
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +13,14 @@ from sklearn.base import RegressorMixin
 from vflsynth.registry import register
 from vflsynth.splitdefense.estimator import BaseSplitEstimator
 from vflsynth.splitdefense.fitted import Tables
+from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.objectives import SquaredError
 from vflsynth.splitdefense.protections import Protection
-from vflsynth.splitdefense.settings import Shared
 from vflsynth.splitdefense.targets import Numbers
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class SplitNNRegressor(RegressorMixin, BaseSplitEstimator):  # type: ignore[misc]
     """Split learning of numbers: the top model minimises the squared error.
 
@@ -51,11 +53,8 @@ class SplitNNRegressor(RegressorMixin, BaseSplitEstimator):  # type: ignore[misc
     target = Numbers
     default_objective = SquaredError
 
-    _defaults: ClassVar[Shared] = {"monitor": False}
-
-    def __init__(self, *, protection: Protection | None = None, **shared: Unpack[Shared]) -> None:
-        super().__init__(**(self._defaults | shared))
-        self.protection = protection
+    protection: Protection | None = None
+    monitor: LeakageMonitor | bool = False
 
     def predict(self, X: Tables, *, absent: str | Collection[str] = ()) -> npt.NDArray[np.float64]:
         """Predict numbers in the target's unit; see `BaseSplitClassifier.predict_proba`."""

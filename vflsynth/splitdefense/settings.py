@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from vflsynth._random import RandomState
-from vflsynth.columns import TableTransformer
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.splitdefense.label_privacy import RandomizedResponse
-from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
-from vflsynth.splitdefense.malicious import MaliciousSGD
 
 Fusion = Literal["concat", "sum", "mean"]
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
@@ -23,39 +18,12 @@ _FEWEST_TO_HOLD_OUT = 100
 """Records without which none are held out: a tenth of fewer says nothing."""
 
 
-class Shared(TypedDict, total=False):
-    """Parameters that every split estimator has, see `BaseSplitEstimator`."""
-
-    party_columns: Mapping[str, Sequence[Hashable]] | None
-    active: str | None
-    numeric_bins: int | None
-    bottom_hidden: Sequence[int]
-    intermediate_dim: int
-    bottom_output: Literal["linear", "sigmoid"]
-    fusion: Fusion
-    top_hidden: Sequence[int]
-    label_privacy: RandomizedResponse | None
-    joint_protection: bool
-    party_dropout: float | Mapping[str, float]
-    absent: Literal["zero", "multihead"]
-    malicious: Mapping[str, MaliciousSGD] | None
-    monitor: LeakageMonitor | bool
-    classes: Sequence[Any] | None
-    class_weight: ClassWeight
-    epochs: int
-    patience: int | None
-    validation_fraction: float
-    batch_size: int
-    learning_rate: float
-    betas: tuple[float, float]
-    weight_decay: float
-    transformer: TableTransformer | None
-    device: str
-    random_state: RandomState
-    verbose: int
-
-
-AS_PUBLISHED: Shared = {"patience": None, "weight_decay": 0.0, "epochs": 50, "numeric_bins": 0}
+AS_PUBLISHED: dict[str, Any] = {
+    "patience": None,
+    "weight_decay": 0.0,
+    "epochs": 50,
+    "numeric_bins": 0,
+}
 """What the papers do: numbers as they are, so many epochs, nothing that prevents overfitting."""
 
 

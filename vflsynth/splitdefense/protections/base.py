@@ -119,6 +119,7 @@ class Protection(Part):
 
 
 @register
+@dataclass(repr=False, eq=False)
 class Chain(Protection):
     """Several protections, one after the other.
 
@@ -127,8 +128,7 @@ class Chain(Protection):
     protections : sequence of Protection
     """
 
-    def __init__(self, protections: Sequence[Protection] = ()) -> None:
-        self.protections = protections
+    protections: Sequence[Protection] = ()
 
     @property
     def binary_only(self) -> bool:  # type: ignore[override]
