@@ -37,10 +37,10 @@ from vflsynth.splitdefense.inputs import (
 )
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
-from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.model import TopModel
 from vflsynth.splitdefense.objectives import Objective
+from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import ClassWeight, Fusion, SplitSettings
@@ -87,8 +87,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
     label_privacy : RandomizedResponse, optional
         Labels are randomised once before training: the one protection with a guarantee for the
         whole transcript. Networks learn the true classes through it.
-    joint_protection : bool, default=False
-        Protect what all passive parties receive as one gradient, against parties that pool it.
     party_dropout : float or mapping of str to float, default=0.0
         Probability that a passive party's output is replaced by zeros for a batch, so that the
         model learns to do without (DIMIP §4.1).
@@ -180,7 +178,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
         "bottom_output": Choice(("linear", "sigmoid")),
         "fusion": Choice(("concat", "sum", "mean")),
         "top_hidden": Sizes(at_least=0),
-        "joint_protection": Choice((True, False)),
         "absent": Choice(("zero", "multihead")),
         "epochs": Number(1, whole=True),
         "patience": Optional(Number(1, whole=True)),
@@ -201,7 +198,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
     fusion: Fusion = "concat"
     top_hidden: Sequence[int] = (32,)
     label_privacy: RandomizedResponse | None = None
-    joint_protection: bool = False
     party_dropout: float | Mapping[str, float] = 0.0
     absent: Literal["zero", "multihead"] = "zero"
     malicious: Mapping[str, MaliciousSGD] | None = None

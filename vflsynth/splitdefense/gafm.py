@@ -16,7 +16,7 @@ from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 from vflsynth.run import Options
-from vflsynth.splitdefense.base import PublishedClassifier
+from vflsynth.splitdefense.classifiers import PublishedClassifier
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.objectives import GAFM, Objective
 from vflsynth.splitdefense.protections import Protection

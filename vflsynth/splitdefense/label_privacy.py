@@ -17,7 +17,7 @@ from vflsynth._validation import Number
 from vflsynth.privacy import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.events import LabelRelease
 from vflsynth.registry import register
-from vflsynth.splitdefense.parts import Part
+from vflsynth.splitdefense.settings import Part
 
 _SMALLEST_SHARE = 1e-3
 _ANY_DELTA = 1e-12  # a ledger has one; ε holds with none

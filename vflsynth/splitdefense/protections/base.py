@@ -15,7 +15,7 @@ from torch import Tensor
 from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.registry import register
-from vflsynth.splitdefense.parts import Part
+from vflsynth.splitdefense.settings import Part
 
 
 @dataclass
