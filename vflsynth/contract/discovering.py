@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, permutations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from vflsynth.contract.rules import (
     plain_value,
 )
 from vflsynth.exceptions import ContractError
+from vflsynth.registry import register
 
 LEAST_SURPRISE = 20.0
 """Records that would break a relation if its columns were independent, at least."""
@@ -90,6 +91,7 @@ class Finding:
         )
 
 
+@register
 @dataclass(frozen=True)
 class Level:
     """One value of a column fixes another column's.
@@ -102,6 +104,8 @@ class Level:
     exactly : bool
         Whether the column has the value nowhere else.
     """
+
+    registry_group: ClassVar[str] = "parameters"
 
     by: Hashable
     when: Any
@@ -138,10 +142,10 @@ def _discovered(table: _Table, nearly: bool) -> list[Finding]:
     equal = list(_equalities(table))
     table.drop({finding.rule.columns[0] for finding in equal})
     flags = list(_one_hot(table))
-    table.drop({label for finding in flags for label in finding.rule.columns})
     computed = [*_dates(table, nearly), *_arithmetic(table, nearly)]
-    dependent = list(_dependencies(table, [*equal, *computed], nearly))
-    levels = list(_levels(table, [*computed, *dependent], nearly))
+    dependent = list(_dependencies(table, [*equal, *computed], flags, nearly))
+    levels = list(_levels(table, [*computed, *flags, *dependent], nearly))
+    table.drop({label for finding in flags for label in finding.rule.columns})
     ordered = list(_orders(table, [*computed, *dependent], levels, nearly))
     return [*equal, *computed, *ordered, *flags, *dependent, *levels]
 
@@ -358,7 +362,9 @@ def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
                 if c in used or group in done or (form.kind != "sum" and group & multiples):
                     continue
                 parts = [labels[i] for i in used]
-                finding = _confirmed(table, form, labels[c], parts, factor, places[labels[c]], nearly)
+                finding = _confirmed(
+                    table, form, labels[c], parts, factor, places[labels[c]], nearly
+                )
                 if finding is not None:
                     done.add(group)
                     multiples |= {labels[c]} if finding.is_exact and not form.two else set()
@@ -609,9 +615,12 @@ def _at(table: _Table, level: Level) -> npt.NDArray[np.bool_]:
 # dependencies
 
 
-def _dependencies(table: _Table, known: Sequence[Finding], nearly: bool) -> Iterator[Finding]:
+def _dependencies(
+    table: _Table, known: Sequence[Finding], flags: Sequence[Finding], nearly: bool
+) -> Iterator[Finding]:
     """Columns that one or two others determine; both ways at once are fixed combinations."""
-    together = _groups(known)
+    together = _groups([*known, *flags])
+    flagged = {label for finding in flags for label in finding.rule.columns}
     limit = table.n / 5
     codes: dict[Hashable, Codes] = {}
     for label in table.labels:
@@ -640,7 +649,8 @@ def _dependencies(table: _Table, known: Sequence[Finding], nearly: bool) -> Iter
         elif table.labels.index(by) < table.labels.index(column):
             rule, least = FixedCombinations((by, column)), min(share, back[1])
             yield Finding(rule, "dependency", table.n, surprise, least)
-    few = [k for k in codes if codes[k].max() < min(_MOST_LEVELS, table.n / 20)]
+    most = min(_MOST_LEVELS, table.n / 20)
+    few = [k for k in codes if codes[k].max() < most and k not in flagged]
     yield from _pairs(table, {k: codes[k] for k in few}, set(determines), together, nearly)
 
 
