@@ -260,8 +260,9 @@ class RemoteChannel:
             if seat.is_old(frame, data):
                 return frame.number  # sent again: computed once, answered as often as asked
             if frame.reason is not None:
+                said = f"{frame.reason.error}: {frame.reason.text}"
                 raise PartyStoppedError(
-                    f"stopped with {frame.reason.error}: {frame.reason.text}",
+                    f"stopped with {' '.join(said.split())}",  # one line of a log, not several
                     fix="mend what the message names at that site, then start the same job again",
                     party=sender,
                     step=frame.reason.step,
