@@ -24,8 +24,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import fisher_exact
 
-from vflsynth.adversary.intervals import Estimate, binomial_interval
-from vflsynth.adversary.verdicts import holm
+from vflsynth.adversary.intervals import Estimate, binomial_interval, holm
 
 
 @dataclass(frozen=True)

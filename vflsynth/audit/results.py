@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vflsynth.adversary.intervals import Estimate, most_epsilon
-from vflsynth.adversary.verdicts import holm, least_leak_found
+from vflsynth.adversary.intervals import Estimate, holm, least_leak_found, most_epsilon
 from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import (
     LOW_FPRS,

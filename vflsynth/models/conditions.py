@@ -31,9 +31,8 @@ from vflsynth.models.completing import (
     weigh_rows,
     weigh_wanted,
 )
-from vflsynth.models.neighbours import nearest_rows
 from vflsynth.models.party_model import PartyModel, sample_parties
-from vflsynth.models.satisfying import Demands, Tables, draw_until, filled
+from vflsynth.models.satisfying import Demands, Tables, draw_until, filled, nearest_rows
 
 _WORTH_REJECTING, _MOST_BEFORE = 32, 1024
 """Draws per record, and more, beyond which an autoregressive model weighs draws instead."""

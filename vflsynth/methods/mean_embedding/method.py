@@ -16,13 +16,12 @@ from vflsynth.learning.messages import SumShares
 from vflsynth.mechanisms import Discriminators, Mechanism
 from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
-from vflsynth.methods.mean_embedding.messages import MaskedPoints, NoisyHistograms
+from vflsynth.methods.mean_embedding.messages import MaskedPoints, NoisyHistograms, frequencies_of
 from vflsynth.methods.mean_embedding.party import (
     MeanEmbeddingLearning,
     MeanEmbeddingParty,
     seed_of_frequencies,
 )
-from vflsynth.methods.mean_embedding.published import frequencies_of
 from vflsynth.methods.mean_embedding.server import MeanEmbeddingServer
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.histograms import largest_count

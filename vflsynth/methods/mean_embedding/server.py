@@ -19,13 +19,11 @@ from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.mean_embedding.embedding import feature_moments, shrink_mean_embedding
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
 from vflsynth.methods.mean_embedding.messages import (
+    DRAWN_RECORDS,
     GeneratorWeights,
     MaskedPoints,
     NoisyHistograms,
     WindowWidth,
-)
-from vflsynth.methods.mean_embedding.published import (
-    DRAWN_RECORDS,
     frequencies_of,
     published_encoding,
 )
