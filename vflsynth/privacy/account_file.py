@@ -22,16 +22,9 @@ Record: TypeAlias = dict[str, Any]
 class AccountFile:
     """Where the records of an account are, whatever name leads there.
 
-    Parameters
-    ----------
-    path : path-like
-        A symbolic link is followed: lock, file and head are beside what it leads to.
-
-    Notes
-    -----
-    The head, a second file, has the number of records and the last one's digest. It is written
-    after the account, so that a crash between the two leaves one that the account still contains,
-    and read before it.
+    Of a symbolic link lock, file and head are beside what it leads to. The head, a second file, has
+    the number of records and the last one's digest. It is written after the account, so that a
+    crash between the two leaves one that the account still contains, and read before it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

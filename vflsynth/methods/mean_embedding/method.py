@@ -45,14 +45,6 @@ _LEARNING_RATE, _BETAS, _GENERATOR_AVERAGE = 4e-3, (0.9, 0.999), 0.99
 class MeanEmbedding(Algorithm):
     """Two releases, an estimate made of both, and training at the server, which sends its result.
 
-    Parameters
-    ----------
-    channel : Channel
-        Reaches the parties.
-    server : MeanEmbeddingServer
-
-    Notes
-    -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), with the parties' generators in place of
     one, and with `mean_embedding.embedding`. The last (averaged) generators are kept: choosing
     among epochs by the records would not be private.
