@@ -45,23 +45,14 @@ class EncodingSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FromRecords:
-    """The encoding is learned from the records.
-
-    Parameters
-    ----------
-    template : TableTransformer
-        Cloned for every party.
-    """
+    """The encoding is learned from the records, by a clone of the template for every party."""
 
     template: TableTransformer
 
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
         """Fit the template on the matched rows.
 
-        Raises
-        ------
-        PartyDataError
-            If a column has no value, or its kind does not fit.
+        PartyDataError if a column has no value, or its kind does not fit.
         """
         check_no_empty_column(party, matched, among="matched records")
         transformer: TableTransformer = clone(self.template)
