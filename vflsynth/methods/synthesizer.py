@@ -20,7 +20,6 @@ from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
-from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.types import with_public_types
 from vflsynth.contract import (
@@ -38,6 +37,7 @@ from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
     PublishingWarning,
+    warn_user,
 )
 from vflsynth.frames import AlignmentReport, DrawnRecords, check_party_frames, key_of
 from vflsynth.frames.logical import as_frame
