@@ -15,6 +15,7 @@ from vflsynth.columns.recognising import is_index
 from vflsynth.contract.checking import check_rules, check_units
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation, keeps_order
+from vflsynth.contract.recoding import kind_of_values
 from vflsynth.contract.rules import Rule, as_rules
 from vflsynth.contract.structure import Structure
 from vflsynth.exceptions import ContractError
@@ -157,7 +158,8 @@ class _Spoken:
     ) -> Self:
         """Read it off a party's preparation under a contract."""
         columns = {} if contract is None else contract.of(party).columns
-        gone = {*made.left_out, *made.rounded}
+        coarser = (k for k, n in made.rounded.items() if not _has_decimals(frame[k], n))
+        gone = {*made.left_out, *coarser}
         gone |= {rule.repaired_column for rule in (*made.across, *made.settled_later)}
         holding = []
         for rule in made.rules:
@@ -169,6 +171,12 @@ class _Spoken:
         written |= {k for pair in made.differences for k in (pair.low, pair.high)}
         written |= {k for k, own in columns.items() if own.bounds or own.categories}
         return cls(frozenset(gone), frozenset(written), frozenset(columns), tuple(holding))
+
+
+def _has_decimals(column: pd.Series[Any], decimals: int) -> bool:
+    """Whether no number of a column is changed by rounding."""
+    known = column.dropna()
+    return kind_of_values(column.dtype) not in "iuf" or bool((known.round(decimals) == known).all())
 
 
 def preparation(
