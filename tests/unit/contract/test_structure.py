@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.structured import make_structured_frames
 from vflsynth import (
     AutoregressiveSynthesizer,
     ColumnContract,
@@ -27,7 +28,7 @@ from vflsynth import (
     load,
 )
 from vflsynth.contract import codes_among, discover, propose, structure
-from vflsynth.datasets import make_party_frames, make_structured_frames
+from vflsynth.datasets import make_party_frames
 from vflsynth.evaluation import detection_auc, exact_structure
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD
