@@ -146,6 +146,9 @@ class RunFile:
         How often a job begins again by itself, from the last common checkpoint, when a party or the
         server was lost. Default: 2; 0 under privacy, where all that is computed again is paid for
         again.
+    most_hours : float, default=8
+        How long a job's messages may travel in training; one that needs longer, by the round trip
+        that is measured as parties join, stops before it trains.
     """
 
     __pydantic_config__: ClassVar[Any] = FILE
@@ -162,6 +165,7 @@ class RunFile:
     setup_timeout: _Seconds = 300.0
     max_frame_bytes: FrameBytes = 1 << 28
     restarts: Annotated[int | None, Optional(Number(0, whole=True))] = None
+    most_hours: _Seconds = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)

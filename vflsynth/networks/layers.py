@@ -273,10 +273,14 @@ class MLP(nn.Module):
             Derivative with respect to the upstream that the cotangents started from.
         """
         changes = self.push_through(trace, change)
+        self.add_pushed(changes, cotangents)
+        return changes[-1]
+
+    def add_pushed(self, changes: Sequence[Tensor], cotangents: Sequence[Tensor]) -> None:
+        """Add to the weights' gradients what `push` does, given what `push_through` returned."""
         for (weight, _), cotangent, pushed in zip(self.layers, cotangents, changes):
             assert weight.grad is not None
             weight.grad.baddbmm_(pushed.mT, cotangent)
-        return changes[-1]
 
     def push_through(self, trace: Sequence[Tensor], change: Tensor) -> list[Tensor]:
         """Carry a change of the input gradient forwards, layer by layer.
