@@ -207,7 +207,7 @@ class Criteria:
     def to_list(self) -> list[dict[str, Any]]:
         """Return one row of `to_frame` per question, with its sentence, as JSON values."""
         return [
-            {name: plain(value) for name, value in answer.items()} | {"conclusion": sentence}
+            {str(name): plain(value) for name, value in answer.items()} | {"conclusion": sentence}
             for answer, sentence in zip(
                 self.to_frame().to_dict("records"), self.sentences, strict=True
             )
