@@ -45,24 +45,12 @@ class EncodingSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FromRecords:
-    """The encoding is learned from the records.
-
-    Parameters
-    ----------
-    template : TableTransformer
-        Cloned for every party.
-    """
+    """The encoding is learned from the records, by a clone of the template for every party."""
 
     template: TableTransformer
 
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
-        """Fit the template on the matched rows.
-
-        Raises
-        ------
-        PartyDataError
-            If a column has no value, or its kind does not fit.
-        """
+        """Fit the template on the matched rows; PartyDataError if a column cannot be encoded."""
         check_no_empty_column(party, matched, among="matched records")
         transformer: TableTransformer = clone(self.template)
         transformer.fit(matched, party=party)
@@ -133,18 +121,8 @@ def _warn_of_delta(party: str, published: Sequence[NoisyHistogram], delta: float
 class Party(Participant):
     """Owns one table and answers what it is asked; no other object reads the table.
 
-    Parameters
-    ----------
-    name : str
-    frame : DataFrame
-        The party's table, never modified.
-    on : column label or None
-        Key column; None matches by the index.
-
-    Attributes
-    ----------
-    transformer : TableTransformer
-        The encoding, after `prepare`.
+    The frame is never modified. `on` labels its key column; None matches by the index. There is an
+    encoding, `transformer`, after `prepare`.
     """
 
     transformer: TableTransformer

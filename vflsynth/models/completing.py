@@ -37,16 +37,10 @@ Judge = Callable[[dict[str, pd.DataFrame]], tuple[dict[str, pd.DataFrame], Flags
 class Draws:
     """Weighted draws of partly known records.
 
-    Parameters
-    ----------
-    tables : dict of party name to DataFrame, shape (record, column)
-        One draw per record, chosen by the weights; what is known is as it was given.
-    log_probability : float64 array, shape (record,)
-        Estimate of the log probability of what is known, a density in the unit of columns whose
-        values may lie anywhere.
-    effective_sample_size : float64 array, shape (record,)
-        Of the draws of each record: their number where all weigh the same, 1 where one has it all,
-        0 where none is as it must be.
+    Tables by party have one draw per record, chosen by the weights, with what is known as it was
+    given. The log probability of what is known, (record,), is an estimate, a density in the unit of
+    columns whose values may lie anywhere. The effective sample size, (record,), is the number of
+    draws where all weigh the same, 1 where one has it all, 0 where none is as it must be.
     """
 
     tables: dict[str, pd.DataFrame]
@@ -75,26 +69,11 @@ def weigh_rows(
 ) -> Draws:
     """Draw the columns that are not known, record by record.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-        Of one model that `has_likelihood`.
-    known : DataFrame, shape (record, column)
-        Any columns of any parties.
-    n_draws : int
-        Draws per record, one of which is returned.
-    secret : bytes
-    missing_is_value : bool
-        See `vflsynth.columns.evidence.evidence_of_rows`.
-    demands : Demands, optional
-        Draws whose records do not keep its rules, with what is known, get no weight.
-
-    Raises
-    ------
-    ParameterError
-        If a column is of no party, or densities were asked for of a model that has none.
-    PartyDataError
-        If a value is none that the model knows.
+    The halves are those of one model that `has_likelihood`, and `known` has any columns of any
+    parties; `missing_is_value` as in `vflsynth.columns.evidence.evidence_of_rows`. One of `n_draws`
+    is returned per record. Draws whose records, with what is known, do not keep the demands' rules
+    get no weight. Raises ParameterError if densities were asked for of a model that has none,
+    PartyDataError if a column is of no party or a value none that the model knows.
     """
     check_columns(halves, known.columns)
     demands = demands or Demands(())
