@@ -107,14 +107,7 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
 
 @dataclass(frozen=True, eq=False)
 class LeakageReport(Page):
-    """How far labels and columns leaked, by party and attack, as a table and as a page.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        See `to_frame`.
-    classifier : split classifier
-    """
+    """How far labels and columns leaked, by party and attack, as a table and as a page."""
 
     frame: pd.DataFrame
     classifier: BaseSplitClassifier
@@ -204,13 +197,7 @@ class LeakageReport(Page):
 
     @cached_property
     def html(self) -> str:
-        """The page, made when first asked for: one file, no network.
-
-        Raises
-        ------
-        MissingExtraError
-            If matplotlib or jinja2 is not installed.
-        """
+        """The page, made when first asked for: one file, no network."""
         require_packages("leakage_report")
         page = render(
             "vflsynth.splitdefense.leakage",
