@@ -56,29 +56,13 @@ def sample_given(
 ) -> tuple[Tables, Cost | None]:
     """Sample records under conditions.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-    n : int
-        Records; as many as a frame of conditions has rows.
-    conditions : mapping of column to condition, or DataFrame
-        See `vflsynth.columns.wanted.wanted_of`; for a frame, `complete_rows`.
-    secret : bytes
-    n_draws : int, default=64
-        Per record, where draws are weighed.
+    Conditions are those of `vflsynth.columns.wanted.wanted_of` by column, or a frame of as many
+    rows, see `complete_rows`. `n_draws` are of each record, where draws are weighed.
 
-    Returns
-    -------
-    tables : dict of party name to DataFrame
-        ``.attrs["acceptance_rate"]`` where draws were thrown away, which is exact;
-        ``.attrs["effective_sample_size"]``, per record, where they were weighed.
-    cost : Cost or None
-        Of the contract's rules in what was drawn, which all records keep.
-
-    Raises
-    ------
-    ConditionError
-        If no party has a column, its values cannot be so, or too few draws are.
+    Returns tables by party and what the contract's rules, which all records keep, cost in what was
+    drawn. ``.attrs["acceptance_rate"]`` of tables is there where draws were thrown away, which is
+    exact; ``.attrs["effective_sample_size"]``, per record, where they were weighed. ConditionError
+    if no party has a column, its values cannot be so, or too few draws are.
     """
     conditions = as_frame(conditions)
     if isinstance(conditions, pd.DataFrame):
@@ -114,30 +98,13 @@ def complete_rows(
 ) -> tuple[Tables, Cost | None]:
     """Draw what a table lacks: columns that are not there, and missing cells.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-    known : DataFrame, shape (record, column)
-        Any columns of any parties. A missing cell gets a value that is not missing.
-    n_draws : int
-        Per record; of models without a likelihood, all records choose among the same draws.
-    secret : bytes
+    A missing cell of `known`, which has any columns of any parties, gets a value that is not
+    missing; all else comes out as it was given, in the model's types. `n_draws` are of each record;
+    of models without a likelihood, all records choose among the same draws. Returns tables by party
+    and what the contract's rules, which all records keep, cost in what was drawn.
 
-    Returns
-    -------
-    tables : dict of party name to DataFrame
-        What is known is as it was given, in the model's types.
-    cost : Cost or None
-        Of the contract's rules in what was drawn, which all records keep.
-
-    Raises
-    ------
-    ConditionError
-        If no party has a column, or no draw resembles a record.
-    RuleError
-        If what is given breaks a rule of the contract.
-    PartyDataError
-        If a value is none that the model knows.
+    ConditionError if no party has a column, or no draw resembles a record; RuleError if what is
+    given breaks a rule of the contract; PartyDataError if a value is none that the model knows.
     """
     known = _typed(halves, known)
     check_columns(halves, known.columns)

@@ -160,27 +160,11 @@ class PartyModel:
     def sample_and_pass_on(
         self, n: int, secret: bytes, received: PassedOn | None = None, *, repairs: bool = True
     ) -> tuple[pd.DataFrame, dict[str, npt.NDArray[np.float32]]]:
-        """Sample with randomness from a secret that the parties share.
+        """Sample from a secret that the parties share, and return what is passed on, too.
 
-        Parameters
-        ----------
-        n : int
-        secret : bytes
-        received : mapping of party name to array, optional
-            As of `sample`.
-        repairs : bool, default=True
-            Whether columns that a contract's rules compute are computed.
-
-        Returns
-        -------
-        table : DataFrame, shape (n, column)
-        passed_on : dict of party name to float32 array, shape (n, number)
-            See `pass_on`.
-
-        Raises
-        ------
-        ArtefactError
-            If the half was loaded, and what it says cannot be drawn from.
+        `received` is as of `sample`, what is passed on as of `pass_on`. `repairs` says whether
+        columns that a contract's rules compute are computed. ArtefactError if the half was loaded,
+        and what it says cannot be drawn from.
         """
         with artefacts.using(self.source):
             return self._sampled(n, secret, received, repairs)
@@ -295,23 +279,9 @@ def sample_parties(
 ) -> dict[str, pd.DataFrame]:
     """Sample all parties' columns, each party after those whose rows it needs to know of.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-    n : int
-    secret : bytes
-    repairs : bool, default=True
-        As of `PartyModel.sample_and_pass_on`.
-
-    Returns
-    -------
-    dict of party name to DataFrame
-        In the order of `halves`; row i is the same record in all of them.
-
-    Raises
-    ------
-    ParameterError
-        If halves come after each other in a circle, or after one that is not there.
+    Row i is the same record in all tables, which are in the order of the halves; for `repairs` see
+    `PartyModel.sample_and_pass_on`. ParameterError if halves come after each other in a circle, or
+    after one that is not there.
     """
     tables: dict[str, pd.DataFrame] = {}
     waiting: dict[str, dict[str, npt.NDArray[np.float32]]] = {name: {} for name in halves}

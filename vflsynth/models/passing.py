@@ -24,30 +24,13 @@ def draw_with_files(
 ) -> pd.DataFrame:
     """Draw a party's rows, after reading what others passed on, and pass on in turn.
 
-    Parameters
-    ----------
-    half : PartyModel
-    n : int
-    secret : bytes
-        Shared by the parties, of one sample.
-    folder : Path, optional
-        With files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows: those
-        to this party are read, those from it written. Not needed where nobody waits for anybody.
+    The secret is shared by the parties, of one sample. The folder has files
+    ``SENDER-to-RECEIVER.parquet`` of numbers about synthetic rows: those to this party are read,
+    those from it written. It is not needed where nobody waits for anybody.
 
-    Returns
-    -------
-    DataFrame, shape (n, column)
-
-    Raises
-    ------
-    ParameterError
-        If something is needed, and no folder is given.
-    TableFileError
-        If a file is not there.
-    MisalignedError
-        If a file is of another sample.
-    RuleError
-        If a party leaves out rows, see `PartyModel.check_alone` and `draw_part_with_files`.
+    ParameterError if something is needed and no folder is given, TableFileError if a file is not
+    there, MisalignedError if one is of another sample, RuleError if a party leaves out rows, see
+    `PartyModel.check_alone` and `draw_part_with_files`.
     """
     half.check_alone()
     return _drawn(half, [(n, secret)], secret, folder)
@@ -58,23 +41,10 @@ def draw_part_with_files(
 ) -> tuple[pd.DataFrame, SharedRows]:
     """Draw a party's part of a sample from which rows are left out, more rows than are asked for.
 
-    Parameters
-    ----------
-    half : PartyModel
-        With a preparation.
-    n : int
-        Rows that the sample shall have.
-    n_drawn : int
-        Rows to draw, at least; the same at all parties that pass on.
-    secret, folder
-        As of `draw_with_files`, which also raises the same errors.
-
-    Returns
-    -------
-    table : DataFrame, shape (row, column)
-        Rows that keep the party's own rules.
-    shared : SharedRows
-        Which they are, and the rules that are open: for `vflsynth.contract.rows_for_all`.
+    The sample shall have `n` rows; at least `n_drawn` are drawn, the same at all parties that pass
+    on. The half has a preparation; all else is as of `draw_with_files`. Returns the rows that keep
+    the party's own rules, and which they are with the rules that are open, for
+    `vflsynth.contract.rows_for_all`.
     """
     assert half.preparation is not None
     planned: list[tuple[int, bytes]] = []
