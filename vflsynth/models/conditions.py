@@ -54,15 +54,12 @@ def sample_given(
     secret: bytes,
     n_draws: int = 64,
 ) -> tuple[Tables, Cost | None]:
-    """Sample records under conditions.
+    """Sample records under conditions: tables by party, and what the contract's rules cost.
 
-    Conditions are those of `vflsynth.columns.wanted.wanted_of` by column, or a frame of as many
-    rows, see `complete_rows`. `n_draws` are of each record, where draws are weighed.
-
-    Returns tables by party and what the contract's rules, which all records keep, cost in what was
-    drawn. ``.attrs["acceptance_rate"]`` of tables is there where draws were thrown away, which is
-    exact; ``.attrs["effective_sample_size"]``, per record, where they were weighed. ConditionError
-    if no party has a column, its values cannot be so, or too few draws are.
+    Conditions are as of `vflsynth.columns.wanted.wanted_of`, or a frame of n rows for
+    `complete_rows`. Where draws were thrown away, which is exact, tables have the attribute
+    ``acceptance_rate``; where `n_draws` per record were weighed, ``effective_sample_size``. Raises
+    ConditionError if no party has a column, its values cannot be so, or too few draws are.
     """
     conditions = as_frame(conditions)
     if isinstance(conditions, pd.DataFrame):
@@ -96,15 +93,13 @@ def sample_given(
 def complete_rows(
     halves: Mapping[str, PartyModel], known: pd.DataFrame, n_draws: int, secret: bytes
 ) -> tuple[Tables, Cost | None]:
-    """Draw what a table lacks: columns that are not there, and missing cells.
+    """Draw what a table lacks, as `sample_given`: columns that are not there, and missing cells.
 
-    A missing cell of `known`, which has any columns of any parties, gets a value that is not
-    missing; all else comes out as it was given, in the model's types. `n_draws` are of each record;
-    of models without a likelihood, all records choose among the same draws. Returns tables by party
-    and what the contract's rules, which all records keep, cost in what was drawn.
-
-    ConditionError if no party has a column, or no draw resembles a record; RuleError if what is
-    given breaks a rule of the contract; PartyDataError if a value is none that the model knows.
+    A missing cell gets a value that is not missing; what is known comes out as it was given, in the
+    model's types. There are `n_draws` per record; of models without a likelihood all records choose
+    among the same. Raises ConditionError if no party has a column or no draw resembles a record,
+    RuleError if what is given breaks a rule, PartyDataError for values that the model does not
+    know.
     """
     known = _typed(halves, known)
     check_columns(halves, known.columns)

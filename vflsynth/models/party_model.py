@@ -141,13 +141,7 @@ class PartyModel:
         return self.sample_and_pass_on(n, secret_from(random_state), received)[1]
 
     def check_alone(self) -> None:
-        """Refuse to draw rows that are not yet those of a sample.
-
-        Raises
-        ------
-        RuleError
-            Where a party leaves out rows that break rules: which are left, the others' parts say.
-        """
+        """Raise RuleError where the party leaves out rows: others' parts say which stay."""
         if self.preparation is None or not self.preparation.selects:
             return
         own = " or ".join(map(repr, self.preparation.open_rules)) or "rules of other parties"
@@ -160,11 +154,10 @@ class PartyModel:
     def sample_and_pass_on(
         self, n: int, secret: bytes, received: PassedOn | None = None, *, repairs: bool = True
     ) -> tuple[pd.DataFrame, dict[str, npt.NDArray[np.float32]]]:
-        """Sample from a secret that the parties share, and return what is passed on, too.
+        """Sample from a secret that the parties share, and return what `pass_on` does, too.
 
-        `received` is as of `sample`, what is passed on as of `pass_on`. `repairs` says whether
-        columns that a contract's rules compute are computed. ArtefactError if the half was loaded,
-        and what it says cannot be drawn from.
+        `repairs` says whether columns that a contract's rules compute are computed. Raises
+        ArtefactError if the half was loaded, and what it says cannot be drawn from.
         """
         with artefacts.using(self.source):
             return self._sampled(n, secret, received, repairs)
@@ -279,9 +272,8 @@ def sample_parties(
 ) -> dict[str, pd.DataFrame]:
     """Sample all parties' columns, each party after those whose rows it needs to know of.
 
-    Row i is the same record in all tables, which are in the order of the halves; for `repairs` see
-    `PartyModel.sample_and_pass_on`. ParameterError if halves come after each other in a circle, or
-    after one that is not there.
+    Row i is the same record in all tables; `repairs` as of `PartyModel.sample_and_pass_on`. Raises
+    ParameterError if halves come after each other in a circle, or after one that is not there.
     """
     tables: dict[str, pd.DataFrame] = {}
     waiting: dict[str, dict[str, npt.NDArray[np.float32]]] = {name: {} for name in halves}

@@ -24,13 +24,10 @@ def draw_with_files(
 ) -> pd.DataFrame:
     """Draw a party's rows, after reading what others passed on, and pass on in turn.
 
-    The secret is shared by the parties, of one sample. The folder has files
-    ``SENDER-to-RECEIVER.parquet`` of numbers about synthetic rows: those to this party are read,
-    those from it written. It is not needed where nobody waits for anybody.
-
-    ParameterError if something is needed and no folder is given, TableFileError if a file is not
-    there, MisalignedError if one is of another sample, RuleError if a party leaves out rows, see
-    `PartyModel.check_alone` and `draw_part_with_files`.
+    The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
+    those to this party are read, those from it written. It is not needed where nobody waits for
+    anybody. Raises TableFileError if a file is not there, MisalignedError if it is of another
+    sample, RuleError if a party leaves out rows (`draw_part_with_files` is for these).
     """
     half.check_alone()
     return _drawn(half, [(n, secret)], secret, folder)
@@ -39,12 +36,11 @@ def draw_with_files(
 def draw_part_with_files(
     half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
 ) -> tuple[pd.DataFrame, SharedRows]:
-    """Draw a party's part of a sample from which rows are left out, more rows than are asked for.
+    """Draw a party's part of a sample of n rows from which rows that break rules are left out.
 
-    The sample shall have `n` rows; at least `n_drawn` are drawn, the same at all parties that pass
-    on. The half has a preparation; all else is as of `draw_with_files`. Returns the rows that keep
+    At least `n_drawn` rows are drawn, as many at all parties that pass on. Returns those that keep
     the party's own rules, and which they are with the rules that are open, for
-    `vflsynth.contract.rows_for_all`.
+    `vflsynth.contract.rows_for_all`. Otherwise as `draw_with_files`.
     """
     assert half.preparation is not None
     planned: list[tuple[int, bytes]] = []
