@@ -111,12 +111,8 @@ def modelled_rows(
 
     A missing cell of `known` is not known, or is a value; `computed` is as in `modelled_wanted`. Of
     combinations, and of labels that determine others, the second result lists those that each
-    record may have. What `is_implied` says no to has no part in it.
-
-    Raises
-    ------
-    ColumnKindError
-        If an ordered column holds values of another type.
+    record may have. What `is_implied` says no to has no part in it. ColumnKindError if an ordered
+    column holds values of another type.
     """
     rows = known.drop(columns=[label for label in known if label in computed])
     for step in preparation.steps:

@@ -248,13 +248,8 @@ def with_contract(
 ) -> TableTransformer:
     """Return a party's transformer with what the contract says of its columns.
 
-    `template` has the kinds that were declared elsewhere. Its `rare_records` and `extreme_records`
-    count only above the contract's.
-
-    Raises
-    ------
-    ContractError
-        If another kind was declared elsewhere.
+    `template` has the kinds that were declared elsewhere; ContractError if they are others. Its
+    `rare_records` and `extreme_records` count only above the contract's.
     """
     plan = _Encoding(template, contract, party, frame, prepared)
     encoders = {k: v for k, v in (template.encoders or {}).items() if k not in plan.gone}
