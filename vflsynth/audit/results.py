@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vflsynth.adversary.intervals import Estimate, most_epsilon
-from vflsynth.adversary.verdicts import holm, least_leak_found
+from vflsynth.adversary.intervals import Estimate, holm, least_leak_found, most_epsilon
 from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import (
     LOW_FPRS,
@@ -321,13 +320,7 @@ class AuditReport:
         )
 
     def page(self, title: str = "Privacy audit") -> Page:
-        """Return the audit as a self-contained HTML page, with ``save(path)``.
-
-        Raises
-        ------
-        MissingExtraError
-            If matplotlib or jinja2 is not installed.
-        """
+        """Return the audit as a self-contained HTML page, with ``save(path)``."""
         values = {"facts": (), "headline": self.headline, "section": self.section()}
         return Page(render("vflsynth.audit", "page.html", title=title, **values))
 

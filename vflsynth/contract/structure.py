@@ -443,11 +443,19 @@ class Structure:
     codes: tuple[Hashable, ...]
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, least: int, as_they_are: Collection[Hashable] = ()) -> Self:
+    def of(
+        cls,
+        frame: pd.DataFrame,
+        least: int,
+        as_they_are: Collection[Hashable] = (),
+        written: Collection[Hashable] = (),
+        given: Sequence[Rule] = (),
+    ) -> Self:
         """Find it, of columns that nothing else is said of, some of which are modelled as they are.
 
-        `least` is the fewest records of anything that is kept of the table. Where two relations
-        would write one column, computed columns come first, then those that others determine,
+        `least` is the fewest records of anything that is kept of the table. What is `written` is
+        restored before. Where two relations would write one column, `given` rules, which all
+        records keep, come first: computed columns come first, then those that others determine,
         values that are fixed both ways, orders, and values that are fixed one way. Where some
         relation is not kept so, other choices are tried, and the one that keeps most stands.
         """
@@ -455,14 +463,18 @@ class Structure:
         groups = []
         for finding in found:
             flags = set(finding.rule.columns)
-            if finding.kind != "flags" or flags & set(as_they_are) or _are_named(flags, found):
+            said = flags & {*as_they_are, *written}
+            if finding.kind != "flags" or said or _are_named(flags, found):
                 continue
             allowed = finding.rule.learned(frame, least).combinations  # type: ignore[attr-defined]
             groups.append(composite_of(frame, finding.rule.columns, allowed))
-        taken = {label for group in groups for label in group.columns}
-        steps = Choice(
-            frame, sorted(found, key=_rank), least, frozenset(as_they_are), frozenset(taken)
-        ).best()
+        taken = {*written, *(label for group in groups for label in group.columns)}
+        known = {finding.rule.title for finding in found}
+        order = [
+            Finding(rule, "given", len(frame), 0.0) for rule in given if rule.title not in known
+        ]
+        order += sorted(found, key=_rank)
+        steps = Choice(frame, order, least, frozenset(as_they_are), frozenset(taken)).best()
         ordered = {step.column for step in steps if isinstance(step, Ordered)}
         codes = tuple(k for k in codes_among(frame) if k not in {*as_they_are, *taken, *ordered})
         return cls(steps, tuple(groups), codes)
