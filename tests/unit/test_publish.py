@@ -316,7 +316,9 @@ def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     command = ["new", str(tmp_path / "lab.parquet"), "--on", "id", "--target", "", "-q"]
     command += ["--epsilon", "3", "--audit-minutes", "5", "-o", str(tmp_path / "study.toml")]
     assert main(command) == 0
-    columns = read_contract(tmp_path / "contract.toml").parties["lab"].columns
+    proposed = read_contract(tmp_path / "contract.toml")
+    assert set(proposed.release.waived) == {"utility", "inference"}, "nothing is to be predicted"
+    columns = proposed.parties["lab"].columns
     assert {label: column.role for label, column in columns.items()} == {"age": "quasi-identifier"}
     study = Study.read(tmp_path / "study.toml")
     assert (study.method, study.is_private, study.rows) == ("MixtureSynthesizer", True, 1000)
