@@ -73,6 +73,9 @@ def quick(monkeypatch):
         few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
         for module in (train_test, inference):
             monkeypatch.setattr(module, kind.__name__, few)
+    for drawn in ("marginals", "association_maps", "pairs"):
+        monkeypatch.setattr(f"vflsynth.evaluation.pictures.{drawn}", lambda *_: [])
+    monkeypatch.setattr("vflsynth.evaluation.pictures.projection", lambda *_: None)
     monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda _: "data:,")
 
 
