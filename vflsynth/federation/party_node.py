@@ -235,7 +235,7 @@ class PartyNode(BlindedRun):
         self.lost: tuple[Difference, ...] = ()
         self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
-        self._selects = self._told_already = False
+        self._selects = self._told_already = self.greeted = False
 
     def facts(self) -> dict[str, Any]:
         """Return what the hello says."""
@@ -253,6 +253,7 @@ class PartyNode(BlindedRun):
         then; ContractError if the parties' contracts disagree; AccountRewoundError if another
         party's account lacks what this one remembers of it.
         """
+        self.greeted = True
         if self.method.padding(len(self.job.parties)) is not None:
             before = [r for r in trail.lines(self.site.folder) if r["event"] == COUNTED]
             self.site.bounds.check_counts(self.name, len(before))

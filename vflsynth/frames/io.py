@@ -24,8 +24,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 
-from vflsynth._warnings import warn_user
-from vflsynth.exceptions import PartyDataError, PublishingWarning, TableFileError
+from vflsynth.exceptions import PartyDataError, PublishingWarning, TableFileError, warn_user
 from vflsynth.frames.logical import as_frame, check_names, frame_of
 from vflsynth.frames.sources import read_description, read_excel, read_query
 from vflsynth.frames.typed import Unreadable, with_types

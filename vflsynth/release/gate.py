@@ -106,7 +106,8 @@ def release_gate(
     ledger = None if model is None else model.privacy_ledger_
     if ledger is not None and not isinstance(ledger, PrivacyLedger):
         raise ParameterError(f"a model's ledger must be a PrivacyLedger, got {ledger!r}")
-    tables = _published(Tables(real, synthetic, **known), contract)
+    gone = [c for c in contract.left_out if c in real.columns and c not in synthetic.columns]
+    tables = _published(Tables(real.drop(columns=gone), synthetic, **known), contract)
     if evaluation is None:
         evaluation = results_of(tables, all_metrics(metrics))
     found = {
@@ -182,14 +183,7 @@ def _likeness(tables: Tables, evaluation: MetricResults) -> Findings:
 
 
 def promised_rules(model: IsModel | None, contract: Contract, real: pd.DataFrame) -> list[Rule]:
-    """Return the model's rules, and the contract's others with what they learn of the real table.
-
-    Parameters
-    ----------
-    model : BaseSynthesizer or None
-    contract : Contract
-    real : DataFrame
-    """
+    """Return the model's rules, and the contract's others as the real table completes them."""
     own = [] if model is None or model.contract is None else list(model.rules())
     known, least = {rule.title for rule in own}, contract.rare_records
     others = [rule for rule in contract.all_rules if rule.title not in known]
