@@ -30,8 +30,7 @@ import pandas as pd
 
 from benchmarks import _commands, _results
 from benchmarks.adversaries import Frames, records
-from vflsynth.adversary.intervals import auc, binomial_interval
-from vflsynth.adversary.verdicts import rank_sum_p_value
+from vflsynth.adversary.intervals import auc, binomial_interval, rank_sum_p_value
 from vflsynth.audit import (
     LikelihoodRatio,
     RandomForest,

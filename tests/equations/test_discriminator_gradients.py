@@ -181,26 +181,29 @@ def test_what_a_step_along_the_shared_slope_makes_of_features(streams, plain):
     local = local_of(streams)
     records, upstream = gaussian(REPLICAS, BATCH, 4), gaussian(REPLICAS, BATCH, 5)
     with torch.no_grad():
-        slopes, squared = local.joint_slope(local.first_part.trace(records), upstream)
+        part = local.joint_slope(local.first_part.trace(records), upstream)
     for r in range(REPLICAS):
         first = plain(local.first_part.linears, r, True)
         for b in range(BATCH):
             jacobian = torch.autograd.functional.jacobian(first, records[r, b])
             slope = jacobian.T @ upstream[r, b]
-            torch.testing.assert_close(slopes[r, b], jacobian @ slope)
-            torch.testing.assert_close(squared[r, b, 0], slope @ slope)
+            torch.testing.assert_close(part.changes[-1][r, b], jacobian @ slope)
+            torch.testing.assert_close(part.squared[r, b, 0], slope @ slope)
 
 
+@pytest.mark.parametrize("computed", [True, False])
 @pytest.mark.parametrize("head", [True, False])
-def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, head):
+def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, head, computed):
     """The norm over all parties' records, of which the others' part stays as it is."""
     local = local_of(streams, second_part=head)
     records, cut_gradients = gaussian(REPLICAS, 3 * BATCH, 4), gaussian(REPLICAS, 2 * BATCH, 5)
     upstream, others = gaussian(REPLICAS, BATCH, 5), gaussian(REPLICAS, BATCH, 1).square()
     with torch.no_grad():
-        rows = torch.cat([records, records[:, 2 * BATCH :]], 1) if head else records
-        trace = local.first_part.trace(rows)
-        local.write_gradient(trace, cut_gradients, WEIGHT, joint=JointSlope(upstream, others))
+        trace, joint = local.first_part.trace(records), JointSlope(upstream, others)
+        if computed:
+            mixed = [outputs[:, 2 * BATCH :] for outputs in trace]
+            joint = joint._replace(part=local.joint_slope(mixed, upstream))
+        local.write_gradient(trace, cut_gradients, WEIGHT, joint=joint)
     for r in range(REPLICAS):
         first = plain(local.first_part.linears, r, True)
         real, fake, mixed = records[r].split(BATCH)

@@ -28,7 +28,7 @@ from vflsynth.contract.recoding import (
     kind_of_values,
 )
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
-from vflsynth.contract.structure import Above, Step
+from vflsynth.contract.structure import Ordered, Step
 from vflsynth.contract.surrogates import (
     Pseudonym,
     Surrogate,
@@ -110,6 +110,7 @@ class Preparation:
         on: Hashable = None,
         across: Iterable[Rule] = (),
         private: bool = False,
+        exact: bool = False,
     ) -> Self:
         """Say how to prepare a table.
 
@@ -128,10 +129,12 @@ class Preparation:
             About columns of several parties.
         private : bool, default=False
             Then records are not looked at.
+        exact : bool, default=False
+            Then steps will keep orders of columns of which nothing else is said.
         """
         if not private:
             _check_public(frame, part)
-        plan = _Plan(frame, part, rules, least, private)
+        plan = _Plan(frame, part, rules, least, private, exact)
         published = {replacement.label for replacement in plan.replacements}
         gone = {label for label in plan.part.left_out if label not in published}
         made = cls(
@@ -186,12 +189,11 @@ class Preparation:
         ContractError
             If nothing is left to model.
         """
-        frame = frame.drop(columns=list(self.left_out))
+        published = frame = frame.drop(columns=list(self.left_out))
         for difference in reversed(self.differences):  # while the lower column is what it was
             frame = difference.apply(frame)
         for composite in self.composites:
             frame = composite.apply(frame)
-        published = frame
         for step in self.steps:
             frame = step.apply(published, frame)
         return frame
@@ -199,7 +201,7 @@ class Preparation:
     @property
     def all_differences(self) -> tuple[Difference, ...]:
         """Those of a contract, and those that keep orders which were found."""
-        own = (step.difference for step in self.steps if isinstance(step, Above))
+        own = (step.difference for step in self.steps if isinstance(step, Ordered))
         return (*self.differences, *own)
 
     def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
@@ -285,6 +287,7 @@ class _Plan:
     rules: Sequence[Rule]
     least: int
     private: bool
+    exact: bool
 
     @cached_property
     def learned(self) -> tuple[Rule, ...]:
@@ -315,10 +318,16 @@ class _Plan:
             return ()
         taken = {rule.repaired_column for rule in self.learned} - {None}
         taken |= {label for composite in self.composites for label in composite.columns}
-        return differences_of(self.frame, self.learned, taken, self._records_at_ends)
+        rules = [r for r in self.learned if not self.exact or any(map(self._is_limited, r.columns))]
+        return differences_of(self.frame, rules, taken, self._records_at_ends)
 
     def _said(self, label: Hashable) -> ColumnContract:
         return self.part.columns.get(label, ColumnContract())
+
+    def _is_limited(self, label: Hashable) -> bool:
+        """Whether it is said which values of a column may come out."""
+        said = self._said(label)
+        return said.extremes or (said.bounds, said.rare_records, said.decimals) != (None,) * 3
 
     def _records_at_ends(self, label: Hashable) -> int:
         said = self._said(label)
@@ -354,8 +363,13 @@ class _Plan:
         if rule.repaired_column is not None:
             kind = kind_of_values(self.frame[rule.repaired_column].dtype)
             return kind == "f" or "/" not in rule.expression
-        whole = {(d.low, d.high) for d in self.differences if kind_of_values(d.dtype) != "f"}
-        return rule.ordered in whole and "=" in rule.expression
+        return keeps_order(self.differences, rule)
+
+
+def keeps_order(differences: Iterable[Difference], rule: Rule) -> bool:
+    """Whether some differences keep an order in every row, whatever is rounded."""
+    whole = {(d.low, d.high) for d in differences if kind_of_values(d.dtype) != "f"}
+    return isinstance(rule, Check) and rule.ordered in whole and "=" in rule.expression
 
 
 def _within(label: Hashable, ends: Sequence[Any]) -> Check:

@@ -18,8 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from vflsynth._warnings import warn_user
-from vflsynth.exceptions import ColumnKindError, OwnTableWarning
+from vflsynth.exceptions import ColumnKindError, OwnTableWarning, warn_user
 from vflsynth.frames.logical import as_frame
 
 Family = Literal["text", "whole number", "number", "truth value", "time", "duration", "label"]

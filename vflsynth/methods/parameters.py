@@ -28,14 +28,8 @@ _LINE = re.compile(r"^( *)\{([a-z_, ]+)\}$", re.M)
 class Parameter:
     """A parameter's type and meaning, for people, and what it may be, for `fit`.
 
-    Parameters
-    ----------
-    kind : str
-        Type, as numpydoc has it.
-    text : str
-        Meaning. It names the default where that is None.
-    rule : Rule, optional
-        Default: other code checks it.
+    `kind` is the type, as numpydoc has it; `text` names the default where that is None. Without a
+    rule other code checks it.
     """
 
     kind: str
@@ -234,7 +228,7 @@ def _parameters(estimator: type[Any]) -> dict[str, Any]:
     """Return defaults by name: of the signature, and of what will be fields of a dataclass."""
     signature = inspect.signature(estimator.__init__).parameters
     fields = {name: vars(estimator).get(name) for name in inspect.get_annotations(estimator)}
-    return fields | {name: parameter.default for name, parameter in signature.items()}
+    return {name: parameter.default for name, parameter in signature.items()} | fields
 
 
 def _wrapped(text: str, margin: str) -> str:

@@ -20,7 +20,6 @@ from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
-from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.types import with_public_types
 from vflsynth.contract import (
@@ -38,8 +37,9 @@ from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
     PublishingWarning,
+    warn_user,
 )
-from vflsynth.frames import AlignmentReport, check_party_frames, key_of
+from vflsynth.frames import AlignmentReport, DrawnRecords, check_party_frames, key_of
 from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
@@ -66,6 +66,16 @@ Conditions = Mapping[Any, Any] | pd.DataFrame
 
 KIND = "vflsynth model"
 """What the manifest of a saved model says."""
+
+
+def refuse_drawn(method: Method) -> None:
+    """Refuse records that `read_records` drew where a ledger counts (ParameterError)."""
+    if method.privacy is not None:
+        raise ParameterError(
+            "privacy does not go with max_records: of a fixed number of records that are drawn, "
+            "one more or less in a table changes two, and the ledger counts one. Fix: read whole "
+            "tables with read_table, or leave privacy out"
+        )
 
 
 class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
@@ -261,6 +271,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         secrets: Sequence[bytes],
     ) -> LocalRun:
         """Check the tables, prepare them as a contract says, and seat the parties."""
+        if isinstance(party_frames, DrawnRecords):
+            refuse_drawn(method)
         device = resolve_device(self.device)
         may_be_empty = method.is_private or self.contract is not None
         frames = check_party_frames(
@@ -300,6 +312,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             least_records=(self.contract or Contract()).fewest_records,
         )
         run.preparations = prepared
+        if isinstance(party_frames, DrawnRecords):
+            run.stand_for(party_frames)
         return run
 
     def _warn_of_index_columns(self, frames: PartyFrames, on: Any) -> None:
@@ -597,21 +611,10 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         alignment, transcript = self.alignment_, self.transcript_
         if self.privacy_ledger_ is not None and self.privacy_ledger_.covers_synthetic_data:
             alignment = transcript = None
-        content = {
-            "class": full_name(type(self)),
-            "version": __version__,
-            "parameters": parameters_to_json(self),
+        content = fitted_to_json(self, alignment) | {
             "settings": self.settings_,
-            "alignment": None if alignment is None else alignment.to_dict(),
-            "history": history_to_json(self.history_),
-            "device": self.device_,
-            "interrupted": self.interrupted_,
             "transcript": None if transcript is None else transcript.to_dict("records"),
             "samples": {"secret": self._secret.hex(), "drawn": self._n_samples},
-            "privacy_ledger": (
-                None if self.privacy_ledger_ is None else self.privacy_ledger_.to_dict()
-            ),
-            "parties": list(self.parties_),
         }
         with artefacts.new_directory(path, KIND) as root:
             artefacts.write_json(root / "synthesizer.json", content)
@@ -638,22 +641,43 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         root = artefacts.open_directory(path, KIND)
         content = artefacts.read_json(root / "synthesizer.json")
         with artefacts.reading(root, f"a {cls.__name__}"):
-            if content["class"] != full_name(cls):
-                raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
-            synth = cls(**parameters_from_json(content["parameters"]))
-            alignment = content["alignment"]
-            synth.alignment_ = None if alignment is None else AlignmentReport(**alignment)
-            synth.history_ = history_from_json(content["history"])
+            synth: Self = fitted_from_json(cls, content, root)
             synth.settings_ = dict(content["settings"])
-            synth.device_, synth.interrupted_ = str(content["device"]), bool(content["interrupted"])
             transcript = content["transcript"]
             synth.transcript_ = None if transcript is None else pd.DataFrame(transcript)
             synth._secret = bytes.fromhex(content["samples"]["secret"])
             synth._n_samples = int(content["samples"]["drawn"])
-            ledger = content.get("privacy_ledger")
-            synth.privacy_ledger_ = None if ledger is None else PrivacyLedger.from_dict(ledger)
             names = content["parties"]
             if not names or sorted(names) != sorted(f.name for f in (root / "parties").iterdir()):
                 raise ArtefactError(f"{root} does not hold exactly the parties {names}")
         synth.parties_ = {name: PartyModel.read(root / "parties" / name, where) for name in names}
         return synth
+
+
+def fitted_to_json(estimator: Any, alignment: AlignmentReport | None) -> dict[str, Any]:
+    """Return what is written of any fitted estimator over party frames, JSON-safe."""
+    ledger = estimator.privacy_ledger_
+    return {
+        "class": full_name(type(estimator)),
+        "version": __version__,
+        "parameters": parameters_to_json(estimator),
+        "alignment": None if alignment is None else alignment.to_dict(),
+        "history": history_to_json(estimator.history_),
+        "device": estimator.device_,
+        "interrupted": estimator.interrupted_,
+        "privacy_ledger": None if ledger is None else ledger.to_dict(),
+        "parties": list(estimator.parties_),
+    }
+
+
+def fitted_from_json(cls: type[Any], content: Mapping[str, Any], root: Path) -> Any:
+    """Undo `fitted_to_json`, but for the parties; ArtefactError if it is of another class."""
+    if content["class"] != full_name(cls):
+        raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
+    found = cls(**parameters_from_json(content["parameters"]))
+    alignment, ledger = content["alignment"], content.get("privacy_ledger")
+    found.alignment_ = None if alignment is None else AlignmentReport(**alignment)
+    found.history_ = history_from_json(content["history"])
+    found.device_, found.interrupted_ = str(content["device"]), bool(content["interrupted"])
+    found.privacy_ledger_ = None if ledger is None else PrivacyLedger.from_dict(ledger)
+    return found

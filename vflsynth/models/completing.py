@@ -37,16 +37,11 @@ Judge = Callable[[dict[str, pd.DataFrame]], tuple[dict[str, pd.DataFrame], Flags
 class Draws:
     """Weighted draws of partly known records.
 
-    Parameters
-    ----------
-    tables : dict of party name to DataFrame, shape (record, column)
-        One draw per record, chosen by the weights; what is known is as it was given.
-    log_probability : float64 array, shape (record,)
-        Estimate of the log probability of what is known, a density in the unit of columns whose
-        values may lie anywhere.
-    effective_sample_size : float64 array, shape (record,)
-        Of the draws of each record: their number where all weigh the same, 1 where one has it all,
-        0 where none is as it must be.
+    `tables` have one draw per record, chosen by the weights, in which what is known is as it was
+    given. `log_probability`, (record,), estimates that of what is known, a density in the unit of
+    columns whose values may lie anywhere. `effective_sample_size`, (record,), is that of the draws
+    of each record: their number where all weigh the same, 1 where one has it all, 0 where none is
+    as it must be.
     """
 
     tables: dict[str, pd.DataFrame]

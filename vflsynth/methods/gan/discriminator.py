@@ -48,30 +48,26 @@ def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
     return torch.baddbmm(zero, upstream.mT, scores, beta=0, alpha=-1).view(-1)
 
 
-def slope_penalty(
-    gradients: Tensor, weight: float, others: Tensor | None = None, n_batches: int = 1
-) -> tuple[Tensor, Tensor]:
+def slope_penalty(gradients: Tensor, weight: float) -> tuple[Tensor, Tensor]:
     """Compute ``E[(||gradient||_2 - 1)^2]`` per replica, and `weight` times its derivative.
 
-    Gradients are those of a critic's inputs, (replica, batch, feature). `others`, (replica, batch,
-    1), are squared norms of the gradients for other parties' inputs, which count in the norm. There
-    may be several batches one after the other, each with a mean of its own; the penalty is without
-    the weight, of the first batch. The derivative is zero where a gradient vanishes, as automatic
-    differentiation has it.
+    Gradients are those of a critic's inputs, (replica, batch, feature). The penalty is without the
+    weight. The derivative is zero where a gradient vanishes, as automatic differentiation has it.
 
     Source: the penalty of VFLGAN Eq. 3. An operation with a Python number first makes a tensor of
     it, which takes as long as the operation: factors go where the operation has a place for them.
     """
-    batch = gradients.shape[1] // n_batches
-    zero, one = _constants(gradients.device, gradients.dtype)
     norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
-    if others is not None:
-        norms = torch.addcmul(others, norms, norms).sqrt_()
-    excess = norms - one
-    scale = torch.addcdiv(zero, excess, norms.clamp_min_(_TINY), value=2.0 * weight / batch)
-    first = excess if n_batches == 1 else excess[:, :batch]
-    penalty = torch.baddbmm(zero, first.mT, first, beta=0, alpha=1.0 / batch).view(-1)
-    return penalty, gradients * scale
+    zero, one = _constants(gradients.device, gradients.dtype)
+    excess, batch = norms - one, gradients.shape[1]
+    penalty = torch.baddbmm(zero, excess.mT, excess, beta=0, alpha=1.0 / batch).view(-1)
+    return penalty, gradients * _pull(norms, excess, weight)
+
+
+def _pull(norms: Tensor, excess: Tensor, weight: float) -> Tensor:
+    """Return what slopes of these norms are to be multiplied by for the penalty's derivative."""
+    zero, _ = _constants(norms.device, norms.dtype)
+    return torch.addcdiv(zero, excess, norms.clamp_min_(_TINY), value=2.0 * weight / norms.shape[1])
 
 
 def steepest(slopes: Tensor, upstream: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,17 +104,32 @@ Penalty: TypeAlias = Literal["end_to_end", "layerwise", "paper"]
 PENALTIES: tuple[str, ...] = get_args(Penalty)
 
 
+class PartSlope(NamedTuple):
+    """A party's part of the slope of D_s o (C_1 .. C_M) at joint records, with its derivative.
+
+    `cotangents` and `changes`, one and one more than layers, are of the slope ``J^T c``: what came
+    backwards for it, and what a step along it makes of every layer. `squared` is ``||J^T c||^2``,
+    (replica, batch, 1).
+    """
+
+    cotangents: list[Tensor]
+    changes: list[Tensor]
+    squared: Tensor
+
+
 class JointSlope(NamedTuple):
     """What a party knows of the slope of D_s o (C_1 .. C_M) at the interpolated joint records.
 
     `upstream`, (replica, batch, feature), is the derivative of D_s with respect to the party's
     features, `others`, (replica, batch, 1), squared norms of the slopes with respect to the other
-    parties' records, and `weight` that of the shared critic's loss, λ_1 of Eq. 8.
+    parties' records, and `weight` that of the shared critic's loss, λ_1 of Eq. 8. `part` is the
+    party's own part if it was computed with the weights of now.
     """
 
     upstream: Tensor
     others: Tensor
     weight: float = 1.0
+    part: PartSlope | None = None
 
 
 class LocalDiscriminator(nn.Module):
@@ -163,8 +174,7 @@ class LocalDiscriminator(nn.Module):
         """Set the gradients of L_{D_i} + L_{D_s}, the latter through the cut gradients.
 
         `trace`, each (replica, 3 * batch, dim), is of `first_part`, for real, fake and interpolated
-        records; the last ones twice with `joint`, if there is a second part: for the slope of D_i,
-        and for the joint one. `cut_gradients`, (replica, 2 * batch, feature), are dL_{D_s}/df for
+        records. `cut_gradients`, (replica, 2 * batch, feature), are dL_{D_s}/df for
         real and fake records. Interpolated ones have none: the shared critic's slope is constant
         around them. `upstream`, (replica, judged, 1), is the derivative of L_{D_i} with respect to
         the head's scores of the rows before the interpolated ones, by default `critic_upstream`.
@@ -191,37 +201,25 @@ class LocalDiscriminator(nn.Module):
             # Its bias has no gradient: it adds the same to real and fake scores.
             torch.bmm(features.mT, upstream, out=head.weight.grad)
             cut_gradients = torch.baddbmm(cut_gradients, upstream, head.weight.mT)
-        n_batches, others = 1, None
-        mixed = _rows(trace, start=rows)
-        if joint is None:
-            mixed_upstream = self.mixed_upstream(mixed[-1])
-        elif head is None:
-            mixed_upstream, others = joint.upstream, joint.others
-        else:
-            own = self.mixed_upstream(joint.upstream)
-            mixed_upstream = torch.cat([own, joint.upstream], 1)
-            others = F.pad(joint.others, (0, 0, own.shape[1], 0))
-            n_batches = 2
-        # One sweep for all: at this size the number of operations is the time.
-        cotangents = first.cotangents(trace, torch.cat([cut_gradients, mixed_upstream], 1))
-        first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
-
         nothing = torch.zeros_like(wasserstein)
-        if joint is None and self.judges_whole and head is None:
+        mixed = _rows(trace, start=rows)
+        if self.judges_whole and head is None:  # no slope is D_i's own
+            judged = _rows(trace, stop=rows)
+            first.write_gradient(judged, first.cotangents(judged, cut_gradients))
+            self._bound_jointly(mixed, penalty_weight, joint)
             return wasserstein, nothing
+        # One sweep for all: at this size the number of operations is the time.
+        upstreams = torch.cat([cut_gradients, self.mixed_upstream(mixed[-1])], 1)
+        cotangents = first.cotangents(trace, upstreams)
+        first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
         cotangents = _rows(cotangents, start=rows)
-        penalty, change = slope_penalty(
-            first.input_gradient(cotangents), penalty_weight, others, n_batches
-        )
-        if joint is not None and joint.weight != 1.0:
-            change[:, -joint.upstream.shape[1] :] *= joint.weight
+        penalty, change = slope_penalty(first.input_gradient(cotangents), penalty_weight)
         carried = first.push(mixed, cotangents, change)
+        self._bound_jointly(mixed, penalty_weight, joint)
         if head is None:
-            return wasserstein, penalty if joint is None else nothing
+            return wasserstein, penalty
         assert head.weight.grad is not None
         if self.judges_whole:  # the head is one more layer of D_i
-            if joint is not None:
-                carried = carried[:, : joint.upstream.shape[1]]
             head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
         else:
             head_penalty, change = slope_penalty(head.weight.mT, penalty_weight)
@@ -229,22 +227,35 @@ class LocalDiscriminator(nn.Module):
             penalty = penalty + head_penalty
         return wasserstein, penalty
 
+    def _bound_jointly(
+        self, mixed: Sequence[Tensor], penalty_weight: float, joint: JointSlope | None
+    ) -> None:
+        """Add the derivative of the penalty on the slope at joint records, if there is one."""
+        if joint is None:
+            return
+        part = joint.part or self.joint_slope(mixed, joint.upstream)
+        norms = (part.squared + joint.others).sqrt_()
+        _, one = _constants(norms.device, norms.dtype)
+        pull = _pull(norms, norms - one, penalty_weight * joint.weight)
+        self.first_part.add_pushed(part.changes, [pull * own for own in part.cotangents])
+
     @property
     def judges_whole(self) -> bool:
         """Whether the slope of the whole D_i is penalised, not that of each part."""
         return self.penalty != "layerwise"
 
-    def joint_slope(self, trace: Sequence[Tensor], upstream: Tensor) -> tuple[Tensor, Tensor]:
+    def joint_slope(self, trace: Sequence[Tensor], upstream: Tensor) -> PartSlope:
         """Compute the party's part of the shared critic's slope at joint records.
 
         `trace`, each (replica, batch, dim), is of `first_part`, at interpolated records;
         `upstream`, (replica, batch, feature), the derivative c_i of D_s with respect to the party's
-        features. Returns ``J_i J_i^T c_i``, what a step along the slope makes of the features, and
-        ``||J_i^T c_i||^2``, (replica, batch, 1).
+        features.
         """
-        gradient = self.first_part.slope(list(trace), upstream).gradient
-        slopes = self.first_part.push_through(trace, gradient)[-1]
-        return slopes, gradient.square().sum(-1, keepdim=True)
+        first = self.first_part
+        cotangents = first.cotangents(trace, upstream)
+        gradient = first.input_gradient(cotangents)
+        changes = first.push_through(trace, gradient)
+        return PartSlope(cotangents, changes, gradient.square().sum(-1, keepdim=True))
 
     def mixed_upstream(self, features: Tensor) -> Tensor:
         """Make the upstream whose input gradient the penalty judges, of the shape of `features`."""

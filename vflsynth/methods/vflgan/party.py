@@ -14,7 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.training import load_network_state, network_state
 from vflsynth.methods.gan.critics import FirstLayerNoise
-from vflsynth.methods.gan.discriminator import JointSlope, LocalDiscriminator
+from vflsynth.methods.gan.discriminator import JointSlope, LocalDiscriminator, PartSlope
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
@@ -49,9 +49,9 @@ class VFLGANParty(GANParty):
         # A step, what it waits for, and with what.
         self._pending: tuple[int, type[CutGradients], list[Tensor]] | None = None
         # With the end-to-end penalty: a trace and the gradients that came for it, before the party
-        # descends along them; then also the squared norms of its slopes.
+        # descends along them; then also its part of the slopes.
         self._open: tuple[list[Tensor], Tensor] | None = None
-        self._own_slopes = torch.empty(0)
+        self._part: PartSlope | None = None
 
     def build_with(
         self, descent: Cut, settings: Settings, schedule: Schedule, streams: RandomStreams
@@ -156,10 +156,11 @@ class VFLGANParty(GANParty):
                 "DiscriminatorGradients of it"
             )
         batch, (trace, gradients) = self.schedule.batch_size, self._open
-        slopes, self._own_slopes = self.discriminator.joint_slope(
+        self._part = self.discriminator.joint_slope(
             [outputs[:, -batch:] for outputs in trace], gradients[:, -batch:]
         )
-        return FeatureSlopes(self.name, SERVER, step, self.packed("slopes", step, slopes))
+        slopes = self.packed("slopes", step, self._part.changes[-1])
+        return FeatureSlopes(self.name, SERVER, step, slopes)
 
     @takes(JointSlopes)
     @torch.no_grad()
@@ -175,14 +176,19 @@ class VFLGANParty(GANParty):
             message = replace(message, gradients=for_generator)
         trace = self.answered(message, batch if for_generator is not None else 0)
         assert self._open is not None
-        (_, gradients), self._open = self._open, None
-        others = (message.squared.unsqueeze(-1) - self._own_slopes).clamp_min_(0.0)
+        assert self._part is not None
+        (_, gradients), part, self._open, self._part = self._open, self._part, None, None
+        others = (message.squared.unsqueeze(-1) - part.squared).clamp_min_(0.0)
         joint = JointSlope(gradients[:, -batch:], others, self.settings.shared_weights[0])
-
-        def descend(trace: list[Tensor]) -> tuple[Tensor, Tensor]:
-            return self.descent.descend_at(self, trace, gradients[:, :-batch], joint)
-
-        self._take_steps(window, trace[0], descend(trace), descend, for_generator)
+        cut_gradients = gradients[:, :-batch]
+        losses = self.descent.descend_at(self, trace, cut_gradients, joint._replace(part=part))
+        self._take_steps(
+            window,
+            trace[0],
+            losses,
+            lambda again: self.descent.descend_at(self, again, cut_gradients, joint),
+            for_generator,
+        )
 
     def _take_steps(
         self,
@@ -271,10 +277,7 @@ class Cut:
         """Compute features of the batch, and of interpolated records for the penalty."""
         real, fake = party.real(step), party.fake(step, "discriminator")
         mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
-        rows = [real, fake, mixed]
-        if party.settings.end_to_end and party.settings.private_heads:
-            rows.append(mixed)  # two slopes are taken there
-        trace = party.trace(step, torch.cat(rows, 1))
+        trace = party.trace(step, torch.cat([real, fake, mixed], 1))
         sent = trace[-1][:, : party.settings.sent_blocks * party.schedule.batch_size]
         return DiscriminatorFeatures(party.name, SERVER, step, party.packed("features", step, sent))
 
