@@ -142,6 +142,7 @@ def test_the_submitter_of_a_job_hears_why_it_ended(running):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of its sockets
 def test_the_processes_of_a_job_end_when_the_server_is_gone(running):
     """A minute after the report is written: the server's own limits are the job's."""
     job = replace(running.job("orphan", epochs=100_000), exchange_timeout=10.0, setup_timeout=20.0)
