@@ -320,13 +320,7 @@ class AuditReport:
         )
 
     def page(self, title: str = "Privacy audit") -> Page:
-        """Return the audit as a self-contained HTML page, with ``save(path)``.
-
-        Raises
-        ------
-        MissingExtraError
-            If matplotlib or jinja2 is not installed.
-        """
+        """Return the audit as a self-contained HTML page, with ``save(path)``."""
         values = {"facts": (), "headline": self.headline, "section": self.section()}
         return Page(render("vflsynth.audit", "page.html", title=title, **values))
 

@@ -195,13 +195,7 @@ class Message:
         return found and f"a {type(self).__name__} whose {found}"
 
     def check(self) -> None:
-        """Refuse tensors that are not what their declarations say.
-
-        Raises
-        ------
-        ProtocolError
-            Naming the sender.
-        """
+        """Raise ProtocolError, naming the sender, if a tensor is not what its declaration says."""
         if (problem := self.problem()) is not None:
             whose = "the server" if self.sender == SERVER else f"party {self.sender!r}"
             raise ProtocolError(

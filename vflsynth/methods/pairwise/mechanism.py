@@ -58,7 +58,10 @@ class PairwiseTables(HistogramMechanism):
     Parameters
     ----------
     **shared
-        See `HistogramMechanism`; `preprocessing_share` is more than 0.
+        See `HistogramMechanism`.
+    preprocessing_share : float, default=0.4
+        Of the budget, for histograms, more than 0: where a column has few bins, a detector sees
+        these first, and relations are between them.
 
     Notes
     -----
@@ -80,6 +83,8 @@ class PairwiseTables(HistogramMechanism):
     one_release = True
     secure_sums = True
     needs_histograms = True
+
+    preprocessing_share: float = 0.4
 
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> PairwisePlan:
         """Calibrate the noise by numbers of columns; see `Mechanism.plan`."""
