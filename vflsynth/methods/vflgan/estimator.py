@@ -59,14 +59,20 @@ class VFLGANSynthesizer(GANSynthesizer):
         14,400 with batches of at most 128 records, which smaller tables have.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
     {calibrate_marginals}
+    residuals : bool, default=True
+        Whether a number is learned as what a linear regression on the party's earlier columns
+        leaves of it, so that columns which all but agree stay as close as they are. The regressions
+        are part of the party's half of the model. False is the paper's; not with `privacy`.
     steps_per_exchange : int, default=1
         Discriminator steps that are taken with one exchange of features: 1 is Algorithm 1, which
         has an exchange more per step of the generators. With more, discriminators repeat steps on
         the exchanged batch, with gradients of the others' part from before the first of them, and
         generators move by the same exchange: far fewer messages, for parties that are far apart.
-    {wire_precision, column_kinds, contract, structure, transformer, memory_limit, device}
-    {random_state}
-    {verbose}
+    {wire_precision, column_kinds, contract, structure}
+    transformer : TableTransformer, optional
+        Cloned for every party. Default: numbers by ranks (`vflsynth.columns.Ranks`), values of one
+        record in fifty are states; ``TableTransformer()`` with `privacy`.
+    {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
         Differential privacy (Notes): `MeanEmbedding`, `DPSGD` or `FirstLayer`. `MeanEmbedding`
         replaces the discriminators; an epoch is 100 steps (default 25) with batches of 512 fakes.
@@ -143,6 +149,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         model_selection: Literal["best", "last"] = "best",
         evaluate_every: int | None = None,
         calibrate_marginals: bool = True,
+        residuals: bool = True,
         steps_per_exchange: int = 1,
         wire_precision: Precision = "float32",
         column_kinds: Mapping[Any, str] | None = None,
@@ -176,6 +183,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         self.model_selection = model_selection
         self.evaluate_every = evaluate_every
         self.calibrate_marginals = calibrate_marginals
+        self.residuals = residuals
         self.steps_per_exchange = steps_per_exchange
         self.wire_precision = wire_precision
         self.column_kinds = column_kinds
@@ -196,6 +204,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         "shared_weights": Pair(Number(0, closed=(False, True))),
         "gradient_penalty": Optional(Choice(PENALTIES)),
         "steps_per_exchange": Number(1, whole=True),
+        "residuals": Choice((True, False)),
     }
 
     methods: ClassVar = {
