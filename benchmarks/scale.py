@@ -1,10 +1,13 @@
 """Large tables: seconds, peak memory, and what becomes of columns of many levels.
 
     python -m benchmarks.scale --data mixed --rows 50000 200000 1000000
+    python -m benchmarks.scale --data stored stored-csv --rows 1000000 10000000
     python -m benchmarks.scale --data wide-100 wide-500 wide-2000 --rows 5000 --epochs 2
     python -m benchmarks.scale --data zips-12000 --rows 200000 --methods autoregressive vflgan
 
-"mixed" is the table of 20 columns of `benchmarks.transformers`, at two parties. "zips-V" has V zip
+"mixed" is the table of 20 columns of `benchmarks.transformers`, at two parties. "stored" is the
+same in folders of parquet files, "stored-csv" in csv files, of which `read_records` draws a million
+records to fit on, and as many are sampled. "zips-V" has V zip
 codes at one party and an income at the other, whose logarithm is the effect of the code, half of it
 shared by a hundred neighbouring codes, and as much noise; "zips-V-listed" is the same with all
 codes declared public in a contract. "wide-C" has C columns at two parties, numbers, labels and
@@ -24,6 +27,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -31,7 +36,7 @@ import pandas as pd
 
 from benchmarks import _commands, _results
 from benchmarks.transformers import mixed_table, peak_megabytes
-from vflsynth import AutoregressiveSynthesizer, VFLGANSynthesizer
+from vflsynth import AutoregressiveSynthesizer, VFLGANSynthesizer, read_records
 from vflsynth.contract import ColumnContract, Contract, PartyContract
 from vflsynth.run import EpochState
 
@@ -40,6 +45,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "vflgan": VFLGANSynthesizer,
 }
 _NEIGHBOURS, _PLANNED = 100, 10_000_000
+_WRITTEN, _DRAWN = 500_000, 1_000_000
+"""Rows that are made and written at a time, and records that are drawn of what was written."""
 _SCORES = {
     "total_variation": "total variation of codes",
     "total_variation_of_neighbours": "of hundreds of neighbours",
@@ -108,6 +115,14 @@ def wide_frames(n_rows: int, n_columns: int, seed: int) -> dict[str, pd.DataFram
     return {name: own.assign(id=np.arange(n_rows)) for name, own in halves.items()}
 
 
+def mixed_frames(n_rows: int, seed: int, first: int) -> dict[str, pd.DataFrame]:
+    """Draw two parties' tables of ten columns each, with numbers of records from `first` on."""
+    table = mixed_table(n_rows, seed)
+    table["quality"] = table["quality"].astype(np.int8)
+    halves = {"agency": table.iloc[:, :10], "bank": table.iloc[:, 10:]}
+    return {name: own.assign(id=np.arange(first, first + n_rows)) for name, own in halves.items()}
+
+
 class _Clock:
     """Takes the time of epochs, without what comes before the first and after the last."""
 
@@ -133,7 +148,7 @@ def _total_variation(a: Any, b: Any) -> float:
 def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) -> _results.Row:
     """Fit and sample, in this process."""
     kind, _, rest = name.partition("-")
-    levels, _, listed = ("" if kind == "wide" else rest).partition("-")
+    levels, _, listed = (rest if kind == "zips" else "").partition("-")
     options: dict[str, Any] = {"epochs": epochs}
     if kind == "wide":
         frames = wide_frames(n_rows, int(rest), seed)
@@ -144,26 +159,13 @@ def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) 
             kind="categorical", categories=tuple(zips.labels) if listed else None
         )
         options["contract"] = Contract({"agency": PartyContract({"zip": column})})
+    elif kind == "stored":
+        return measure_stored(name, method, n_rows, seed, epochs)
     else:
-        table = mixed_table(n_rows, seed)
-        table["quality"] = table["quality"].astype(np.int8)
-        halves = {"agency": table.iloc[:, :10], "bank": table.iloc[:, 10:]}
-        frames = {k: half.assign(id=np.arange(n_rows)) for k, half in halves.items()}
+        frames = mixed_frames(n_rows, seed, 0)
     row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
     row["tables_peak_rss_mb"] = peak_megabytes()
-    synth, clock = METHODS[method](random_state=seed, verbose=0, **options), _Clock()
-    started, cpu = time.perf_counter(), time.process_time()
-    synth.fit(frames, on="id", callbacks=[clock])
-    row["fit_seconds"] = time.perf_counter() - started
-    row["fit_cpu_seconds"] = time.process_time() - cpu
-    row["epoch_cpu_seconds"] = clock.per_epoch
-    row["epochs_asked"], row["epochs"] = epochs, len(synth.history_)
-    row["fit_peak_rss_mb"] = peak_megabytes()
-    started, cpu = time.perf_counter(), time.process_time()
-    synthetic = synth.sample(n_rows)
-    row["sample_seconds"] = time.perf_counter() - started
-    row["sample_cpu_seconds"] = time.process_time() - cpu
-    row["peak_rss_mb"] = peak_megabytes()
+    row, synthetic = _fitted(row, method, frames, options, n_rows)
     if levels:
         real = frames["agency"].merge(frames["bank"], on="id")
         other = zips.frames(n_rows, seed + 1)
@@ -171,6 +173,63 @@ def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) 
         fresh = zips.scores(real, other["agency"].merge(other["bank"], on="id"))
         row |= {f"{k}_of_fresh_rows": v for k, v in fresh.items() if k != "merged_share"}
     return row
+
+
+def _fitted(
+    row: _results.Row, method: str, frames: Any, options: dict[str, Any], n_sampled: int
+) -> tuple[_results.Row, pd.DataFrame]:
+    """Fit and sample, and write down what it took."""
+    synth, clock = METHODS[method](random_state=row["seed"], verbose=0, **options), _Clock()
+    started, cpu = time.perf_counter(), time.process_time()
+    synth.fit(frames, on="id", callbacks=[clock])
+    row["fit_seconds"] = time.perf_counter() - started
+    row["fit_cpu_seconds"] = time.process_time() - cpu
+    row["epoch_cpu_seconds"] = clock.per_epoch
+    row["epochs_asked"], row["epochs"] = options["epochs"], len(synth.history_)
+    row["fit_peak_rss_mb"] = peak_megabytes()
+    started, cpu = time.perf_counter(), time.process_time()
+    synthetic = synth.sample(n_sampled)
+    row["sample_seconds"] = time.perf_counter() - started
+    row["sample_cpu_seconds"] = time.process_time() - cpu
+    row["peak_rss_mb"] = peak_megabytes()
+    return row, synthetic
+
+
+def measure_stored(
+    name: str, method: str, n_rows: int, seed: int, epochs: int | None
+) -> _results.Row:
+    """Write both tables as folders of files; draw, fit and sample a million records of them."""
+    _, _, suffix = name.partition("-")
+    rng = np.random.default_rng([seed, n_rows])
+    with TemporaryDirectory() as folder:
+        files = {"agency": Path(folder) / "agency", "bank": Path(folder) / "bank"}
+        for first in range(0, n_rows, _WRITTEN):
+            frames = mixed_frames(min(_WRITTEN, n_rows - first), seed + first // _WRITTEN, first)
+            for party, frame in frames.items():
+                own = frame.iloc[rng.permutation(len(frame))]
+                files[party] = _append(own, Path(folder) / party, first, suffix)
+        del frames, frame, own
+        row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
+        row["tables_peak_rss_mb"] = peak_megabytes()
+        started, cpu = time.perf_counter(), time.process_time()
+        drawn = read_records(files, "id", max_records=_DRAWN, random_state=seed)
+        row["read_seconds"] = time.perf_counter() - started
+        row["read_cpu_seconds"] = time.process_time() - cpu
+        row["read_peak_rss_mb"] = peak_megabytes()
+    return _fitted(row, method, drawn, {"epochs": epochs}, len(drawn["bank"]))[0]
+
+
+def _append(frame: pd.DataFrame, path: Path, first: int, suffix: str) -> Path:
+    """Write some more rows: lines of one csv file, or another parquet file of a folder."""
+    if suffix == "csv":
+        path = path.with_suffix(".csv")
+        codes = [name for name in frame if name == "account"]
+        frame = frame.assign(**{name: frame[name] >> 8 for name in codes})  # 19 digits: no number
+        frame.to_csv(path, mode="a", header=not first, index=False)
+        return path
+    path.mkdir(exist_ok=True)
+    frame.to_parquet(path / f"part-{first:09d}.parquet", index=False)
+    return path
 
 
 def plan() -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vflsynth.columns import Range, TableTransformer
     from vflsynth.contract import ColumnContract, Contract, PartyContract
     from vflsynth.evaluation import evaluate
-    from vflsynth.frames import MatchOn
+    from vflsynth.frames import MatchOn, read_records
     from vflsynth.loading import load
     from vflsynth.mechanisms import DPSGD, FirstLayer
     from vflsynth.methods import (
@@ -74,6 +74,7 @@ __all__ = [
     "load",
     "preset",
     "publish",
+    "read_records",
     "release_gate",
     "verify_release",
     "write_release",

@@ -100,8 +100,10 @@ class Publishing:
         Of the published table.
     rows : int, optional
         Default: as many as were matched; a private study has to say.
-    audit_minutes : float, default=10
-        Time for attacks; 0: none, and the contract waives what they would measure.
+    audit_minutes : float, optional
+        Time for attacks on memberships; 0: no attack, and the contract waives what they would
+        measure. Default: one more model is asked whether records can be singled out, linked and
+        inferred, and the contract waives membership.
     seed : int, default=0
     holdout : dict of party to file
         Tables of records that the model is not fitted on.
@@ -114,7 +116,7 @@ class Publishing:
     key: str | None = None
     title: str | None = None
     rows: Annotated[int | None, Optional(Number(1, whole=True))] = None
-    audit_minutes: Annotated[float, Number(0)] = 10
+    audit_minutes: Annotated[float | None, Optional(Number(0))] = None
     seed: Annotated[int, Number(0, whole=True)] = 0
     holdout: dict[str, str] = field(default_factory=dict)
 
@@ -144,6 +146,9 @@ class RunFile:
         How often a job begins again by itself, from the last common checkpoint, when a party or the
         server was lost. Default: 2; 0 under privacy, where all that is computed again is paid for
         again.
+    most_hours : float, default=8
+        How long a job's messages may travel in training; one that needs longer, by the round trip
+        that is measured as parties join, stops before it trains.
     """
 
     __pydantic_config__: ClassVar[Any] = FILE
@@ -160,6 +165,7 @@ class RunFile:
     setup_timeout: _Seconds = 300.0
     max_frame_bytes: FrameBytes = 1 << 28
     restarts: Annotated[int | None, Optional(Number(0, whole=True))] = None
+    most_hours: _Seconds = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,9 +231,9 @@ def epoch(running, name):
 
 
 def job_process(running, party):
-    """Return the pid of a party's process of the job, below its daemon."""
+    """Return the pid of a party's process of the job, a fork of its daemon's worker."""
     for pid in descendants(running.federation.processes[party].pid):
         with suppress(OSError):
-            if b"worker_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
+            if b"worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes() and descendants(pid):
+                return descendants(pid)[0]
     return None

@@ -155,7 +155,7 @@ def test_a_party_that_hangs_joins_the_same_job_again(running):
 
 HOSTILE = """
 import sys
-if "worker_process" in " ".join(sys.orig_argv):
+if "worker.py" in " ".join(sys.orig_argv):
     from vflsynth.federation import participant
     participant.encode = lambda *anything: b"x" * 1_900_000_000
 """

@@ -14,11 +14,12 @@ half for generators that attacks on membership tell apart (arXiv 2505.01524, 250
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,11 @@ from scipy.stats import fisher_exact
 
 from vflsynth.adversary.intervals import Estimate, binomial_interval
 from vflsynth.adversary.verdicts import holm
+from vflsynth.audit.findings import plain
+from vflsynth.reporting import Page, render
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -171,9 +177,9 @@ class Criteria:
         """One sentence per question."""
         return [a.sentence(shown) for a, shown in zip(self.answers, self.shown, strict=True)]
 
-    def cards(self) -> list[dict[str, Any]]:
-        """Return what the page of an audit shows, one card per question."""
-        return [
+    def section(self) -> Markup:
+        """Return the answers as a piece of HTML, one card per question."""
+        cards = [
             {
                 "title": answer.title,
                 "level": "far" if shown else "unknown",
@@ -184,6 +190,7 @@ class Criteria:
                 self.answers, self.shown, self.sentences, strict=True
             )
         ]
+        return render("vflsynth.audit", "criteria.html", cards=cards)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per question, with intervals and adjusted p-values."""
@@ -197,6 +204,35 @@ class Criteria:
             rows.append(row | {"baseline": answer.baseline, "p_value": p_value, "shown": shown})
         columns = pd.Series([answer.column for answer in self.answers], dtype=object)
         return pd.DataFrame(rows).assign(column=columns)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return one row of `to_frame` per question, with its sentence, as JSON values."""
+        return [
+            {name: plain(value) for name, value in answer.items()} | {"conclusion": sentence}
+            for answer, sentence in zip(
+                self.to_frame().to_dict("records"), self.sentences, strict=True
+            )
+        ]
+
+    def to_json(self) -> str:
+        """Return all answers as JSON, which a release takes as it takes an audit's."""
+        return json.dumps({"criteria": self.to_list()}, indent=1, ensure_ascii=False)
+
+    def page(self, title: str = "Singling out, linkability and inference") -> Page:
+        """Return the answers as a self-contained HTML page, with ``save(path)``."""
+        headline = f"Having been used exposes records to {', '.join(self.exposed)}."
+        if not self.exposed:
+            headline = "No record is shown to be exposed by having been used."
+        return Page(
+            render(
+                "vflsynth.audit",
+                "page.html",
+                title=title,
+                facts=(f"{self.n_training:,} records used", f"{self.n_control:,} others"),
+                headline=headline,
+                section=self.section(),
+            )
+        )
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)

@@ -253,12 +253,7 @@ class AuditReport:
         if self.shortened is not None:
             content["shortened"] = vars_of(self.shortened) | {"conclusion": self._cost_of_time}
         if self.criteria is not None:
-            answers = self.criteria.to_frame().to_dict("records")
-            sentences = self.criteria.sentences
-            content["criteria"] = [
-                {name: plain(value) for name, value in answer.items()} | {"conclusion": sentence}
-                for answer, sentence in zip(answers, sentences, strict=True)
-            ]
+            content["criteria"] = self.criteria.to_list()
         return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
     @property
@@ -308,7 +303,7 @@ class AuditReport:
             "vflsynth.audit",
             "section.html",
             heading=_HEADINGS[self.scheme],
-            criteria=[] if self.criteria is None else self.criteria.cards(),
+            criteria="" if self.criteria is None else self.criteria.section(),
             facts=self._facts(),
             threat_model=self.threat_model,
             confidence=f"{self.confidence:.0%}",

@@ -14,6 +14,8 @@ from sklearn.base import clone
 from vflsynth.audit import (
     AuditReport,
     Claim,
+    Criteria,
+    audit_disclosure,
     audit_intermediate_features,
     audit_synthetic_data,
 )
@@ -33,6 +35,7 @@ from vflsynth.cli.tables import (
     match_on,
     on_of,
     read_party_frames,
+    real_of,
 )
 from vflsynth.cli.targets import check_file, check_folder
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
@@ -46,7 +49,7 @@ Train many models like a saved one, or as the options of 'vflsynth fit' say, wit
 record, and let attackers learn to tell the two kinds of synthetic tables apart (the VFLGAN paper's
 ASSD), or the two kinds of intermediate features that a party would send (ASIF). For synthetic data,
 also fit one model on half of the records, and ask whether these can be singled out, linked and
-inferred more easily than those of the other half.
+inferred more easily than those of the other half; --questions asks nothing else.
 
 CAUTION: this puts the real rows of all parties side by side, in this process. Run it where all
 parties agree that their rows may meet.
@@ -126,6 +129,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the attacker holds: 'model' asks models that can tell how probable a record is "
         "(default: table)",
     )
+    flag(
+        parser,
+        "--questions",
+        "ask only whether records can be singled out, linked and inferred: one model is trained",
+    )
     several(parser, "--sensitive", "COLUMN", "columns whose values must not be inferred (assd)")
     parser.add_argument(
         "--quasi-identifiers",
@@ -165,6 +173,42 @@ def run(options: argparse.Namespace) -> int:
     check_folder("--cache", options.cache)
     synth, frames, on = _audited(options)
     check_reader(synth.contract, "audit", options.reader)
+    ask = _questions if options.questions else _audit
+    audit: Any = ask(synth, frames, on, options)
+    say(audit.to_json() if options.json else str(audit))
+    if options.output is not None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        audit.page().save(options.output)
+        logger.info("wrote %s", options.output)
+    return 0
+
+
+def following(options: argparse.Namespace) -> str:
+    """Say what comes after an audit."""
+    return (
+        f"vflsynth release {options.model or 'MODEL'} {real_of(options)} --synthetic FILE "
+        "--audit audit.json --key publisher.pem -o release"
+    )
+
+
+def _questions(
+    synth: BaseSynthesizer, frames: dict[str, pd.DataFrame], on: Any, options: argparse.Namespace
+) -> Criteria:
+    """Ask the three questions alone."""
+    if options.scheme != "assd" or options.minutes is not None or options.claim is not None:
+        raise ParameterError(
+            "--questions trains one model, as long as it takes. Fix: leave out --scheme, --minutes "
+            "and --claim"
+        )
+    logger.info("a model is trained on half of the records, for the other half to compare with")
+    asked = {"attacker": options.attacker, "random_state": options.seed}
+    return audit_disclosure(synth, frames, on, **asked, **_disclosure(frames, options))
+
+
+def _audit(
+    synth: BaseSynthesizer, frames: dict[str, pd.DataFrame], on: Any, options: argparse.Namespace
+) -> AuditReport:
+    """Train many models, with and without a record."""
     arguments: dict[str, Any] = {
         "targets": [_target(frames, on, text) for text in options.target],
         "categorical": [label(frames.values(), name) for name in options.categorical],
@@ -192,12 +236,7 @@ def run(options: argparse.Namespace) -> int:
             raise ParameterError(f"--claim: DELTA must be below 1, got {options.claim[1]:g}")
         arguments["claim"] = Claim(*options.claim)
     audit: AuditReport = _SCHEMES[options.scheme](synth, frames, on, **arguments)
-    say(audit.to_json() if options.json else str(audit))
-    if options.output is not None:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        audit.page().save(options.output)
-        logger.info("wrote %s", options.output)
-    return 0
+    return audit
 
 
 def _disclosure(frames: Mapping[str, pd.DataFrame], options: argparse.Namespace) -> dict[str, Any]:

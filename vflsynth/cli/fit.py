@@ -24,7 +24,9 @@ from vflsynth.cli.tables import (
 from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
 from vflsynth.configuration import Configuration
 from vflsynth.exceptions import ArtefactError, ParameterError
-from vflsynth.methods.synthesizer import KIND, BaseSynthesizer
+from vflsynth.frames import MatchOn, read_records
+from vflsynth.learning import Method
+from vflsynth.methods.synthesizer import KIND, BaseSynthesizer, refuse_drawn
 from vflsynth.models.party_model import PARTY_KIND
 from vflsynth.run import EarlyStopping
 from vflsynth.run.checkpoints import KIND as CHECKPOINT
@@ -52,6 +54,7 @@ examples:
   vflsynth fit lab.csv clinic.csv --on id --contract contract.toml --output model
   vflsynth fit --config run.toml --output model
   vflsynth fit --config job.toml lab=lab.parquet clinic=clinic.parquet --output model
+  vflsynth fit lab/ clinic.parquet --on id --max-records 1000000 --seed 0 --output model
   vflsynth fit lab.csv clinic.csv --on id --seed 0 --checkpoint ckpt --output model
   vflsynth fit lab.csv clinic.csv --on id --seed 0 --resume ckpt --output model
 
@@ -87,6 +90,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a party's table; FILE alone names the party after the file",
     )
     add_key(tables)
+    number(
+        tables,
+        "--max-records",
+        "read tables in batches, and learn from at most N of the matched records, drawn by --seed; "
+        "for csv and parquet files, and folders of parquet, that do not fit into memory",
+    )
     configured.add_arguments(parser)
     model = parser.add_argument_group("model")
     file(model, "-o --output", "DIR", "where to save the model", required=True)
@@ -139,7 +148,7 @@ def run(options: argparse.Namespace) -> int:
     _check_targets(options, configuration)
     arguments = _arguments(synth, options, configuration)
     method = synth.method()  # checks all parameters before anything is read
-    frames = read_party_frames(configuration.parties, method.stated_dtypes)
+    frames = _read(options, configuration, method)
     synth = configured.synthesizer(configuration, frames, quiet=options.quiet)
     on = match_on(frames, configuration.on, configuration.key_form)
     synth.fit(frames, on=on, **arguments)
@@ -148,6 +157,11 @@ def run(options: argparse.Namespace) -> int:
         return 130
     _save(synth, options.output, options.halves)
     return 0
+
+
+def following(options: argparse.Namespace) -> str:
+    """Say what comes after a fit."""
+    return f"vflsynth sample {options.output} -n 1000 -o synthetic.parquet"
 
 
 def interrupted(options: argparse.Namespace) -> str:
@@ -206,6 +220,21 @@ def _arguments(
     return asked
 
 
+def _read(
+    options: argparse.Namespace, configuration: Configuration, method: Method
+) -> Mapping[str, pd.DataFrame]:
+    """Read the tables, or as many of their records as were asked for."""
+    if options.max_records is None:
+        return read_party_frames(configuration.parties, method.stated_dtypes)
+    refuse_drawn(method)
+    on = MatchOn(configuration.on, configuration.key_form or "")
+    drawn = read_records(
+        configuration.parties, on, max_records=options.max_records, random_state=options.seed
+    )
+    logger.info("%s", drawn.alignment)
+    return drawn
+
+
 def _check_targets(options: argparse.Namespace, configuration: Configuration) -> None:
     """Check everything that will be written, before training rather than after it."""
     apart = {"--output": options.output, "--halves": options.halves, "--resume": options.resume}
@@ -262,7 +291,7 @@ def _summary(synth: BaseSynthesizer, output: Path) -> str:
     assert synth.alignment_ is not None  # only loading can lose it
     columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
     text = (
-        f"trained on {synth.alignment_.n_matched:,} records of {len(synth.parties_)} parties, "
+        f"trained on {synth.alignment_.n_used:,} records of {len(synth.parties_)} parties, "
         f"{columns} columns: {training_sentence(training_summary(synth.history_))}\n"
         f"model saved: {output}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -98,8 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Describe and print."""
-    path = Path(options.what[0])
-    is_model = len(options.what) == 1 and (path.is_dir() or not path.suffix)
+    path, is_model = Path(options.what[0]), _is_model(options)
     if options.numbers and not is_model:
         raise ParameterError(f"--numbers is for models, and {path} is no model")
     if is_model:
@@ -134,6 +134,22 @@ def run(options: argparse.Namespace) -> int:
     else:
         say(text(description))
     return 0
+
+
+def following(options: argparse.Namespace) -> str:
+    """Say what comes after a look at a model, or at tables."""
+    if _is_model(options):
+        return f"vflsynth sample {options.what[0]} -n 1000 -o synthetic.parquet"
+    command = ["vflsynth", "fit", *options.what]
+    command += [word for text in options.on or () for word in ("--on", text)]
+    contract = options.write_contract or options.contract
+    command += [] if contract is None else ["--contract", str(contract)]
+    return shlex.join([*command, "--output", "model"])
+
+
+def _is_model(options: argparse.Namespace) -> bool:
+    path = Path(options.what[0])
+    return len(options.what) == 1 and (path.is_dir() or not path.suffix)
 
 
 def _propose(frames: Mapping[str, pd.DataFrame], on: Any, path: Path) -> None:

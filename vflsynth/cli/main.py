@@ -136,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             code = options.run(options)
             sys.stdout.flush()
+            if options.following is not None and not code:
+                logger.info("next: %s", options.following(options))
         except BrokenPipeError:  # the reader has seen enough, as in `vflsynth inspect x | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.BROKEN_PIPE
@@ -226,7 +228,9 @@ def command_parser(only: str | None = None) -> argparse.ArgumentParser:
         )
         command.add_arguments(own)
         own.set_defaults(
-            run=command.run, interrupted=getattr(command, "interrupted", _nothing_saved)
+            run=command.run,
+            interrupted=getattr(command, "interrupted", _nothing_saved),
+            following=getattr(command, "following", None),
         )
     return parser
 
@@ -250,7 +254,7 @@ def exit_code(error: Exception) -> ExitCode:
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split())
     if isinstance(error, VFLSynthError | OSError):
         return text
     return f"unexpected {type(error).__name__}: {text} (--debug shows where it comes from)"

@@ -44,6 +44,7 @@ Of a private fit: delta is to be well below one over the number of records, and 
 for the number of records is private.
 """
 _AUDITED = ("membership", "singling_out", "linkability", "inference")
+_NO_TARGET = "no column is to be predicted: target in the study names one"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epsilon", type=float, metavar="E", help="differential privacy; 0: none is promised"
     )
     parser.add_argument(
-        "--audit-minutes", type=float, metavar="N", help="time for attacks; 0: none, and waived"
+        "--audit-minutes",
+        type=float,
+        metavar="N",
+        help="time for attacks on memberships; 0: no attack at all (default: the questions whether "
+        "records can be singled out, linked and inferred, of one more model)",
     )
     file(parser, "-o --output", "FILE", "default: study.toml", default=Path("study.toml"))
 
@@ -86,7 +91,8 @@ def run(options: argparse.Namespace) -> int:
     on = _column(frames, options.on, "2/5 key column, in every table", next(iter(shared), ""))
     target = _column(frames, options.target, "3/5 column to predict, or nothing", "")
     epsilon = _number(options.epsilon, "4/5 ε of differential privacy, 0 for none", "0")
-    minutes = _number(options.audit_minutes, "5/5 minutes for attacks on it, 0 for none", "10")
+    question = "5/5 minutes for attacks on memberships, 0 for no attack, or nothing"
+    minutes = _number(options.audit_minutes, question, "")
     publish = {
         "output": "published",
         "target": target or None,
@@ -103,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         "publish": publish,
     }
     heading = _HEADING + _PRIVATE * bool(epsilon)
-    _propose(frames, on, contract, private=epsilon > 0, audited=minutes > 0)
+    _propose(frames, on, contract, _waived(target, minutes), private=bool(epsilon))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(toml_text(study, heading), encoding="utf-8")
     if not key.exists():
@@ -114,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _propose(
-    frames: Mapping[str, Any], on: str, path: Path, *, private: bool, audited: bool
+    frames: Mapping[str, Any], on: str, path: Path, waived: Mapping[str, str], *, private: bool
 ) -> None:
     """Write a contract for a person to correct; of a private study by names of columns alone."""
     if private:
@@ -127,14 +133,22 @@ def _propose(
     else:
         proposed, reasons = propose(frames, on or None)
         heading = proposal_text(reasons)
-    if not audited:
-        waived = dict.fromkeys(_AUDITED, "no attack was made: audit_minutes = 0")
-        proposed = replace(proposed, release=replace(proposed.release, waived=waived))
+    proposed = replace(proposed, release=replace(proposed.release, waived=waived))
     write_contract(proposed, path, heading)
 
 
+def _waived(target: str, minutes: float | None) -> dict[str, str]:
+    """Return clauses that the study measures nothing for, and why: a release has to say so."""
+    waived = {} if target else {"utility": _NO_TARGET, "inference": _NO_TARGET}
+    if minutes is None:
+        waived["membership"] = "memberships were not attacked: audit_minutes in the study does that"
+    elif minutes == 0:
+        waived |= dict.fromkeys(_AUDITED, "no attack was made: audit_minutes = 0")
+    return waived
+
+
 def _privacy(
-    epsilon: float, tables: Mapping[str, Path], frames: Mapping[str, Any], on: str
+    epsilon: float | None, tables: Mapping[str, Path], frames: Mapping[str, Any], on: str
 ) -> dict[str, Any] | None:
     """Return the parameters of a private fit, once the files can be used for one."""
     if not epsilon:
@@ -162,8 +176,10 @@ def _column(frames: Mapping[str, Any], given: str | None, question: str, default
     return text
 
 
-def _number(given: float | None, question: str, default: str) -> float:
+def _number(given: float | None, question: str, default: str) -> float | None:
     text = _asked(question, default) if given is None else str(given)
+    if not text:
+        return None
     try:
         number = float(text)
     except ValueError:

@@ -224,16 +224,13 @@ def _abort(options: argparse.Namespace) -> None:
 
 
 def _submit(options: argparse.Namespace) -> int:
-    from vflsynth.federation.administrator import DONE, submit
+    from vflsynth.federation.administrator import submit
 
     job, attempts = _job(options), options.attempts
     ended = submit(job, options.admin, options.timeout, attempts=attempts, key=options.key)
-    say(
-        f"FLARE says {ended}; the folder of every node that began has a report of the run, and the "
-        "server's kit a log.txt"
-    )
-    if not ended.endswith(DONE):
+    if not ended.finished:
         raise ProtocolError(f"job {job.name!r} did not finish: {ended}")
+    say(f"{job.name}: {ended}; the folder of every node has a report of the run")
     return 0
 
 

@@ -24,6 +24,7 @@ from vflsynth._version import __version__
 from vflsynth.cli.console import say, table
 from vflsynth.cli.options import file, flag
 from vflsynth.cli.study import Study
+from vflsynth.exceptions import VFLSynthError
 
 logger = logging.getLogger("vflsynth")
 
@@ -93,7 +94,11 @@ def publish(study: str | os.PathLike[str], *, quiet: bool = False) -> bool:
 
 def interrupted(options: argparse.Namespace) -> str:
     """Say what is left of a job that Ctrl-C ended."""
-    return f"what was finished is kept; next: vflsynth publish {options.study}"
+    return _kept(options.study)
+
+
+def _kept(study: Path) -> str:
+    return f"what was finished is kept; next: vflsynth publish {study}"
 
 
 @dataclass(frozen=True)
@@ -146,24 +151,17 @@ class _Job:
         yield Step("fit", study.why, self._fit, (*files, *bound), (model,))
         rows = "as many rows as were matched" if study.rows is None else f"{study.rows:,} rows"
         yield Step("sample", f"draw {rows}", self._sample, (model,), (synthetic,))
-        if study.audit_minutes:
-            yield Step(
-                "audit",
-                f"attack models like it, for at most {study.audit_minutes:g} minutes",
-                self._audit,
-                (model, *files),
-                (audit,),
-                audit,
-            )
-        audits = (audit,) if study.audit_minutes else ()
-        yield Step(
-            "release",
-            "evaluate the table, hold it against the contract, write what goes out",
-            self._release,
-            (model, synthetic, *files, *study.held_out.values(), *bound, *audits),
-            (out / "release",),
-            out / "release.txt",
-        )
+        compared = (model, synthetic, *files, *study.held_out.values(), *bound)
+        page = out / "evaluation.html"
+        does, kept = "compare the table with the real ones", out / "evaluation.txt"
+        yield Step("evaluate", does, self._evaluate, compared, (page,), kept)
+        if study.audits is not None:
+            shown = out / "audit.html"
+            yield Step("audit", study.audits, self._audit, (model, *files), (audit, shown), audit)
+        audits = () if study.audits is None else (audit,)
+        does, kept = "hold the table against the contract, write what goes out", out / "release.txt"
+        inputs = (*compared, *audits)
+        yield Step("release", does, self._release, inputs, (out / "release",), kept)
         if study.private_key is not None:
             public = out / "release" / "public"
             checked: list[object] = [public, "--public", out / "publisher.pub"]
@@ -187,10 +185,25 @@ class _Job:
             n = artefacts.read_json(model / "synthesizer.json")["alignment"]["n_matched"]
         return [model, "-n", n, "--seed", self.study.seed, "-o", self.out / "synthetic.parquet"]
 
+    def _judged(self) -> list[object]:
+        study = self.study
+        command: list[object] = [*self._real, "--synthetic", self.out / "synthetic.parquet"]
+        if study.held_out:
+            command += ["--holdout", *map("{0[0]}={0[1]}".format, study.held_out.items())]
+        return command + (["--target", study.target] if study.target else [])
+
+    def _evaluate(self) -> Sequence[object]:
+        out = self.out
+        return [*self._judged(), "--model", out / "model", "-o", out / "evaluation.html"]
+
     def _audit(self) -> Sequence[object]:
         study, out = self.study, self.out
-        command: list[object] = [out / "model", *self._real, "--minutes", study.audit_minutes]
-        command += ["--json", "--seed", study.seed, "--cache", out / "audit-cache"]
+        command: list[object] = [out / "model", *self._real, "--json", "--seed", study.seed]
+        if study.audit_minutes:
+            command += ["--minutes", study.audit_minutes, "--jobs", -1]
+            command += ["--cache", out / "audit-cache"]
+        else:
+            command.append("--questions")
         roles = study.roles(self.contract)
         sensitive = roles["sensitive"] or ([study.target] if study.target else [])
         known = [name for name in roles["quasi-identifier"] if name not in sensitive]
@@ -200,12 +213,8 @@ class _Job:
 
     def _release(self) -> Sequence[object]:
         study, out = self.study, self.out
-        command: list[object] = [out / "model", *self._real]
-        if study.held_out:
-            command += ["--holdout", *map("{0[0]}={0[1]}".format, study.held_out.items())]
-        command += ["--synthetic", out / "synthetic.parquet", "--seed", study.seed]
-        command += ["--target", study.target] if study.target else []
-        command += ["--audit", out / "audit.json"] if study.audit_minutes else []
+        command: list[object] = [out / "model", *self._judged(), "--seed", study.seed]
+        command += [] if study.audits is None else ["--audit", out / "audit.json"]
         command += ["--title", study.title] if study.title else []
         if study.private_key is not None:
             command += ["--key", study.private_key]
@@ -245,7 +254,11 @@ class _Job:
             if self._is_done(step):
                 code = self.state["steps"][step.name]["code"]
                 continue
-            code = self._do(step)
+            try:
+                code = self._do(step)
+            except VFLSynthError as error:
+                error.add_note(f"{_kept(self.study.path)}, once that is mended")
+                raise
             if code not in (0, 1):
                 return code
         for kept in ("release.txt", "verify.txt") if not code else ("release.txt",):
@@ -280,6 +293,8 @@ class _Job:
             outputs = {str(path.relative_to(self.out)): _digest(path) for path in step.outputs}
             done = {"inputs": digest, "outputs": outputs, "code": code}
             self._write_state(steps={**self.state["steps"], step.name: done})
+            written = dict.fromkeys((*step.outputs, *([step.keeps] if step.keeps else [])))
+            logger.info("-> %s", ", ".join(map(str, written)))
         return code
 
     def _is_done(self, step: Step) -> bool:

@@ -120,6 +120,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def following(options: argparse.Namespace) -> str:
+    """Say what comes after a sample."""
+    table = options.output or "FILE"
+    return f"vflsynth evaluate --real PARTY=FILE ... --on KEY --synthetic {table} -o report.html"
+
+
 def _sample_parts(model: BaseSynthesizer | PartyModel, options: argparse.Namespace) -> int:
     if isinstance(model, PartyModel) or options.where:
         raise ParameterError(

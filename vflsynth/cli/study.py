@@ -23,8 +23,10 @@ from vflsynth.reporting import duration_text, size_text
 
 _FEW_ROWS = 300
 _PILOT_SECONDS = 5.0
-_LEAST_TRAININGS = 2
-"""As long as these take the 20 models of the smallest audit, trained at once, at the very least."""
+_LEAST, _ENOUGH = 10, 90
+"""Trainings that an audit of memberships takes: 30 of one epoch at once at the very least, and as
+many as find an AUC of .8, with all records and without each of two, one after the other.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,15 @@ class Study(Publishing):
         """What is fitted and why, for the plan."""
         return f"{self.choice[0]}: {self.choice[1]}"
 
+    @property
+    def audits(self) -> str | None:
+        """What attacks are made, for the plan; None without any."""
+        if self.audit_minutes is None:
+            return "ask whether records can be singled out, linked, inferred: one more training"
+        if not self.audit_minutes:
+            return None
+        return f"attack models like it, for at most {self.audit_minutes:g} minutes"
+
     @cached_property
     def _takes(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(type(self.configuration.make()).fit).parameters
@@ -162,6 +173,7 @@ class Study(Publishing):
             "inspect": self._fitted["on"],
             "fit": [self.seed, self.method, self._fitted],
             "sample": [self.seed, self.rows],
+            "evaluate": [self.target],
             "audit": [self.seed, self.audit_minutes, self.target],
             "release": [self.seed, self.target, self.title, str(self.private_key)],
         }
@@ -199,15 +211,25 @@ class Study(Publishing):
             memory = "" if estimate is None else f", {size_text(estimate(frames, on))} of memory"
             synth.fit(frames, on, callbacks=[watch])
         seconds = watch.seconds_per_epoch * watch.n_epochs
-        least = _LEAST_TRAININGS * seconds / (os.cpu_count() or 1)
+        said = f"fit: at most {watch.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
+        if self.audit_minutes is None:
+            return f"{said}; audit: as long again at the most"
+        workers = os.cpu_count() or 1
+        least, most = _LEAST * watch.least / workers, _ENOUGH * seconds / workers
         if 0 < 60 * self.audit_minutes < least:
             raise ParameterError(
-                f"{self.path}: publish.audit_minutes = {self.audit_minutes:g} is too short: one "
-                f"training takes {duration_text(seconds)}, and an audit as long as at least "
-                f"{_LEAST_TRAININGS} of them. Fix: audit_minutes = {math.ceil(least / 60)} or "
-                "more, a method that trains faster, or 0 and waivers in the contract"
+                f"{self.path}: publish.audit_minutes = {self.audit_minutes:g} is too short: models "
+                f"of one epoch take {duration_text(least)}, and an audit that counts in a release "
+                f"up to {duration_text(most)}. Fix: audit_minutes = {math.ceil(most / 60)}, a "
+                "method that trains faster, or no audit_minutes, which asks the three questions, "
+                "and a waiver of membership"
             )
-        return f"fit: at most {watch.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
+        if 0 < 60 * self.audit_minutes < most:
+            said += (
+                f"; audit: up to {duration_text(most)} if it is to count in the release: one whose "
+                "models are trained for fewer epochs, to keep to the time, does not"
+            )
+        return said
 
 
 class _Watch:
@@ -216,13 +238,14 @@ class _Watch:
     def __init__(self) -> None:
         self.began, self.n_epochs, self.seconds_per_epoch = time.monotonic(), 0, 0.0
         self._first: float | None = None
+        self.least = 0.0
 
     def on_epoch_end(self, state: Any) -> bool:
         """Look at the clock; the first epoch prepares things."""
         now, self.n_epochs = time.monotonic(), state.n_epochs
         if self._first is None:
             self._first = now
-            self.seconds_per_epoch = now - self.began
+            self.least = self.seconds_per_epoch = now - self.began
             return False
         self.seconds_per_epoch = (now - self._first) / (state.epoch - 1)
         return now - self._first > _PILOT_SECONDS

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, permutations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from vflsynth.contract.rules import (
     plain_value,
 )
 from vflsynth.exceptions import ContractError
+from vflsynth.registry import register
 
 LEAST_SURPRISE = 20.0
 """Records that would break a relation if its columns were independent, at least."""
@@ -90,6 +91,7 @@ class Finding:
         )
 
 
+@register
 @dataclass(frozen=True)
 class Level:
     """One value of a column fixes another column's.
@@ -102,6 +104,8 @@ class Level:
     exactly : bool
         Whether the column has the value nowhere else.
     """
+
+    registry_group: ClassVar[str] = "parameters"
 
     by: Hashable
     when: Any
@@ -117,15 +121,16 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
     ----------
     frame : DataFrame, shape (record, column)
     nearly : bool, default=False
-        Whether to return arithmetic and orders that 99 % of the records keep as well.
+        Whether to return what 99 % of the records keep as well, all but groups of flags.
 
     Returns
     -------
     list of Finding
         Equal columns; sums, products and ratios, as they are rounded; differences of dates in days;
-        orders, without those that follow from others; groups of flags of which one is set; columns
-        that one or two others determine; values of a column that fix another. Columns whose labels
-        are neither text nor whole numbers are not looked at.
+        orders, without those that follow from anything else; groups of flags of which one is set;
+        columns that one or two others determine; values of a column that fix another. Of a product
+        and a ratio of the same columns, the one that computes the column that tells most. Columns
+        whose labels are neither text nor whole numbers are not looked at.
     """
     if len(frame) < LEAST_SURPRISE:
         return []
@@ -137,11 +142,11 @@ def _discovered(table: _Table, nearly: bool) -> list[Finding]:
     equal = list(_equalities(table))
     table.drop({finding.rule.columns[0] for finding in equal})
     flags = list(_one_hot(table))
-    table.drop({label for finding in flags for label in finding.rule.columns})
     computed = [*_dates(table, nearly), *_arithmetic(table, nearly)]
-    ordered = list(_orders(table, computed, nearly))
-    dependent = list(_dependencies(table, [*equal, *computed]))
-    levels = list(_levels(table, [*computed, *dependent]))
+    dependent = list(_dependencies(table, [*equal, *computed], flags, nearly))
+    levels = list(_levels(table, [*computed, *flags, *dependent], nearly))
+    table.drop({label for finding in flags for label in finding.rule.columns})
+    ordered = list(_orders(table, [*computed, *dependent], levels, nearly))
     return [*equal, *computed, *ordered, *flags, *dependent, *levels]
 
 
@@ -325,11 +330,12 @@ class _Form:
         return one / below if self.text == "{a} / {b}" else one / below**2
 
 
+_RATIO = _Form("ratio", "{a} / {b}")
 _FORMS = (
     _Form("product", "{a}", two=False),
     _Form("sum", "{a} + {b}", scaled=False, symmetric=True),
     _Form("product", "{a} * {b}", symmetric=True),
-    _Form("ratio", "{a} / {b}"),
+    _RATIO,
     _Form("ratio", "{a} / ({b} * {b})"),
 )
 
@@ -342,29 +348,56 @@ def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
     rows = table.rows(_SCREENED)
     values = np.stack([table.values(label, rows) for label in labels])
     values[~np.isfinite(values)] = np.nan
-    places = [decimals_of(row[np.isfinite(row)]) for row in values]
-    slack = np.array([1e-9 if d is None else 0.5 * 10.0**-d for d in places])
+    places = {k: decimals_of(row[np.isfinite(row)]) for k, row in zip(labels, values)}
+    slack = np.array([1e-9 if d is None else 0.5 * 10.0**-d for d in places.values()])
     done: set[frozenset[Hashable]] = set()
     multiples: set[Hashable] = set()  # with these, whatever is a product is one more
     for form in _FORMS:
         for a, one in enumerate(values):
             others = np.arange(a, len(labels)) if form.symmetric else np.arange(len(labels))
             made = form.of(one, values[others] if form.two else values[:1])
-            for k, c, factor in _screened(values, made, slack, form, len(rows)):
+            for k, c, factor in _screened(values, made, slack, form, len(rows), nearly):
                 used = (a, int(others[k])) if form.two else (a,)
                 group = frozenset(labels[i] for i in (*used, c))
                 if c in used or group in done or (form.kind != "sum" and group & multiples):
                     continue
                 parts = [labels[i] for i in used]
-                finding = _confirmed(table, form, labels[c], parts, factor, places[c], nearly)
+                finding = _confirmed(
+                    table, form, labels[c], parts, factor, places[labels[c]], nearly
+                )
                 if finding is not None:
                     done.add(group)
-                    multiples |= set() if form.two else {labels[c]}
+                    multiples |= {labels[c]} if finding.is_exact and not form.two else set()
+                    if form.text == "{a} * {b}":
+                        finding = _finest(table, finding, labels[c], parts, factor, places)
                     yield finding
 
 
+def _finest(
+    table: _Table,
+    product: Finding,
+    computed: Hashable,
+    parts: Sequence[Hashable],
+    factor: str,
+    places: dict[Hashable, int | None],
+) -> Finding:
+    """Return a product, or the ratio in its place that computes the column which tells most."""
+    options = [(_distinct(table, parts), product)]
+    _, inverse = _nice(1.0 / _scaled(np.ones(1), factor)[0])
+    for part, other in (parts, parts[::-1]) if len(set(parts)) == 2 and product.is_exact else ():
+        of = [computed, other]
+        found = _confirmed(table, _RATIO, part, of, inverse, places[part], False)
+        if found is not None:
+            options.append((_distinct(table, of), found))
+    return min(options, key=lambda option: option[0])[1]
+
+
+def _distinct(table: _Table, labels: Sequence[Hashable]) -> int:
+    return int(np.prod([len(table.codes(label)[1]) for label in labels]))
+
+
 def _screened(
-    values: Floats, made: Floats, slack: Floats, form: _Form, n: int
+    values: Floats, made: Floats, slack: Floats, form: _Form, n: int, nearly: bool
 ) -> Iterator[tuple[int, int, str]]:
     """Yield which computed rows are which column, and by which factor."""
     known_made, known = np.isfinite(made), np.isfinite(values)
@@ -377,7 +410,7 @@ def _screened(
     least = min(LEAST_SURPRISE, n)
     for k, c in zip(*np.nonzero((both >= least) & np.isfinite(factors) & (factors != 0.0))):
         factor, text = _nice(float(factors[k, c])) if form.scaled else (1.0, "")
-        if factor is None or (not form.two and factor == 1.0):
+        if factor is None or (not form.two and factor == 1.0 and not nearly):
             continue
         off = np.abs(made[k] * factor - values[c])
         tolerance = slack[c] * (1.0 + 1e-9) + 1e-9 * np.abs(values[c])
@@ -409,7 +442,11 @@ def _confirmed(
     nearly: bool,
 ) -> Finding | None:
     """Look at all records, as the rule says it."""
-    text = form.text.format(a=name_of(parts[0]), b=name_of(parts[-1])) + factor
+    names = {"a": name_of(parts[0]), "b": name_of(parts[-1])}
+    texts = [form.text.format(**names) + factor]
+    if form is _RATIO and factor:  # the last digit is rounded another way
+        texts.append("{a}{factor} / {b}".format(**names, factor=factor))
+    kind = "equality" if texts == [names["a"]] else form.kind
     own = table.values(computed)
     used = [table.values(label) for label in parts]
     known = np.isfinite(own) & np.all([np.isfinite(v) for v in used], axis=0)
@@ -427,19 +464,19 @@ def _confirmed(
     strange = np.abs(np.roll(own[known], 1 + n // 3) - scaled) > slack + 1e-9 * np.abs(scaled)
     if (surprise := float(strange.sum())) < LEAST_SURPRISE:
         return None
-    rounded = "" if places is None else f"round({text}, {places})"
-    best = 0.0, Check(f"{name_of(computed)} == {text}")
-    for expression in (text, rounded) if rounded else (text,):
-        tried = Check(f"{name_of(computed)} == {expression}")
-        kept = _kept(table, tried)
-        if kept > best[0]:
+    if places is not None:
+        texts += [f"round({text}, {places})" for text in texts]
+    best = 0.0, Check(f"{name_of(computed)} == {texts[0]}")
+    for text in texts:
+        tried = Check(f"{name_of(computed)} == {text}")
+        if (kept := _kept(table, tried)) > best[0]:
             best = kept, tried
         if kept == 1.0:
             break
     share, rule = best
     if share < 1.0 and not (nearly and share >= NEARLY):
         return None
-    return Finding(rule, form.kind, n, surprise, share)
+    return Finding(rule, kind, n, surprise, share)
 
 
 def _scaled(made: Floats, factor: str) -> Floats:
@@ -516,42 +553,74 @@ def _kept(table: _Table, rule: Rule) -> float:
 # orders
 
 
-def _orders(table: _Table, computed: Sequence[Finding], nearly: bool) -> Iterator[Finding]:
-    """Pairs of which one is never larger, without those that follow from others."""
+def _orders(
+    table: _Table, known: Sequence[Finding], levels: Sequence[Finding], nearly: bool
+) -> Iterator[Finding]:
+    """Pairs of which one is never larger, without those that follow from others.
+
+    What a relation of both columns brings about, such as a part that is below its total, is no
+    finding, nor is what follows from that. Where a value of one column fixes the other, records
+    with both values say nothing.
+    """
     rows = table.rows(_SCREENED)
     some = {k: table.values(k, rows) for k in table.labels if k in table.kinds}
-    together = [set(f.rule.columns) for f in computed if f.is_exact]
+    together = _groups(known)
     pairs = [group for group in together if len(group) == 2]
     together += [one | other for one, other in combinations(pairs, 2) if one & other]
+    fixed = {frozenset(f.rule.columns): f.level for f in levels if f.is_exact}
     found: dict[tuple[Hashable, Hashable], Finding] = {}
+    implied: set[tuple[Hashable, Hashable]] = set()
     for low, high in permutations(some, 2):
-        if table.kinds[low] != table.kinds[high] or any({low, high} <= g for g in together):
+        if table.kinds[low] != table.kinds[high]:
             continue
-        known = np.isfinite(some[low]) & np.isfinite(some[high])
-        wrong = np.count_nonzero((some[low] > some[high])[known])
-        if known.sum() < LEAST_SURPRISE or wrong > (1 - NEARLY) * 2 * known.sum():
+        tells = np.isfinite(some[low]) & np.isfinite(some[high])
+        wrong = np.count_nonzero((some[low] > some[high])[tells])
+        if tells.sum() < LEAST_SURPRISE or wrong > (1 - NEARLY) * 2 * tells.sum():
             continue
         one, other = table.values(low), table.values(high)
         both = np.isfinite(one) & np.isfinite(other)
         share = 1.0 - float((one > other)[both].mean())
         if (one == other)[both].all() or (share < 1.0 and not (nearly and share >= NEARLY)):
             continue
-        crossing = np.searchsorted(np.sort(some[high][known]), some[low][known], side="left")
-        surprise = both.sum() * float(crossing.mean()) / known.sum()
+        if any({low, high} <= group for group in together):
+            implied |= {(low, high)} if share == 1.0 else set()
+            continue
+        if (level := fixed.get(frozenset((low, high)))) is not None:
+            tells &= ~_at(table, level)[rows]
+        crossing = np.searchsorted(np.sort(some[high][tells]), some[low][tells], side="left")
+        surprise = len(crossing) and both.sum() / len(rows) * float(crossing.mean())
         if surprise >= max(LEAST_SURPRISE, _CROSSING * both.sum()):
             rule = Check(f"{name_of(low)} <= {name_of(high)}")
             found[low, high] = Finding(rule, "order", int(both.sum()), surprise, share)
+    ordered = found.keys() | implied
     for (low, high), finding in found.items():
-        if not any((low, m) in found and (m, high) in found for m in some):
+        if not any((low, m) in ordered and (m, high) in ordered for m in some):
             yield finding
+
+
+def _groups(found: Sequence[Finding]) -> list[set[Hashable]]:
+    """Return columns that stand in one exact relation."""
+    return [set(finding.rule.columns) for finding in found if finding.is_exact]
+
+
+def _at(table: _Table, level: Level) -> npt.NDArray[np.bool_]:
+    """Say where two columns have the values of a level."""
+    there = np.ones(table.n, np.bool_)
+    for label, value in ((level.by, level.when), (level.column, level.value)):
+        codes, values = table.codes(label)
+        there &= codes == (len(values) if value is None else values.index(value))
+    return there
 
 
 # dependencies
 
 
-def _dependencies(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
+def _dependencies(
+    table: _Table, known: Sequence[Finding], flags: Sequence[Finding], nearly: bool
+) -> Iterator[Finding]:
     """Columns that one or two others determine; both ways at once are fixed combinations."""
-    together = [set(f.rule.columns) for f in known if f.is_exact]
+    together = _groups([*known, *flags])
+    flagged = {label for finding in flags for label in finding.rule.columns}
     limit = table.n / 5
     codes: dict[Hashable, Codes] = {}
     for label in table.labels:
@@ -560,29 +629,37 @@ def _dependencies(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
             codes[label] = found
     determining = [label for label, own in codes.items() if own.max() >= 2]
     screens = [table.rows(_SCREENED), table.rows(_SCREENED_AGAIN)]
-    determines: dict[tuple[Hashable, Hashable], float] = {}
+    determines: dict[tuple[Hashable, Hashable], tuple[float, float]] = {}
     for by in determining:
         for column in codes:
             if column == by or any({by, column} <= group for group in together):
                 continue
-            if all(_is_function(codes[by][s], codes[column][s]) for s in screens):
-                surprise = _surprise(codes[by], codes[column])
-                if surprise >= LEAST_SURPRISE:
-                    determines[by, column] = surprise
-    for (by, column), surprise in determines.items():
-        if (column, by) not in determines:
-            yield Finding(Determines((by,), column), "dependency", table.n, surprise)
+            one, other = codes[by], codes[column]
+            surprise = 0.0
+            if all(_is_function(one[s], other[s]) for s in screens):
+                surprise = _surprise(one, other)
+            if surprise >= LEAST_SURPRISE:
+                determines[by, column] = surprise, 1.0
+            elif nearly and _agreeing(one[screens[1]], other[screens[1]]) >= 2 * NEARLY - 1:
+                determines |= _nearly(one, other, (by, column))
+    for (by, column), (surprise, share) in determines.items():
+        back = determines.get((column, by))
+        if back is None or (share == 1.0) != (back[1] == 1.0):
+            yield Finding(Determines((by,), column), "dependency", table.n, surprise, share)
         elif table.labels.index(by) < table.labels.index(column):
-            yield Finding(FixedCombinations((by, column)), "dependency", table.n, surprise)
-    few = [k for k in codes if codes[k].max() < min(_MOST_LEVELS, table.n / 20)]
-    yield from _pairs(table, {k: codes[k] for k in few}, determines, together)
+            rule, least = FixedCombinations((by, column)), min(share, back[1])
+            yield Finding(rule, "dependency", table.n, surprise, least)
+    most = min(_MOST_LEVELS, table.n / 20)
+    few = [k for k in codes if codes[k].max() < most and k not in flagged]
+    yield from _pairs(table, {k: codes[k] for k in few}, set(determines), together, nearly)
 
 
 def _pairs(
     table: _Table,
     codes: dict[Hashable, Codes],
-    single: dict[tuple[Hashable, Hashable], float],
+    single: set[tuple[Hashable, Hashable]],
     together: Sequence[set[Hashable]],
+    nearly: bool,
 ) -> Iterator[Finding]:
     """Columns that two others determine, of which neither does."""
     if len(codes) < 3:
@@ -591,6 +668,7 @@ def _pairs(
     matrix = np.stack([codes[k] for k in labels], axis=1)
     sizes = matrix.max(axis=0) + 1
     some = matrix[table.rows(_SCREENED_AGAIN)]
+    most = 4 * (1 - NEARLY) * len(some) if nearly else 0
     for i, j in combinations(range(len(labels)), 2):
         if sizes[i] * sizes[j] > table.n / 5:
             continue
@@ -600,19 +678,46 @@ def _pairs(
         order = np.argsort(both, kind="stable")
         same = np.diff(both[order]) == 0
         changes = (np.diff(some[order], axis=0) != 0) & same[:, None]
-        for k in np.flatnonzero(~changes.any(axis=0)):
+        for k in np.flatnonzero(np.count_nonzero(changes, axis=0) <= most):
             one, other, column = labels[i], labels[j], labels[k]
             if k in (i, j) or (one, column) in single or (other, column) in single:
                 continue
             if any({one, other, column} <= group for group in together):
                 continue
             pair = matrix[:, i] * sizes[j] + matrix[:, j]
-            if not _is_function(pair, matrix[:, k]):
-                continue
             surprise = min(_unexplained(matrix[:, by], matrix[:, k]) for by in (i, j))
-            if surprise >= LEAST_SURPRISE:
-                rule = Determines((one, other), column)
+            if surprise < LEAST_SURPRISE:
+                continue
+            rule = Determines((one, other), column)
+            if _is_function(pair, matrix[:, k]):
                 yield Finding(rule, "dependency", table.n, surprise)
+            elif nearly:
+                for chance, share in _nearly(pair, matrix[:, k], rule).values():
+                    if (1 - share) * table.n <= _FEWER * surprise:
+                        yield Finding(rule, "dependency", table.n, min(surprise, chance), share)
+
+
+_FEWER = 0.1
+"""What holds nearly is broken by at most so many of the records that would break it by chance."""
+
+
+def _nearly(by: Codes, column: Codes, name: Any) -> dict[Any, tuple[float, float]]:
+    """Return by how many records chance would break a dependency, and the share that keeps it.
+
+    Nothing if too few keep it, or if columns that have nothing to do with each other do as well.
+    """
+    share = _agreeing(by, column)
+    chance = 1.0 - _agreeing(by, np.random.default_rng(0).permutation(column))
+    told = 1.0 - share <= min(1.0 - NEARLY, _FEWER * chance)
+    return {name: (chance * len(by), share)} if told and chance * len(by) >= LEAST_SURPRISE else {}
+
+
+def _agreeing(by: Codes, column: Codes) -> float:
+    """Return the share of records that have the most frequent value among those like them."""
+    n_column = int(column.max()) + 1
+    pairs, counts = np.unique(by * n_column + column, return_counts=True)
+    begins = np.flatnonzero(np.diff(pairs // n_column, prepend=-1))
+    return float(np.maximum.reduceat(counts, begins).sum() / len(by))
 
 
 def _is_function(by: Codes, column: Codes) -> bool:
@@ -643,52 +748,69 @@ def _unexplained(by: Codes, column: Codes) -> float:
 # levels
 
 
-def _levels(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
+def _levels(table: _Table, known: Sequence[Finding], nearly: bool) -> Iterator[Finding]:
     """Values that fix another column, such as "zero exactly where"."""
-    together = [set(f.rule.columns) for f in known if f.is_exact]
+    together = _groups(known)
     rows = table.rows(_SCREENED_AGAIN)
     codes = {k: table.codes(k) for k in table.labels}
     shares = {k: np.bincount(own) / table.n for k, (own, _) in codes.items()}
-    found: dict[tuple[Hashable, int, Hashable, int], float] = {}
+    least = 2 * NEARLY - 1 if nearly else 1.0
+    found: dict[_Cells, tuple[float, float]] = {}
     for by in table.labels:
-        levels = _candidates(table, by, shares[by])
         own = codes[by][0]
-        for level in levels:
+        for level in _candidates(table, by, shares[by]):
             there, some = own == level, own[rows] == level
             for column in table.labels:
                 if column == by or any({by, column} <= group for group in together):
                     continue
                 theirs = codes[column][0]
                 part = theirs[rows][some]
-                if not len(part) or (part != part[0]).any() or (theirs[there] != part[0]).any():
+                usual = int(np.bincount(part).argmax()) if len(part) else 0
+                if not len(part) or np.count_nonzero(part == usual) < least * len(part):
                     continue
-                surprise = float(there.sum() * (1.0 - shares[column][part[0]]))
-                if surprise >= LEAST_SURPRISE:
-                    found[by, level, column, int(part[0])] = surprise
-    for (by, level, column, value), surprise in found.items():
-        back = (column, value, by, level)
-        if back in found and list(found).index(back) < list(found).index(
-            (by, level, column, value)
-        ):
+                share = float((theirs[there] == usual).mean())
+                others = 1.0 - shares[column][usual]
+                if share < 1.0 and not (nearly and 1.0 - share <= min(1 - NEARLY, _FEWER * others)):
+                    continue
+                if (surprise := float(there.sum() * others)) >= LEAST_SURPRISE:
+                    found[(by, level), (column, usual)] = surprise, share
+    places = list(found)
+    for cells, (surprise, share) in found.items():
+        back = found.get((cells[1], cells[0]))
+        if back is not None and places.index((cells[1], cells[0])) < places.index(cells):
+            if (share == 1.0) > (back[1] == 1.0):
+                yield from _level(table, cells, surprise, 1.0, exactly=False)
             continue
-        own = codes[by][0]
-        cells = [
-            None if k == len(codes[c][1]) else plain_value(codes[c][1][k])
-            for c, k in ((by, level), (column, value))
-        ]
-        exactly = back in found
-        texts = [_says(c, cell) for c, cell in zip((by, column), cells)]
-        if None in texts:
-            continue
-        text = f"({texts[0]}) == ({texts[1]})" if exactly else f"{texts[0]} => {texts[1]}"
-        try:
-            rule = Check(text)
-            keeps = np.asarray(rule.keeps(table.frame), np.bool_).all()
-        except ContractError:
-            continue
-        if keeps:
-            saying = Level(by, cells[0], column, cells[1], exactly)
-            yield Finding(rule, "level", int((own == level).sum()), surprise, level=saying)
+        if back is None or (share == 1.0) > (back[1] == 1.0):
+            yield from _level(table, cells, surprise, share, exactly=False)
+        if back is not None:
+            yield from _level(table, cells, surprise, min(share, back[1]), exactly=True)
+
+
+_Cells = tuple[tuple[Hashable, int], tuple[Hashable, int]]
+
+
+def _level(
+    table: _Table, cells: _Cells, surprise: float, share: float, *, exactly: bool
+) -> Iterator[Finding]:
+    """Yield what a pair of values says, if it can be written as a rule."""
+    values = []
+    for column, code in cells:
+        known = table.codes(column)[1]
+        values.append(None if code == len(known) else plain_value(known[code]))
+    one, other = (_says(column, value) for (column, _), value in zip(cells, values))
+    if one is None or other is None:
+        return
+    rule = Check(f"({one}) == ({other})" if exactly else f"{one} => {other}")
+    try:
+        keeps = np.asarray(rule.keeps(table.frame), np.bool_).all()
+    except ContractError:
+        return
+    if keeps or share < 1.0:
+        (by, code), (column, _) = cells
+        saying = Level(by, values[0], column, values[1], exactly)
+        n = int(np.count_nonzero(table.codes(by)[0] == code))
+        yield Finding(rule, "level", n, surprise, share, saying)
 
 
 def _candidates(table: _Table, label: Hashable, shares: Floats) -> list[int]:

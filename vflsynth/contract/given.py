@@ -20,7 +20,7 @@ from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite, kind_of_values
 from vflsynth.contract.rules import combinations_of
-from vflsynth.contract.structure import Above, Fixed, Lookup, Step
+from vflsynth.contract.structure import Fixed, Lookup, Ordered, Redrawn, Step
 
 Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]
@@ -51,7 +51,9 @@ def _domain(step: Step, found: Mapping[Hashable, Domain]) -> Domain:
     if isinstance(step, Lookup):
         labels = (*step.values, step.usual)
     elif isinstance(step, Fixed):
-        labels = (*(found[step.column].labels or ()), step.value)
+        labels = (*(found[step.column].labels or ()), *(level.value for level in step.setting))
+    elif isinstance(step, Redrawn):
+        labels = found[step.column].labels or ()
     else:
         labels = next((found[k].labels or () for k in step.by if k in found), ())
     return Domain(step.dtype, tuple(dict.fromkeys(v for v in labels if v is not None)))
@@ -117,27 +119,29 @@ def modelled_rows(
     Raises
     ------
     ColumnKindError
-        If a larger column holds values of another type.
+        If an ordered column holds values of another type.
     """
     rows = known.drop(columns=[label for label in known if label in computed])
     for step in preparation.steps:
-        if step.column not in rows or isinstance(step, Above):
+        if step.column not in rows or isinstance(step, Ordered | Redrawn):
             continue
         if not isinstance(step, Fixed):
             rows = rows.drop(columns=[step.column])
         elif not missing_is_value:
-            other = known.get(step.on, pd.Series(None, known.index, dtype=object))
-            rows[step.column] = rows[step.column].where(other.notna() & ~step.fixes(other))
+            others = known.reindex(columns=list(step.by))
+            free = others.notna().all(axis=1) & ~step.fixes(others)
+            rows[step.column] = rows[step.column].where(free)
     for difference in preparation.all_differences:
-        if difference.high not in rows:
+        column = difference.column
+        if column not in rows:
             continue
-        pair = known[[difference.low, difference.high]].dropna()
-        with naming(party, difference.high):
+        pair = known[[difference.beside, column]].dropna()
+        with naming(party, column):
             try:
-                excess = difference.apply(pair.astype({difference.high: difference.dtype}))
+                excess = difference.apply(pair.astype({column: difference.dtype}))
             except (TypeError, ValueError):
                 raise not_held(difference.dtype) from None
-        rows[difference.high] = excess[difference.high].reindex(rows.index)
+        rows[column] = excess[column].reindex(rows.index)
     among: Among = {}
     for step in preparation.steps:
         if _is_by_labels(step) and step.column in known and step.by[0] not in known:
@@ -153,11 +157,11 @@ def modelled_rows(
 def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
     """Whether what is known can be said of the modelled columns, record by record.
 
-    A larger column needs the one that it is modelled above, and a computed one all that it is
-    computed of, unless they are labels that it is looked up by.
+    One of two ordered columns needs the one that it is modelled beside, and a computed one all that
+    it is computed of, unless they are labels that it is looked up by.
     """
     needed: dict[Hashable, tuple[Hashable, ...]] = {
-        d.high: (d.low,) for d in preparation.all_differences
+        d.column: (d.beside,) for d in preparation.all_differences
     }
     for step in preparation.steps:
         if not _is_by_labels(step) or step.by[0] in known:

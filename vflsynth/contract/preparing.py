@@ -28,7 +28,7 @@ from vflsynth.contract.recoding import (
     kind_of_values,
 )
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
-from vflsynth.contract.structure import Above, Step
+from vflsynth.contract.structure import Ordered, Step
 from vflsynth.contract.surrogates import (
     Pseudonym,
     Surrogate,
@@ -199,7 +199,7 @@ class Preparation:
     @property
     def all_differences(self) -> tuple[Difference, ...]:
         """Those of a contract, and those that keep orders which were found."""
-        own = (step.difference for step in self.steps if isinstance(step, Above))
+        own = (step.difference for step in self.steps if isinstance(step, Ordered))
         return (*self.differences, *own)
 
     def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:

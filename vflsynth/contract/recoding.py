@@ -71,17 +71,19 @@ class Composite:
 @register
 @dataclass(frozen=True)
 class Difference:
-    """A column as what it exceeds another one by.
+    """One of two ordered columns as how far it is from the other.
 
     Parameters
     ----------
     low, high : column label
     dtype : dtype
-        Of `high`.
+        Of the column that is modelled so.
     decimals : int, optional
-        Of `high`'s values; None if they may lie anywhere.
+        Of its values; None if they may lie anywhere.
     ends : (smallest, largest), optional
         That enough records reach; what is beyond is mirrored at them. None for no limits.
+    of_low : bool, default=False
+        Whether it is the lower column.
     """
 
     registry_group: ClassVar[str] = "parameters"
@@ -91,59 +93,79 @@ class Difference:
     dtype: Any
     decimals: int | None
     ends: tuple[Any, Any] | None = None
+    of_low: bool = False
+
+    @property
+    def column(self) -> Hashable:
+        """The column that is modelled as a difference."""
+        return self.low if self.of_low else self.high
+
+    @property
+    def beside(self) -> Hashable:
+        """The other column."""
+        return self.high if self.of_low else self.low
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, low: Hashable, high: Hashable, least: int) -> Self | None:
+    def of(
+        cls, frame: pd.DataFrame, low: Hashable, high: Hashable, least: int, *, of_low: bool = False
+    ) -> Self | None:
         """Return the difference, if both columns are numbers or both times, and it is never < 0.
 
-        Of `high` nothing comes out that is beyond the values of `least` records at either end. The
-        lower column may miss no value that the other has.
+        Nothing comes out that is beyond the values of `least` records at either end. The other
+        column may miss no value that this one has.
         """
-        one, other = frame[low], frame[high]
-        kinds = [kind_of_values(column.dtype) for column in (one, other)]
+        pair = (high, low) if of_low else (low, high)
+        beside, own = frame[pair[0]], frame[pair[1]]
+        kinds = [kind_of_values(column.dtype) for column in (beside, own)]
         whole = [kind in "iu" for kind in kinds]
-        alike = kinds == ["M", "M"] and one.dtype == other.dtype
-        known = other.notna()
-        if not (alike or kinds == ["f", "f"] or all(whole)) or one[known].isna().any():
+        alike = kinds == ["M", "M"] and beside.dtype == own.dtype
+        known = own.notna()
+        if not (alike or kinds == ["f", "f"] or all(whole)) or beside[known].isna().any():
             return None
-        if not known.any() or not (other >= one)[known].all():
+        if not known.any() or not (frame[high] >= frame[low])[known].all():
             return None
-        ordered = other[known].sort_values()
+        ordered = own[known].sort_values()
         decimals = decimals_of(ordered.to_numpy(np.float64)) if kinds[1] == "f" else None
         k = min(least, len(ordered) // 2)
         ends = (ordered.iloc[k - 1], ordered.iloc[-k]) if k > 1 else None
-        return cls(low, high, other.dtype, decimals, ends)
+        return cls(low, high, own.dtype, decimals, ends, of_low)
 
     def apply(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Put the difference in place of the larger column."""
+        """Put the difference in place of the column."""
         changed = frame.copy(deep=False)
-        one, other = frame[self.low], frame[self.high]
+        low, high = frame[self.low], frame[self.high]
         if kind_of_values(self.dtype) in "iu":
-            one, other = one.astype("Int64"), other.astype("Int64")
-        difference = other - one
+            low, high = low.astype("Int64"), high.astype("Int64")
+        difference = high - low
         if isinstance(self.dtype, np.dtype) and self.dtype.kind in "iu":
             difference = difference.astype("int64")
         if self.decimals is not None:
             difference = difference.round(self.decimals)
-        changed[self.high] = difference
+        changed[self.column] = difference
         return changed
 
-    def restore(self, low: pd.Series[Any], difference: pd.Series[Any]) -> pd.Series[Any]:
-        """Return the larger column."""
+    def restore(self, beside: pd.Series[Any], difference: pd.Series[Any]) -> pd.Series[Any]:
+        """Return the column."""
         zero = difference.iloc[:0].sum() if kind_of_values(self.dtype) == "M" else 0
-        above = difference.clip(lower=zero)
-        if kind_of_values(self.dtype) in "iu":
+        away, whole = difference.clip(lower=zero), kind_of_values(self.dtype) in "iu"
+        if whole:
+            beside, away = beside.astype("Int64"), away.astype("Int64")
+        found = beside - away if self.of_low else beside + away
+        if whole:
             limits = np.iinfo(numpy_dtype(self.dtype))
-            found = (low.astype("Int64") + above.astype("Int64")).clip(upper=limits.max)
-        else:
-            found = low + above
+            found = found.clip(limits.min, limits.max)
         if self.decimals is not None:
             found = found.round(self.decimals)
         if self.ends is not None:
             for end, beyond in zip(self.ends, (found < self.ends[0], found > self.ends[1])):
                 found = found.mask(is_true(beyond), end - (found - end))  # mirrored: none piles up
-            found = found.mask(is_true(found < low), low)
+            found = self.within(beside, found)
         return found.astype(self.dtype)
+
+    def within(self, beside: pd.Series[Any], found: pd.Series[Any]) -> pd.Series[Any]:
+        """Return the column, or the other where that is nearer."""
+        beyond = found > beside if self.of_low else found < beside
+        return found.mask(is_true(beyond), beside)
 
 
 def composite_of(

@@ -121,6 +121,24 @@ class Check(Rule):
         sides = self._sides()
         return None if sides is None else sides[0]
 
+    def turned(self) -> list[tuple[Check, tuple[Hashable, Hashable]]]:
+        """Return what computes a part of a sum of two columns, or the earlier of two times.
+
+        With each comes which other column must not be larger than which for it not to be below 0.
+        """
+        sides = self._sides()
+        if sides is None or not isinstance(sides[1], ast.BinOp):
+            return []
+        total, tree = ast.unparse(parse(self.expression).tree.left), sides[1]  # type: ignore[attr-defined]
+        one, other = label_of(tree.left), label_of(tree.right)
+        if not isinstance(tree.op, ast.Add) or one is None:
+            return []
+        parts = ast.unparse(tree.left), ast.unparse(tree.right)
+        found = [(Check(f"{parts[0]} == {total} - {parts[1]}"), (other, sides[0]))]
+        if other is not None:
+            found.append((Check(f"{parts[1]} == {total} - {parts[0]}"), (one, sides[0])))
+        return found
+
     def _sides(self) -> tuple[Hashable, ast.expr] | None:
         tree = parse(self.expression).tree
         if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.Eq):

@@ -8,9 +8,12 @@ that steps in order keep all their relations in every row, whatever the model le
 from __future__ import annotations
 
 import graphlib
+import math
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -32,7 +35,6 @@ from vflsynth.contract.rules import (
     Check,
     Combination,
     Determines,
-    FixedCombinations,
     Rule,
     combinations_of,
     plain_value,
@@ -40,6 +42,12 @@ from vflsynth.contract.rules import (
 from vflsynth.registry import register
 
 Columns = dict[Hashable, "pd.Series[Any]"]
+
+_MOST = 0.8
+"""Share of the records that combinations which alone are drawn must have."""
+
+_TRIED, _ATTEMPTS = 2000, 8
+"""Records, and choices, in a trial of which relations some steps keep."""
 
 
 class Step(ABC):
@@ -171,6 +179,11 @@ class Lookup(Step):
         """The columns that determine it."""
         return self.on
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the table has all combinations of values that it has."""
+        return len(self.keys) == math.prod(len(set(values)) for values in zip(*self.keys))
+
     def places(self, columns: Columns) -> npt.NDArray[np.intp]:
         """Return which key is each row's; -1 for none."""
         if self.of_numbers:
@@ -192,44 +205,107 @@ class Lookup(Step):
 
 @register
 @dataclass(frozen=True)
-class Fixed(Step):
-    """A column that has a certain value where another has one.
+class Redrawn(Step):
+    """A column that has, beside values of others, only what enough records have there.
+
+    It is modelled as it is. What records do not have is drawn anew from what they have.
 
     Parameters
     ----------
     column : column label
     dtype : dtype
-    on : column label
-    when, value : object
-        ``on == when`` fixes ``column == value``; None for a missing value.
-    exactly : bool
-        Whether it has the value nowhere else. Then it is modelled without it: where it is fixed,
-        records count as having a value of others, drawn at random.
-    otherwise : object
-        What stands in place of the value elsewhere.
-    bound : {"below", "above"}, optional
-        Whether it is nowhere larger, or smaller, than the other column.
+    on : tuple of column labels
+    keys : tuple of tuples
+        Of values of the others.
+    values : tuple of tuples
+        For each key what the column may be.
+    shares : tuple of tuples
+        How often it is, in sum 1.
     """
 
     column: Hashable
     dtype: Any
-    on: Hashable
-    when: Any
-    value: Any
-    exactly: bool
+    on: tuple[Hashable, ...]
+    keys: tuple[Combination, ...]
+    values: tuple[tuple[Any, ...], ...]
+    shares: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(
+        cls, frame: pd.DataFrame, column: Hashable, by: tuple[Hashable, ...], least: int
+    ) -> Self | None:
+        """Return what at least `least` records have; None if most records have anything else."""
+        counts = pd.Series(combinations_of(frame, (*by, column))).value_counts(sort=False)
+        kept = counts[counts >= least]
+        if kept.sum() < _MOST * len(frame):
+            return None
+        options: dict[Combination, dict[Any, float]] = {}
+        for own, count in sorted(zip(kept.index.tolist(), kept.tolist()), key=str):
+            options.setdefault(own[:-1], {})[own[-1]] = float(count)
+        shares = (tuple(n / sum(some.values()) for n in some.values()) for some in options.values())
+        values = tuple(tuple(some) for some in options.values())
+        return cls(column, frame[column].dtype, by, tuple(options), values, tuple(shares))
+
+    @property
+    def by(self) -> tuple[Hashable, ...]:
+        """The others."""
+        return self.on
+
+    def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
+        """Draw anew what does not go with the others."""
+        own = columns[self.column]
+        rows = combinations_of(pd.DataFrame({k: columns[k] for k in (*self.on, self.column)}),
+                               (*self.on, self.column))  # fmt: skip
+        places = {key: place for place, key in enumerate(self.keys)}
+        ends = [np.cumsum(shares) for shares in self.shares]
+        chances = np.random.default_rng(zlib.crc32(str(self.column).encode())).random(len(index))
+        cells = []
+        for (*key, value), chance in zip(rows, chances):
+            place = places.get(tuple(key))
+            if place is not None and value not in self.values[place]:
+                options = self.values[place]
+                value = options[min(int(np.searchsorted(ends[place], chance)), len(options) - 1)]
+            cells.append(value)
+        return pd.Series(array_of(cells, self.dtype), index=own.index)
+
+
+@register
+@dataclass(frozen=True)
+class Fixed(Step):
+    """A column that has certain values where others have certain ones.
+
+    Parameters
+    ----------
+    column : column label
+    dtype : dtype
+    levels : tuple of Level
+        Each fixes a value of the column, or is one of which the column must not have the first
+        value where another has not the second. Only the first may hold both ways: then the column
+        is modelled without its value, and where it is fixed, records count as having a value of
+        others, drawn at random.
+    otherwise : object
+        What stands in place of values that must not be there.
+    bound : {"below", "above"}, optional
+        Whether it is nowhere larger, or smaller, than the other column of the first level.
+    """
+
+    column: Hashable
+    dtype: Any
+    levels: tuple[Level, ...]
     otherwise: Any = None
     bound: str | None = None
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, found: Level, least: int) -> Self | None:
+    def of(
+        cls, frame: pd.DataFrame, column: Hashable, levels: tuple[Level, ...], least: int
+    ) -> Self | None:
         """Return the step; None if too few records say what the column is elsewhere."""
-        made = cls(
-            found.column, frame[found.column].dtype, found.by, found.when, found.value,
-            found.exactly,
-        )  # fmt: skip
-        if not found.exactly:
+        made = cls(column, frame[column].dtype, levels)
+        if all(level.column == column and not level.exactly for level in levels):
             return made
-        elsewhere = frame[found.column][~made.fixes(frame[found.by])].dropna()
+        forbidden = [level.when if level.by == column else level.value for level in levels]
+        elsewhere = frame[column][~np.any([_is(frame[column], v) for v in forbidden], axis=0)]
+        elsewhere = elsewhere.dropna()
         if len(elsewhere) < max(1, least):
             return None
         counts = elsewhere.value_counts()
@@ -239,28 +315,37 @@ class Fixed(Step):
                 return None
             usual = elsewhere.median()
             usual = round(usual) if kind_of_values(made.dtype) in "iu" else plain_value(usual)
-            if usual == found.value:
+            if usual in forbidden:
                 return None
-        return cls(made.column, made.dtype, made.on, made.when, made.value, True, usual)
+        return replace(made, otherwise=usual)
 
     @property
     def by(self) -> tuple[Hashable, ...]:
-        """The other column."""
-        return (self.on,)
+        """The other columns."""
+        others = (k for level in self.levels for k in (level.by, level.column))
+        return tuple(dict.fromkeys(k for k in others if k != self.column))
+
+    @property
+    def setting(self) -> tuple[Level, ...]:
+        """Those that fix a value of the column."""
+        return tuple(level for level in self.levels if level.column == self.column)
 
     @property
     def has_density(self) -> bool:
         """Whether the column is modelled as it is."""
-        return not self.exactly
+        return not self.levels[0].exactly
 
-    def fixes(self, other: pd.Series[Any]) -> npt.NDArray[np.bool_]:
+    def fixes(self, others: pd.DataFrame) -> npt.NDArray[np.bool_]:
         """Say in which rows the column is fixed."""
-        return _is(other, self.when)
+        there = np.zeros(len(others), np.bool_)
+        for level in self.setting:
+            there |= _is(others[level.by], level.when)
+        return there
 
     def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
-        """Fill up where it is fixed."""
-        there = self.fixes(frame[self.on])
-        if not self.exactly or not there.any():
+        """Fill up where it is fixed both ways."""
+        there = _is(frame[self.levels[0].by], self.levels[0].when)
+        if self.has_density or not there.any():
             return changed
         changed = changed.copy(deep=False)
         column = changed[self.column].copy()
@@ -274,16 +359,23 @@ class Fixed(Step):
         return changed
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
-        """Put the value where it belongs, and nowhere else if it belongs nowhere else."""
-        other, column = columns[self.on], columns[self.column].copy()
-        there = self.fixes(other)
-        if self.exactly:
-            elsewhere = ~there & _is(column, self.value)
-            if self.when is not None:
+        """Put the values where they belong, and nowhere else if they belong nowhere else."""
+        column = columns[self.column].copy()
+        for level in self.levels:
+            if level.by == self.column:
+                other, there, own = columns[level.column], level.value, level.when
+            elif level.exactly:
+                other, there, own = columns[level.by], level.when, level.value
+            else:
+                continue
+            elsewhere = ~_is(other, there) & _is(column, own)
+            if there is not None:
                 elsewhere &= other.notna().to_numpy()
             column[elsewhere] = self.otherwise
-        column[there] = self.value
+        for level in self.setting[::-1]:
+            column[_is(columns[level.by], level.when)] = level.value
         if self.bound is not None:
+            other = columns[self.levels[0].by]
             beyond = column > other if self.bound == "below" else column < other
             column = column.mask(is_true(beyond), other)
         return column.astype(self.dtype)
@@ -291,8 +383,8 @@ class Fixed(Step):
 
 @register
 @dataclass(frozen=True)
-class Above(Step):
-    """A column that is never below another: modelled as what it exceeds it by.
+class Ordered(Step):
+    """A column that is never beyond another: modelled as how far it is from it.
 
     Parameters
     ----------
@@ -303,18 +395,18 @@ class Above(Step):
 
     @property
     def column(self) -> Hashable:  # type: ignore[override]
-        """The larger column."""
-        return self.difference.high
+        """The column that is modelled so."""
+        return self.difference.column
 
     @property
     def dtype(self) -> Any:
-        """Of the larger column."""
+        """Of that column."""
         return self.difference.dtype
 
     @property
     def by(self) -> tuple[Hashable, ...]:
-        """The lower column."""
-        return (self.difference.low,)
+        """The other column."""
+        return (self.difference.beside,)
 
     def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
         """Put the difference in its place."""
@@ -323,13 +415,13 @@ class Above(Step):
         return made
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
-        """Add the lower column."""
-        return self.difference.restore(columns[self.difference.low], columns[self.column])
+        """Go as far from the other column."""
+        return self.difference.restore(columns[self.difference.beside], columns[self.column])
 
     def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
-        """Return the larger of both."""
-        low, high = columns[self.difference.low], columns[self.column]
-        return high.mask(is_true(high < low), low).astype(self.dtype)
+        """Return the column, no further than the other."""
+        beside = columns[self.difference.beside]
+        return self.difference.within(beside, columns[self.column]).astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -356,34 +448,24 @@ class Structure:
 
         `least` is the fewest records of anything that is kept of the table. Where two relations
         would write one column, computed columns come first, then those that others determine,
-        values that are fixed both ways, orders, and values that are fixed one way.
+        values that are fixed both ways, orders, and values that are fixed one way. Where some
+        relation is not kept so, other choices are tried, and the one that keeps most stands.
         """
         found, least = [f for f in discover(frame) if f.is_exact], max(1, least)
         groups = []
         for finding in found:
-            rule = finding.rule
-            if finding.kind == "flags" and not set(rule.columns) & set(as_they_are):
-                allowed = rule.learned(frame, least).combinations  # type: ignore[attr-defined]
-                groups.append(composite_of(frame, rule.columns, allowed))
+            flags = set(finding.rule.columns)
+            if finding.kind != "flags" or flags & set(as_they_are) or _are_named(flags, found):
+                continue
+            allowed = finding.rule.learned(frame, least).combinations  # type: ignore[attr-defined]
+            groups.append(composite_of(frame, finding.rule.columns, allowed))
         taken = {label for group in groups for label in group.columns}
-        steps: dict[Hashable, Step] = {}
-        for finding in sorted(found, key=_rank):
-            if set(finding.rule.columns) & taken:
-                continue
-            if (bounded := _bounded(finding.rule, steps)) is not None:
-                steps[bounded.column] = bounded
-                continue
-            step = _step(frame, finding, least, steps)
-            if step is None or step.column in steps:
-                continue
-            if step.column in as_they_are and (step.is_left_out or isinstance(step, Above)):
-                continue
-            if not _reaches(steps, step.by, step.column):
-                steps[step.column] = step
-        order = graphlib.TopologicalSorter({k: set(s.by) & set(steps) for k, s in steps.items()})
-        above = {step.column for step in steps.values() if isinstance(step, Above)}
-        codes = tuple(k for k in codes_among(frame) if k not in {*as_they_are, *taken, *above})
-        return cls(tuple(steps[column] for column in order.static_order()), tuple(groups), codes)
+        steps = Choice(
+            frame, sorted(found, key=_rank), least, frozenset(as_they_are), frozenset(taken)
+        ).best()
+        ordered = {step.column for step in steps if isinstance(step, Ordered)}
+        codes = tuple(k for k in codes_among(frame) if k not in {*as_they_are, *taken, *ordered})
+        return cls(steps, tuple(groups), codes)
 
     def encoded(self, template: TableTransformer) -> TableTransformer:
         """Return a transformer for what is modelled."""
@@ -404,6 +486,15 @@ class Structure:
 _RANKS = ("equality", "dates", "sum", "product", "ratio", "dependency", "exactly", "order", "level")
 
 
+def _are_named(flags: set[Hashable], found: Sequence[Finding]) -> bool:
+    """Whether some column says which of some flags is set."""
+    determined: dict[Hashable, set[Hashable]] = {}
+    for rule in (finding.rule for finding in found):
+        if isinstance(rule, Determines):
+            determined.setdefault(rule.by, set()).add(rule.column)
+    return any(flags <= columns for columns in determined.values())
+
+
 def _rank(finding: Finding) -> tuple[int, int, float]:
     """Sort by what is kept first; of dependencies those of one column, of orders the closest."""
     kind = finding.kind
@@ -413,45 +504,184 @@ def _rank(finding: Finding) -> tuple[int, int, float]:
     return place, len(finding.rule.columns), -finding.n_surprising
 
 
-def _bounded(rule: Rule, steps: dict[Hashable, Step]) -> Fixed | None:
-    """Return a step that fixes one of two columns by the other, with their order as well."""
-    pair = rule.ordered if isinstance(rule, Check) else None
-    for column, bound in zip(pair or (), ("below", "above")):
-        step = steps.get(column)
-        if not isinstance(step, Fixed) or not step.exactly or step.on not in (pair or ()):
-            continue
-        if step.when == step.value:  # else one could take a value of the other that is fixed
-            return replace(step, bound=bound)
-    return None
+@dataclass
+class Choice:
+    """Which relation is kept by which step.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    found : list of Finding
+        Exact ones, in the order in which they are kept.
+    least : int
+        The fewest records of anything that is kept of the table.
+    as_they_are : set of column labels
+        Columns that are modelled as they are.
+    taken : set of column labels
+        Columns that are restored before any step.
+    """
+
+    frame: pd.DataFrame
+    found: list[Finding]
+    least: int
+    as_they_are: frozenset[Hashable]
+    taken: frozenset[Hashable] = frozenset()
+
+    @cached_property
+    def rules(self) -> list[Rule]:
+        """The relations, with what the records say."""
+        return [finding.rule.learned(self.frame, 1) for finding in self.found]
+
+    def best(self) -> tuple[Step, ...]:
+        """Return the steps, in the order of restoring, that keep most relations."""
+        order, tried = list(self.found), set[Rule]()
+        best: tuple[Step, ...] = ()
+        fewest = len(self.found) + 1
+        while len(tried) < _ATTEMPTS:
+            steps = self._in(order)
+            broken = self.broken(steps)
+            if len(broken) < fewest:
+                best, fewest = steps, len(broken)
+            again = [f for f in broken if f.rule not in tried]
+            if not again:
+                break
+            tried.add(again[0].rule)
+            order = [again[0], *(f for f in order if f is not again[0])]
+        return best
+
+    def _in(self, order: Sequence[Finding]) -> tuple[Step, ...]:
+        """Take for each relation the first steps that write no column twice or in a circle."""
+        steps: dict[Hashable, Step] = {}
+        for finding in order:
+            for option in self.options(finding, steps):
+                if option and all(self._may(step, steps) for step in option):
+                    steps |= {step.column: step for step in option}
+                    break
+        graph = {k: set(step.by) & set(steps) for k, step in steps.items()}
+        return tuple(steps[k] for k in graphlib.TopologicalSorter(graph).static_order())
+
+    def _may(self, step: Step, steps: Mapping[Hashable, Step]) -> bool:
+        old = steps.get(step.column)
+        merged = isinstance(old, Fixed) and isinstance(step, Fixed)
+        if step.column in self.taken or (old is not None and not merged):
+            return False
+        if step.column in self.as_they_are and (step.is_left_out or isinstance(step, Ordered)):
+            return False
+        return not _reaches(steps, step.by, step.column)
+
+    def options(self, finding: Finding, steps: Mapping[Hashable, Step]) -> Iterator[list[Step]]:
+        """Yield steps that together keep a relation, the best first."""
+        rule, pair = finding.rule, finding.rule.columns
+        if finding.level is not None:
+            yield from self._levels(finding.level, steps)
+        elif isinstance(rule, Check) and rule.ordered is not None:
+            yield from self._orders(rule.ordered, steps)
+        elif isinstance(rule, Check):
+            yield from self._computed(rule)
+        elif isinstance(rule, Determines):
+            yield from self._determined(rule.by, rule.column)
+        elif len(pair) == 2:
+            one, other = sorted(pair, key=lambda k: kind_of_values(self.frame[k].dtype) != "O")
+            yield from self._determined((one,), other)
+            yield from self._determined((other,), one)
+
+    def _levels(self, level: Level, steps: Mapping[Hashable, Step]) -> Iterator[list[Step]]:
+        turned = level
+        if level.exactly:
+            turned = Level(level.column, level.value, level.by, level.when, exactly=True)
+        for column, own in ((level.column, level), (level.by, turned)):
+            old = steps.get(column)
+            others = old.levels if isinstance(old, Fixed) else ()
+            if others and level.exactly:
+                continue  # only the first holds both ways
+            made = Fixed.of(self.frame, column, (*others, own), self.least)
+            if made is not None:
+                yield [replace(made, bound=old.bound) if isinstance(old, Fixed) else made]
+
+    def _orders(
+        self, pair: tuple[Hashable, Hashable], steps: Mapping[Hashable, Step]
+    ) -> Iterator[list[Step]]:
+        for column, bound in zip(pair, ("below", "above")):
+            step = steps.get(column)
+            if isinstance(step, Fixed) and step.levels[0].exactly and step.levels[0].by in pair:
+                level = step.levels[0]
+                if level.when == level.value:  # else it could take a value that is fixed
+                    yield [replace(step, bound=bound)]
+        for of_low in (False, True):
+            made = Difference.of(self.frame, *pair, self.least, of_low=of_low)
+            if made is not None:
+                yield [Ordered(made)]
+
+    def _computed(self, rule: Check) -> Iterator[list[Step]]:
+        """Compute the column of a rule; of a sum, another one if need be."""
+        yield [self._compute(rule)] if rule.repaired_column is not None else []
+        for other, bounded in rule.turned():
+            column = other.repaired_column
+            if not np.asarray(other.keeps(self.frame), np.bool_).all():
+                continue
+            if not _is_below_zero(self.frame[column]):
+                low = Difference.of(self.frame, *bounded, self.least, of_low=True)
+                yield [] if low is None else [Ordered(low), self._compute(other)]
+            yield [self._compute(other)]
+
+    def _compute(self, rule: Check) -> Computed:
+        column = rule.repaired_column
+        own = self.frame[column]
+        missing = self.frame[[k for k in rule.columns if k != column]].isna().any(axis=1)
+        return Computed(column, own.dtype, rule, bool((missing == own.isna()).all()))
+
+    def _determined(self, by: tuple[Hashable, ...], column: Hashable) -> Iterator[list[Step]]:
+        """Look a column up; if that is written otherwise, or in part, draw one it is looked up by.
+
+        Of two columns that determine it, those combinations alone are drawn that are in the table.
+        """
+        looked_up = Lookup.of(self.frame, by, column, self.least)
+        if looked_up is not None:
+            if len(by) == 2 and not looked_up.is_complete:
+                for one, other in (by, by[::-1]):
+                    drawn = Redrawn.of(self.frame, other, (one,), self.least)
+                    yield [] if drawn is None else [drawn, looked_up]
+            yield [looked_up]
+        for k, own in enumerate(by):
+            others = (*by[:k], *by[k + 1 :], column)
+            drawn = Redrawn.of(self.frame, own, others, self.least)
+            if drawn is not None:
+                yield [drawn]
+
+    def broken(self, steps: Sequence[Step]) -> list[Finding]:
+        """Return the relations that break if all that is modelled were independent."""
+        rows = np.unique(np.linspace(0, len(self.frame) - 1, _TRIED).astype(np.intp))
+        real, rng = self.frame.iloc[rows].reset_index(drop=True), np.random.default_rng(0)
+        modelled = real
+        for step in steps:
+            modelled = step.apply(real, modelled)
+        columns = {k: modelled[k].iloc[rng.permutation(len(real))] for k in modelled}
+        columns = {k: own.reset_index(drop=True) for k, own in columns.items()}
+        for step in steps:
+            columns[step.column] = step.restore(columns, real.index)
+        made = pd.DataFrame(columns)
+        wrong = [
+            {*step.by, step.column}
+            for step in steps
+            if isinstance(step, Computed)
+            and _is_below_zero(made[step.column])
+            and not _is_below_zero(self.frame[step.column])
+        ]
+        return [
+            finding
+            for finding, rule in zip(self.found, self.rules)
+            if {*rule.columns} in wrong or not rule.keeps(made).all()
+        ]
 
 
-def _step(
-    frame: pd.DataFrame, finding: Finding, least: int, steps: dict[Hashable, Step]
-) -> Step | None:
-    """Return the step that keeps a relation; None if there is none."""
-    rule = finding.rule
-    if isinstance(rule, Determines):
-        return Lookup.of(frame, rule.by, rule.column, least)
-    if isinstance(rule, FixedCombinations) and len(rule.among) == 2:
-        one, other = sorted(rule.among, key=lambda k: kind_of_values(frame[k].dtype) != "O")
-        return Lookup.of(frame, (one,), other, least)
-    if finding.level is not None:
-        level = finding.level
-        if level.column in steps and level.exactly:
-            level = Level(level.column, level.value, level.by, level.when, exactly=True)
-        return Fixed.of(frame, level, least)
-    if isinstance(rule, Check) and rule.ordered is not None:
-        difference = Difference.of(frame, *rule.ordered, least)
-        return None if difference is None else Above(difference)
-    if isinstance(rule, Check) and (column := rule.repaired_column) is not None:
-        missing = frame[[k for k in rule.columns if k != column]].isna().any(axis=1)
-        return Computed(
-            column, frame[column].dtype, rule, bool((missing == frame[column].isna()).all())
-        )
-    return None
+def _is_below_zero(column: pd.Series[Any]) -> bool:
+    """Whether any number of a column is."""
+    return kind_of_values(column.dtype) in "iufm" and bool(
+        (column < 0 * column.iloc[:0].sum()).any()
+    )
 
 
-def _reaches(steps: dict[Hashable, Step], by: Sequence[Hashable], column: Hashable) -> bool:
+def _reaches(steps: Mapping[Hashable, Step], by: Sequence[Hashable], column: Hashable) -> bool:
     """Whether any of some columns is made of one, by steps so far."""
     waiting, seen = list(by), set()
     while waiting:

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from vflsynth._validation import Number, check_parameters
-from vflsynth.exceptions import MissingExtraError, ProtocolError, VFLSynthError
+from vflsynth.exceptions import MissingExtraError, ParameterError, ProtocolError, VFLSynthError
 from vflsynth.federation.consent import propose
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import ADMIN, write_job
@@ -21,12 +21,30 @@ logger = logging.getLogger("vflsynth")
 
 DONE = "COMPLETED"
 """What FLARE's status of a job that was finished ends with."""
+OUTCOME = "the job ended: "
+"""With this, in its log of the job, the server says how it ended."""
+FINISHED = "finished"
 LOST = "LOST: the server was started again"
 _ENDED, _STARTED = ("FINISHED", "FAILED"), ("DISPATCHED", "RUNNING")
 _LOOK = 5.0
 _START_SECONDS = 60.0
 _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
 """Seconds between attempts: more each time."""
+
+
+class Ended(NamedTuple):
+    """How a job ended: FLARE's status, and what the server said, empty if it said nothing."""
+
+    status: str
+    said: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all nodes finished; FLARE also counts what its processes did afterwards."""
+        return self.said == FINISHED or (not self.said and self.status.endswith(DONE))
+
+    def __str__(self) -> str:
+        return f"{self.said or 'the server does not say how'}; FLARE says {self.status}"
 
 
 class Administrator:
@@ -113,6 +131,17 @@ class Administrator:
             time.sleep(0.5)
         return status
 
+    def said(self, job_id: str) -> str:
+        """Return what the server says of how a job ended, or why it could not be deployed."""
+        with suppress(Exception):  # a server that is gone says nothing
+            log = str(self._session.get_job_logs(job_id)["logs"].get("server", ""))
+            lines = [line.partition(OUTCOME)[2] for line in log.splitlines() if OUTCOME in line]
+            if lines:
+                return lines[-1].strip()
+            deployed = self.details(job_id).get("job_deploy_detail") or []
+            return "; ".join(str(at) for at in deployed if not str(at).endswith(": OK"))
+        return ""
+
     def close(self) -> None:
         """End the session."""
         with suppress(Exception):  # nothing is lost where the server is
@@ -127,15 +156,16 @@ def submit(
     attempts: int = 1,
     key: Path | None = None,
     before: Callable[[], None] = lambda: None,
-) -> str:
-    """Submit a job, wait for its end and return FLARE's status of it.
+) -> Ended:
+    """Submit a job, wait for its end and return how it ended.
 
     FLARE ends a job when one of its processes dies. Submitted again, it goes on from the last
     checkpoint that all nodes have; so it does when the server itself was started again meanwhile.
     The job takes at most `seconds` for each of some `attempts`, is signed with the proposer's
     private `key`, and calls `before` each attempt and `watch` all the while. `admin` is the
     administrator's start-up kit. Raises TimeoutError if an attempt takes longer; it is stopped;
-    ProtocolError if the server or a party is not there, in the last attempt.
+    ProtocolError if the server or a party is not there, in the last attempt; ParameterError if a
+    job of this name is running already.
     """
     check_parameters("submit", {"attempts": attempts}, {"attempts": Number(1, whole=True)})
     proposal = None if key is None else propose(job, key, runs=attempts)
@@ -147,8 +177,8 @@ def submit(
         except ProtocolError as error:
             if attempt == attempts:
                 raise
-            ended = str(error)
-        if ended.endswith(DONE):
+            ended = Ended(LOST, str(error))
+        if ended.finished:
             break
         if attempt < attempts:
             pause = min(_LONGEST_PAUSE, _PAUSE * attempt)
@@ -180,18 +210,23 @@ def _submit_once(
     proposal: str | None,
     *,
     again: bool,
-) -> str:
+) -> Ended:
     with Administrator(admin, job.parties) as administrator:
-        # It was perhaps this side alone that was cut off.
-        found = administrator.of_name(job.name) if again else []
+        found = administrator.of_name(job.name)
         running = [job_id for job_id in found if not administrator.is_lost(job_id)]
-        if running:
+        if running and not again:
+            raise ParameterError(
+                f"job {job.name!r} is running already, as {running[0]}. Fix: wait for its end, "
+                "stop it with 'vflsynth parties abort', or give this one another name"
+            )
+        if running:  # it was perhaps this side alone that was cut off
             job_id = running[0]
         else:
             with tempfile.TemporaryDirectory() as folder:
                 job_id = administrator.submit(write_job(job, Path(folder), proposal))
         try:
-            return administrator.wait(job_id, seconds, watch)
+            status = administrator.wait(job_id, seconds, watch)
+            return Ended(status, administrator.said(job_id))
         except TimeoutError:
             administrator.abort(job_id)  # else all would train on, and nobody would wait
             raise

@@ -39,7 +39,8 @@ def reported(site: Site, job: Job) -> Iterator[None]:
 def attend(job: Job, site: Site, link: Link, make: Callable[[Job, Site], PartyNode]) -> PartyNode:
     """Take part in a job, and again as often as the job allows when the server or a party was lost.
 
-    `make` makes the party's node for an attempt. Returns that of the attempt that finished, or
+    `make` makes the party's node for an attempt. A server that does not answer a hello within the
+    job's `setup_timeout` is not coming back. Returns the node of the attempt that finished, or
     raises what the last one ended with, a VFLSynthError.
     """
     left = job.most_restarts
@@ -54,7 +55,8 @@ def attend(job: Job, site: Site, link: Link, make: Callable[[Job, Site], PartyNo
             node.run(link)
             return node
         except (RunInterruptedError, PartyLostError) as error:
-            if not left:
+            unheard = isinstance(error, PartyLostError) and not node.greeted
+            if not left or unheard:
                 if isinstance(error, RunInterruptedError):  # else the server cannot be reached
                     say_why(link, job.name, 0, site.party, None, error)
                 raise

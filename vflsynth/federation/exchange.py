@@ -45,7 +45,8 @@ class RemoteChannel:
 
     An active party, which is the server and shares the secret, has its `own_tag`. `note` is told
     what is asked of the parties. `attempt` is new in every attempt; `heals` tells parties that a
-    run in which one was lost may begin again. `gone` has digests of hellos of former attempts: a
+    run in which one was lost may begin again; `measures` has them say hello as often as it takes to
+    know the way to them. `gone` has digests of hellos of former attempts: a
     network may bring them late. `stopped` is what a party said after the run was interrupted: it
     will not begin again.
 
@@ -74,7 +75,7 @@ class RemoteChannel:
         self._failure: VFLSynthError | None = None
         self._done = False
         self.attempt = os.urandom(8).hex()
-        self.heals, self.interrupted = False, False
+        self.heals = self.interrupted = self.measures = False
         self.gone: frozenset[bytes] = frozenset()
         self.stopped: PartyStoppedError | None = None
 
@@ -98,6 +99,12 @@ class RemoteChannel:
     def all_told(self) -> bool:
         """Whether every party has heard why the run was stopped."""
         return all(seat.told for seat in self._seats.values())
+
+    @property
+    def round_trip(self) -> float | None:
+        """Seconds to the farthest party and back; None before all joined."""
+        trips = [seat.trips for seat in self._seats.values()]
+        return max(map(min, trips)) if all(trips) else None
 
     @property
     def step(self) -> int:
@@ -224,6 +231,7 @@ class RemoteChannel:
         The sender is who the transport knows from its certificate, not who the frame says. A frame
         comes back in any case; with the reason if the run was stopped.
         """
+        arrived = time.monotonic()
         try:
             number = self._accept(sender, data)
         except ExchangeError as error:
@@ -233,6 +241,13 @@ class RemoteChannel:
             if self.interrupted and isinstance(error, PartyLostError):
                 return self._later()  # its hello is for the next attempt
             return self._tell(sender, error)
+        with self._changed:
+            if (
+                self.measures
+                and number == 0
+                and self._seats[sender].asks_back(arrived, time.monotonic())
+            ):
+                return self._wait(0)
         return self._await_reply(sender, number)
 
     def _accept(self, sender: str, data: bytes) -> int:
@@ -260,8 +275,9 @@ class RemoteChannel:
             if seat.is_old(frame, data):
                 return frame.number  # sent again: computed once, answered as often as asked
             if frame.reason is not None:
+                said = f"{frame.reason.error}: {frame.reason.text}"
                 raise PartyStoppedError(
-                    f"stopped with {frame.reason.error}: {frame.reason.text}",
+                    f"stopped with {' '.join(said.split())}",  # one line of a log, not several
                     fix="mend what the message names at that site, then start the same job again",
                     party=sender,
                     step=frame.reason.step,
@@ -305,7 +321,7 @@ class RemoteChannel:
             if seat.number == number and seat.reply is not None:
                 return seat.reply
             if seat.number != number or time.monotonic() < over:
-                return encode(Frame(self._run, number, status=Status.WAIT, attempt=self.attempt))
+                return self._wait(number)
         return self._refusal(
             PartyLostError(
                 "the server did not finish the step in time",
@@ -317,7 +333,10 @@ class RemoteChannel:
         """Have a party send its hello again, soon."""
         with self._changed:
             self._changed.wait(min(_SOON, self.limits.patience))
-        return encode(Frame(self._run, 0, status=Status.WAIT, attempt=self.attempt))
+        return self._wait(0)
+
+    def _wait(self, number: int) -> bytes:
+        return encode(Frame(self._run, number, status=Status.WAIT, attempt=self.attempt))
 
     def _tell(self, sender: str, error: VFLSynthError) -> bytes:
         if sender in self._seats:

@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import math
+import os
 import threading
 import time
 from pathlib import Path
@@ -33,9 +34,11 @@ from vflsynth.exceptions import (
     PartyStoppedError,
     RunAbortedError,
 )
+from vflsynth.federation.administrator import FINISHED, OUTCOME
 from vflsynth.federation.attempts import ServerAttempts, attend, reported
 from vflsynth.federation.consent import check_consent
 from vflsynth.federation.job import Job
+from vflsynth.federation.kit import unpacked
 from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import SITE_FILE, Site
@@ -53,6 +56,9 @@ _TELLING = 8.0
 """Seconds for which a server that stops waits for parties that do not know why."""
 _KNOCK = 2.0
 """Seconds in which a process that lives answers."""
+_LINGER, _LOOK = 60.0, 5.0
+"""Seconds without a word from the server after which a party's process ends once its report is
+written, and between looks: FLARE's own would try for ever to hand its result in."""
 _GONE = {ReturnCode.TIMEOUT, ReturnCode.COMMUNICATION_ERROR, ReturnCode.ERROR}
 
 
@@ -115,13 +121,14 @@ class FlareLink:
 class PartyExecutor(Executor):  # type: ignore[misc]
     """Takes part in a job at one party, as its site file says.
 
-    The job is JSON in a text: FLARE would take a nested mapping for something to build. The
-    proposal is signed by whoever proposes the job, see `vflsynth.federation.consent`.
+    Job and proposal are as `vflsynth.federation.kit.write_job` packs them: FLARE would take a
+    mapping for something to build. The proposal is signed by whoever proposes the job, see
+    `vflsynth.federation.consent`.
     """
 
     def __init__(self, job: str, proposal: str | None = None) -> None:
         super().__init__()
-        self._job, self._proposal = job, proposal
+        self._job, self._proposal = job, proposal and unpacked(proposal)
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -135,15 +142,14 @@ class PartyExecutor(Executor):  # type: ignore[misc]
                     f"the site file is of party {site.party!r}; the certificate is of "
                     f"{fl_ctx.get_identity_name()!r}"
                 )
-            fl_ctx.get_engine().register_aux_message_handler(
-                topic=ALIVE, message_handle_func=_answer
-            )
-            job, link = Job.from_dict(json.loads(self._job)), FlareLink(fl_ctx, abort_signal)
-            attend(job, site, link, self._node)
+            answer_knocks(fl_ctx)
+            attend(_job(self._job), site, FlareLink(fl_ctx, abort_signal), self._node)
         except Exception as error:
             # Its text may show values of the table, so it stays here.
             logger.error("%s: %s", type(error).__name__, error)
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+        finally:
+            threading.Thread(target=_leave, args=(beyond_abort(fl_ctx),), daemon=True).start()
         return make_reply(ReturnCode.OK)
 
     def _node(self, job: Job, site: Site) -> PartyNode:
@@ -156,18 +162,24 @@ class ServerController(Controller):  # type: ignore[misc]
 
     def __init__(self, job: str, proposal: str | None = None) -> None:
         super().__init__(task_check_period=0.1)
-        self._proposal = proposal
-        self._job = Job.from_dict(json.loads(job))
+        self._proposal = proposal and unpacked(proposal)
+        self._job = _job(job)
         self._started: ServerAttempts | None = None
         self._ended = threading.Event()
+        self._handed_in: set[str] = set()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Read the site file and listen for frames."""
         forget_imports()
         site = _site(fl_ctx)
-        with reported(site, self._job):
-            check_consent(self._job, site, self._proposal)
-            self._started = ServerAttempts(self._job, site, server_node)
+        try:
+            with reported(site, self._job):
+                check_consent(self._job, site, self._proposal)
+                self._started = ServerAttempts(self._job, site, server_node)
+        except Exception as error:
+            logger.error("%s%s: %s", OUTCOME, type(error).__name__, _line(error))
+            raise
+        answer_knocks(fl_ctx)
         fl_ctx.get_engine().register_aux_message_handler(
             topic=TOPIC, message_handle_func=self._on_frame
         )
@@ -184,7 +196,7 @@ class ServerController(Controller):  # type: ignore[misc]
         try:
             self._attempts.run()
         except Exception as error:
-            logger.error("%s: %s", type(error).__name__, error)
+            logger.error("%s%s: %s", OUTCOME, type(error).__name__, _line(error))
             # Parties that are slow to join, or compute, still get the reason itself.
             self._wait_until_told(abort_signal)
             self.system_panic(f"{type(error).__name__}: {error}", fl_ctx)
@@ -197,6 +209,9 @@ class ServerController(Controller):  # type: ignore[misc]
             if task.completion_status is not None or abort_signal.triggered:
                 break
             task_done.wait(0.1)
+        late = [name for name in parties if name not in self._handed_in]
+        said = f"the server finished, and heard no more of {' and '.join(late)}"
+        logger.info("%s%s", OUTCOME, said if late else FINISHED)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Let nobody wait."""
@@ -228,8 +243,10 @@ class ServerController(Controller):  # type: ignore[misc]
         """Stop at once when a party ends early: it cannot say why if it never got that far."""
         result = client_task.result
         code = result.get_return_code() if result is not None else ReturnCode.EXECUTION_EXCEPTION
-        if code != ReturnCode.OK:
-            name = client_task.client.name
+        name = client_task.client.name
+        if code == ReturnCode.OK:
+            self._handed_in.add(name)
+        else:
             self._attempts.stop(
                 PartyStoppedError(
                     f"stopped ({code})",
@@ -254,17 +271,7 @@ class ServerController(Controller):  # type: ignore[misc]
                 return
 
     def _cause(self, fl_ctx: FLContext) -> ExchangeError:
-        parties = self._job.parties
-        replies = fl_ctx.get_engine().send_aux_request(
-            targets=list(parties),
-            topic=ALIVE,
-            request=Shareable(),
-            timeout=_KNOCK,
-            fl_ctx=fl_ctx,
-            optional=True,
-        )
-        codes = {name: reply.get_return_code() for name, reply in (replies or {}).items()}
-        gone = [name for name in parties if codes.get(name, ReturnCode.TIMEOUT) in _GONE]
+        gone = _gone(fl_ctx, list(self._job.parties))
         if not gone:
             return RunAbortedError("FLARE aborted the job", fix="look at the server's log")
         several = " and ".join(gone)
@@ -278,9 +285,47 @@ class ServerController(Controller):  # type: ignore[misc]
         )
 
 
+def _leave(fl_ctx: FLContext) -> None:
+    """End this process when nobody is there to hand its result to."""
+    heard = time.monotonic()
+    while time.monotonic() < heard + _LINGER:
+        if not _gone(fl_ctx, ["server"]):
+            heard = time.monotonic()
+        time.sleep(_LOOK)
+    logger.warning("the server is gone, and this process, whose report is written, ends")
+    os._exit(1)
+
+
+def _gone(fl_ctx: FLContext, names: list[str]) -> list[str]:
+    """Knock at nodes' processes of this job, and return who does not answer."""
+    replies = fl_ctx.get_engine().send_aux_request(
+        targets=names,
+        topic=ALIVE,
+        request=Shareable(),
+        timeout=_KNOCK,
+        fl_ctx=fl_ctx,
+        optional=True,
+    )
+    codes = {name: reply.get_return_code() for name, reply in (replies or {}).items()}
+    return [name for name in names if codes.get(name, ReturnCode.TIMEOUT) in _GONE]
+
+
+def answer_knocks(fl_ctx: FLContext) -> None:
+    """Let others see that this process lives."""
+    fl_ctx.get_engine().register_aux_message_handler(topic=ALIVE, message_handle_func=_answer)
+
+
 def _answer(topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
     """Answer the server's knock."""
     return make_reply(ReturnCode.OK)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _job(said: str) -> Job:
+    return Job.from_dict(json.loads(unpacked(said)))
 
 
 def _site(fl_ctx: FLContext) -> Site:

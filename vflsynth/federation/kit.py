@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ PROJECT = "vflsynth"
 
 _SERVER_DAEMON = "nvflare.private.fed.server.fed_server.FederatedServer"
 _STREAMS_LOGS = "site_log_streamer"
+_LAUNCHERS = "vflsynth.federation.worker"
 _AROUND_A_FRAME = 1 << 16
 _COMMUNICATION = {"streaming_retry_timeout": 10.0}
 """FLARE keeps a thread for every reply until it cannot be sent again any more, by default for 65
@@ -111,7 +113,7 @@ def prepare(kit: Path, site: Site) -> None:
     resources["class_allow_list"] = [CONTROLLER if is_server else EXECUTOR]
     resources["allow_log_streaming"] = False
     resources["components"] = [
-        _in_folder(c, kit) for c in resources["components"] if c["id"] != _STREAMS_LOGS
+        _ours(c, kit) for c in resources["components"] if c["id"] != _STREAMS_LOGS
     ]
     if is_server:
         resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
@@ -175,12 +177,28 @@ _RIGHTS = (
 )
 
 
+def packed(text: str) -> str:
+    """Return a text in letters and digits: FLARE looks for variables of its own in braces."""
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def unpacked(text: str) -> str:
+    """Return what `packed` was given; ParameterError if it is something else."""
+    try:
+        return base64.b64decode(text, altchars=b"-_", validate=True).decode()
+    except (ValueError, TypeError) as error:
+        raise ParameterError("the job in FLARE's configuration cannot be read") from error
+
+
 def write_job(job: Job, folder: Path, proposal: str | None = None) -> Path:
     """Write a job for FLARE into a folder of its own: three files of configuration, no code.
 
     Whoever proposes it signed the proposal. Returns the job's own folder.
     """
-    args = {"job": json.dumps(job.to_dict()), "proposal": proposal}
+    args = {
+        "job": packed(json.dumps(job.to_dict())),
+        "proposal": None if proposal is None else packed(proposal),
+    }
     meta = {
         "name": job.name,
         "resource_spec": {},
@@ -210,9 +228,12 @@ def write_job(job: Job, folder: Path, proposal: str | None = None) -> Path:
     return target
 
 
-def _in_folder(component: Mapping[str, Any], kit: Path) -> Mapping[str, Any]:
-    """Keep the server's jobs in its kit instead of the system's temporary directory."""
-    if component["id"] != "job_manager":
-        return component
-    arguments = component["args"] | {"uri_root": str(kit.resolve() / "storage" / "jobs")}
-    return {**component, "args": arguments}
+def _ours(component: Mapping[str, Any], kit: Path) -> Mapping[str, Any]:
+    """Keep the server's jobs in its kit, not in the system's temporary directory; fork workers."""
+    if component["id"] == "process_launcher":
+        kind = "Server" if "server" in component["path"] else "Client"
+        return {**component, "path": f"{_LAUNCHERS}.{kind}Launcher"}
+    if component["id"] == "job_manager":
+        arguments = component["args"] | {"uri_root": str(kit.resolve() / "storage" / "jobs")}
+        return {**component, "args": arguments}
+    return component

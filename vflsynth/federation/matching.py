@@ -1,12 +1,12 @@
 """How a party's records are matched across processes, and what it verifies on the way.
 
-The server relays the lists of blinded keys and cannot change them: every list bears a seal, a keyed
-digest under the parties' secret, of its owner, of how many parties have blinded it, and of the
-terms that the server told this party, with its nonce and all parties' numbers of rows. A party
-blinds each other party's list once, as many points as that party declared. Whatever the server says
-is common, all parties must prove to each other that they were told of the same keys before anything
-else leaves; two parties find the common ones by themselves, and with more a server that leaves keys
-out, alike at all of them, leaves out single points of some.
+The server relays the lists of blinded keys, in parts, and cannot change them: every part bears a
+seal, a keyed digest under the parties' secret, of its owner, its place in the list, by how many it
+was blinded, and the terms that the server told this party, with its nonce and all parties' numbers
+of rows. A party blinds each other party's list once, as many points as that party declared.
+Whatever the server says is common, all parties must prove to each other that they were told of the
+same keys before anything else leaves; two parties find the common ones by themselves, and with more
+a server that leaves keys out, alike at all of them, leaves out single points of some.
 
 What then holds for each role is in ``docs/organisations.md``.
 """
@@ -37,9 +37,10 @@ from vflsynth.exceptions import (
     SharedColumnError,
 )
 from vflsynth.federation.dummies import Dummies, n_dummies
+from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.federation.psi import (
-    POINT,
     KeyBlinder,
+    Parts,
     common_positions,
     key_text,
     n_copies,
@@ -50,7 +51,7 @@ from vflsynth.federation.site import Bounds
 from vflsynth.frames import AlignmentReport, intersect
 from vflsynth.frames.alignment import check_no_repeated_key, key_kind
 from vflsynth.privacy.padding import Padding
-from vflsynth.protocol import SERVER, Channel, Participant, answers, takes
+from vflsynth.protocol import SERVER, Channel, Message, Participant, answers, takes
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BlindedKeys,
@@ -63,9 +64,6 @@ from vflsynth.protocol.messages import (
     ReturnedKeys,
 )
 from vflsynth.run import Agreed, fact
-
-_HEADER = 1 << 12
-"""Bytes of a frame around a list of keys, at most."""
 
 
 class Matching(Participant):
@@ -89,13 +87,13 @@ class Matching(Participant):
         self._secret = derive(shared, "matching")
         check_no_repeated_key(name, self.keys)
         self.verified = False
-        self.dummies, self._padded, self._copies = Dummies(), 0, 1
+        self.dummies, self._copies = Dummies(), 1
+        self.parts = Parts({}, 1)
         self._session: bytes | None = None
-        self._rows: dict[str, int] = {}
         self._names: list[str] = []
         self._blinder: KeyBlinder | None = None
         self._reblinded: dict[int, Tensor] = {}
-        self._own_points: Tensor | None = None
+        self._n_blinded, self._own_points = 0, list[Tensor]()
         self._common: pd.Index | None = None
 
     def facts(self, job: str) -> dict[str, Any]:
@@ -111,25 +109,31 @@ class Matching(Participant):
         }
 
     def begin(
-        self, agreed: Agreed, names: Sequence[str], job: str, padding: Padding | None = None
+        self,
+        agreed: Agreed,
+        names: Sequence[str],
+        job: str,
+        padding: Padding | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         """Bind the matching to what the server told of the parties: others must have been told so.
 
-        `job` is the job's digest; the padding is of what groups of parties have in common. Raises
-        ProtocolError if the terms are not about the job's parties and PayloadRejectedError if
-        another party declares more rows than this site agrees to.
+        `job` is the job's digest; the padding is of what groups of parties have in common; frames
+        have at most `max_bytes`. Raises ProtocolError if the terms are not about the job's parties
+        and PayloadRejectedError if another party declares more rows than this site agrees to.
         """
-        self._names, self._rows = sorted(names), dict(agreed.rows)
+        self._names = sorted(names)
         for of in (agreed.rows, agreed.columns, agreed.unlisted, agreed.nonces):
             if sorted(of) != self._names:
                 raise ProtocolError(
                     f"the server's terms are about {', '.join(sorted(of))}, and the job's parties "
                     f"are {', '.join(self._names)}"
                 )
-        self._padded = n_dummies(padding, len(self._names))
+        padded = n_dummies(padding, len(self._names))
         self._copies = n_copies(len(self._names))
         for name in self._names:  # what should be dummies may be guesses
-            self._bounds.check_rows(name, self._rows[name] + self._padded, own=name == self.name)
+            self._bounds.check_rows(name, agreed.rows[name] + padded, own=name == self.name)
+        self.parts = Parts.of(agreed.rows, padded, max_bytes)
         told = json.dumps({"job": job, **agreed.to_dict()}, sort_keys=True)
         keys = KeySchedule(self._secret, job, told)
         self._session = keys.key(Purpose.MATCHING)
@@ -137,50 +141,70 @@ class Matching(Participant):
 
     # -- blinded lists ---------------------------------------------------------------------------
 
+    @property
+    def steps(self) -> dict[type[Message], int]:
+        """Below which step a server may ask for lists of keys."""
+        n = self.parts.n
+        return {BlindedKeys: n, ReblindedKeys: n * self.parts.turns + 1}
+
     @answers(BlindedKeys)
     def blind(self, step: int) -> BlindedKeys:
-        """Blind the own keys, in an order that tells nothing."""
-        shared = derive(self.session, "keys")
-        texts, copies = self.dummies.texts, self._copies
-        order = np.random.default_rng().permutation(copies * (len(self.keys) + len(texts)))
-        self._blinder = KeyBlinder(self.keys, order, shared, texts, copies)
-        points = self._blinder.blind()
-        return BlindedKeys(self.name, SERVER, step, points, self._seal(self.name, 0, points))
+        """Blind a part of the own keys, in an order that tells nothing."""
+        if step != self._n_blinded:
+            raise ProtocolError(
+                f"party {self.name!r} was asked for part {step} of its keys, or again"
+            )
+        if not step:
+            shared = derive(self.session, "keys")
+            texts, copies = self.dummies.texts, self._copies
+            order = np.random.default_rng().permutation(copies * (len(self.keys) + len(texts)))
+            self._blinder = KeyBlinder(self.keys, order, shared, texts, copies)
+        points = self._blinding("was asked for keys").blind(self.parts.slice(step))
+        self._n_blinded += 1
+        return BlindedKeys(self.name, SERVER, step, points, self._seal(self.name, 0, step, points))
 
     @takes(KeysToReblind)
     def reblind(self, message: KeysToReblind) -> None:
-        """Blind another party's list as well: the one whose turn it is, as its owner declared it.
+        """Blind a part of another party's list as well: whose turn it is, as its owner declared it.
 
-        Raises MisalignedError if no holder of the parties' secret sealed this list for this turn.
+        Raises MisalignedError if no holder of the parties' secret sealed this part for this turn.
         """
-        turn = message.step
-        if not 1 <= turn < len(self._names) or turn in self._reblinded:
-            raise ProtocolError(f"party {self.name!r} was sent keys of turn {turn}, or again")
-        owner = self._names[(self._names.index(self.name) - turn) % len(self._names)]
-        self._check_seal(owner, turn - 1, message.points, message.seal)
-        self._reblinded[turn] = self._blinding("was sent keys").reblind(message.points)
+        step, last = message.step, self.parts.n * self.parts.turns
+        if step != len(self._reblinded) + 1 or step > last or self._n_blinded < self.parts.n:
+            raise ProtocolError(f"party {self.name!r} was sent keys of turn {step}, or again")
+        (part, turn), owner = self.parts.of_step(step), self._owner(step)
+        self._check_seal(owner, turn - 1, part, message.points, message.seal)
+        self._reblinded[step] = self._blinding("was sent keys").reblind(message.points)
 
     @answers(ReblindedKeys)
     def reblinded(self, step: int) -> ReblindedKeys:
-        """Send the other party's list back.
+        """Send the other party's keys back.
 
         Raises ProtocolError if none came.
         """
         if step not in self._reblinded:
             raise ProtocolError(f"party {self.name!r} was asked for keys that nobody sent")
-        owner = self._names[(self._names.index(self.name) - step) % len(self._names)]
-        points = self._reblinded[step]
-        return ReblindedKeys(self.name, SERVER, step, points, self._seal(owner, step, points))
+        points, (part, turn) = self._reblinded[step], self.parts.of_step(step)
+        if self.parts.turns > 1:  # only two parties compare lists themselves
+            self._reblinded[step] = torch.empty(0)
+        seal = self._seal(self._owner(step), turn, part, points)
+        return ReblindedKeys(self.name, SERVER, step, points, seal)
+
+    def _owner(self, step: int) -> str:
+        """Say whose keys are blinded again in a step."""
+        _, turn = self.parts.of_step(step)
+        return self._names[(self._names.index(self.name) - turn) % len(self._names)]
 
     # -- what is common --------------------------------------------------------------------------
 
     @takes(ReturnedKeys)
     def take_returned(self, message: ReturnedKeys) -> None:
-        """Take the own list, blinded by both of two parties."""
-        if len(self._names) != 2 or 1 not in self._reblinded:
+        """Take a part of the own list, blinded by both of two parties."""
+        part = message.step
+        if len(self._names) != 2 or part != len(self._own_points) or part >= len(self._reblinded):
             raise ProtocolError(f"party {self.name!r} was sent its own keys back out of turn")
-        self._check_seal(self.name, 1, message.points, message.seal)
-        self._own_points = message.points
+        self._check_seal(self.name, 1, part, message.points, message.seal)
+        self._own_points.append(message.points)
 
     @takes(CommonPositions)
     def take_common(self, message: CommonPositions) -> None:
@@ -191,13 +215,15 @@ class Matching(Participant):
         """
         if self._common is not None:
             raise ProtocolError(f"the server told party {self.name!r} twice what is common")
-        turns = len(self._names) - 1
-        if sorted(self._reblinded) != list(range(1, turns + 1)):
+        turns = self.parts.turns
+        if len(self._reblinded) != self.parts.n * turns:
             raise ProtocolError(f"party {self.name!r} was told of common keys before its turns")
         if turns == 1:
-            if self._own_points is None:
+            if len(self._own_points) != self.parts.n:
                 raise ProtocolError(f"party {self.name!r} did not get its own keys back")
-            lists = {"own": self._own_points, "other": self._reblinded[1]}
+            reblinded = list(self._reblinded.values())
+            lists = {"own": torch.cat(self._own_points), "other": torch.cat(reblinded)}
+            self._own_points, self._reblinded = [], dict.fromkeys(self._reblinded, torch.empty(0))
             true = common_positions(lists)["own"]
             if not torch.equal(message.positions.sort().values, true.sort().values):
                 raise wrong_match(
@@ -235,7 +261,6 @@ class Matching(Participant):
                 f"{self.name!r} was told are common"
             )
         self.verified = True
-        self._own_points, self._reblinded = None, dict.fromkeys(self._reblinded, torch.empty(0))
 
     def notice(self) -> AlignmentNotice:
         """Return the common keys in the common order; they stay inside the party."""
@@ -266,15 +291,14 @@ class Matching(Participant):
     def _proof(self, name: str) -> bytes:
         return self._mac(f"matched|{name}", self.digest(self._the_common))
 
-    def _seal(self, owner: str, times: int, points: Tensor) -> Tensor:
-        """Say whose list this is and how often it was blinded since its owner did."""
-        return _bytes(self._mac(f"list|{owner}|{times}", points.numpy().tobytes()))
+    def _seal(self, owner: str, times: int, part: int, points: Tensor) -> Tensor:
+        """Say whose list this is, which part, and how often it was blinded since its owner did."""
+        return _bytes(self._mac(f"list|{owner}|{times}|{part}", points.numpy().tobytes()))
 
-    def _check_seal(self, owner: str, times: int, points: Tensor, seal: Tensor) -> None:
-        n_points = self._copies * (self._rows[owner] + self._padded)
-        if points.dim() != 2 or len(points) != n_points:
+    def _check_seal(self, owner: str, times: int, part: int, points: Tensor, seal: Tensor) -> None:
+        if points.dim() != 2 or len(points) != self.parts.size(owner, part):
             raise _wrong_number(owner)
-        right = self._seal(owner, times, points).numpy().tobytes()
+        right = self._seal(owner, times, part, points).numpy().tobytes()
         if not hmac.compare_digest(seal.numpy().tobytes(), right):
             raise wrong_match(
                 f"the list of blinded keys of party {owner!r} has no seal of a holder of the "
@@ -338,56 +362,58 @@ def match_blinded(
     hellos: Mapping[str, Hello],
     matched_by: str,
     padding: Padding | None = None,
-    max_bytes: int | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> AlignmentReport:
     """Let every party know which of its records all others have; the server sees no key.
 
-    The padding is of what groups of parties have in common; the report's number has it, too. A
-    frame of `max_bytes` has to hold a party's list. Raises NoOverlapError; PayloadRejectedError
-    before anybody blinds a key, if a list would be larger than a frame may be.
+    The padding is of what groups of parties have in common; the report's number has it, too.
+    Frames have at most `max_bytes`. Raises NoOverlapError; PayloadRejectedError before anybody
+    blinds a key, if what is common could be larger than a frame may be.
     """
     n_padded, copies = n_dummies(padding, len(hellos)), n_copies(len(hellos))
-    for name, hello in hellos.items():
-        needed = _HEADER + POINT * copies * (fact(hello, "rows", int) + n_padded)
-        if max_bytes is not None and needed > max_bytes:
-            raise PayloadRejectedError(
-                f"its {fact(hello, 'rows', int):,} rows are a list of blinded keys of {needed:,} "
-                f"bytes; at most {max_bytes:,} are taken",
-                fix=f"max_frame_bytes = {needed} or more in the job and in every site file",
-                party=name,
-            )
-    received = channel.gather(BlindedKeys, 0)
-    lists = {name: message.points for name, message in received.items()}
-    seals = {name: message.seal for name, message in received.items()}
-    for name, points in lists.items():
-        if len(points) != copies * (fact(hellos[name], "rows", int) + n_padded):
+    n_rows = {name: int(fact(hello, "rows", int)) for name, hello in hellos.items()}
+    parts = Parts.of(n_rows, n_padded, max_bytes)
+    parts.check(max_bytes)
+    received = [channel.gather(BlindedKeys, part) for part in range(parts.n)]
+    lists = {name: [messages[name].points for messages in received] for name in n_rows}
+    seals = {name: [messages[name].seal for messages in received] for name in n_rows}
+    for name, own in lists.items():
+        if [len(points) for points in own] != [parts.size(name, i) for i in range(parts.n)]:
             raise _wrong_number(name)
-    for step, owner_of in enumerate(rounds(channel.names), start=1):
+    owners = rounds(channel.names)
+    for step in range(1, parts.n * parts.turns + 1):
+        part, turn = parts.of_step(step)
+        owner_of = owners[turn - 1]
         sent = {
-            receiver: KeysToReblind(SERVER, receiver, step, lists[owner], seals[owner])
+            receiver: KeysToReblind(SERVER, receiver, step, lists[owner][part], seals[owner][part])
             for receiver, owner in owner_of.items()
         }
         channel.scatter(sent)
         returned = channel.gather(ReblindedKeys, step)
         for receiver, owner in owner_of.items():
-            if returned[receiver].points.shape != lists[owner].shape:
+            if returned[receiver].points.shape != lists[owner][part].shape:
                 raise _wrong_number(receiver)
-            lists[owner], seals[owner] = returned[receiver].points, returned[receiver].seal
-    found = common_positions(lists)
+            lists[owner][part], seals[owner][part] = (
+                returned[receiver].points,
+                returned[receiver].seal,
+            )
+        if parts.turns == 1:
+            channel.scatter(
+                {
+                    name: ReturnedKeys(SERVER, name, part, lists[name][part], seals[name][part])
+                    for name in lists
+                }
+            )
+    found = common_positions({name: torch.cat(lists.pop(name)) for name in n_rows})
     n_matched = len(next(iter(found.values()))) // copies
     if not n_matched:
         raise nothing_common()
-    if len(lists) == 2:
-        channel.scatter(
-            {name: ReturnedKeys(SERVER, name, 0, lists[name], seals[name]) for name in lists}
-        )
     channel.scatter(
         {name: CommonPositions(SERVER, name, 0, places) for name, places in found.items()}
     )
     given = channel.gather(MatchProof, 0)
     proofs = {name: message.proof.numpy().tobytes().hex() for name, message in given.items()}
     channel.scatter({name: MatchProofs(SERVER, name, 0, proofs) for name in proofs})
-    n_rows = {name: len(points) // copies - n_padded for name, points in lists.items()}
     most = 0 if padding is None else padding.largest
     return AlignmentReport(matched_by, n_matched, n_rows, dict.fromkeys(n_rows, 0), most)
 

@@ -110,7 +110,11 @@ class BlindedRun(PartyRun):
         holders = [HOLDER] if self.job.has_labels else []
         names = [*self.job.parties, *holders]
         self.matching.begin(
-            self.agreed, names, self.job.digest, self.method.padding(len(self.job.parties))
+            self.agreed,
+            names,
+            self.job.digest,
+            self.method.padding(len(self.job.parties)),
+            self.job.max_frame_bytes,
         )
         keys = KeySchedule(self.site.the_shared, self.job.name, self.agreed.nonce)
         self.tags.renew(keys.key(Purpose.TAGS))
@@ -205,8 +209,7 @@ class PartyNode(BlindedRun):
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
-        self.rules = Rules({Hello, BlindedKeys, MatchProof})
-        self.rules.allow({ReblindedKeys: len(job.parties) + job.has_labels})
+        self.rules = Rules({Hello, MatchProof})
         device = resolve_device(site.device)
         self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
@@ -232,7 +235,7 @@ class PartyNode(BlindedRun):
         self.lost: tuple[Difference, ...] = ()
         self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
-        self._selects = self._told_already = False
+        self._selects = self._told_already = self.greeted = False
 
     def facts(self) -> dict[str, Any]:
         """Return what the hello says."""
@@ -250,11 +253,13 @@ class PartyNode(BlindedRun):
         then; ContractError if the parties' contracts disagree; AccountRewoundError if another
         party's account lacks what this one remembers of it.
         """
+        self.greeted = True
         if self.method.padding(len(self.job.parties)) is not None:
             before = [r for r in trail.lines(self.site.folder) if r["event"] == COUNTED]
             self.site.bounds.check_counts(self.name, len(before))
             trail.append(self.site.folder, COUNTED, {"job": self.job.name})
         super().take_terms(message)
+        self.rules.allow(self.matching.steps)
         if self.agreed.contracts.get(self.name) != self._told:
             raise ProtocolError(f"the server's terms misstate the contract of party {self.name!r}")
         told = {name: self.agreed.contracts.get(name) for name in self.job.parties}

@@ -9,6 +9,10 @@ told which of its own keys they are. With more than two parties every key is two
 its owners can tell to be of one key: whoever leaves keys out must leave out both points of each
 (`n_copies`).
 
+Lists travel in parts (`Parts`), each an exchange with a deadline of its own. How many there are
+follows from the numbers of rows, which all have been told, and tells nothing more. A party blinds
+others' keys when all of its own have left: none is chosen by what others turned out to have.
+
 What is learned, if nobody colludes (`vflsynth.federation.matching` has what is done about those who
 deviate):
 
@@ -27,6 +31,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -37,10 +42,21 @@ import torch
 from joblib import cpu_count
 from torch import Tensor
 
-from vflsynth.exceptions import MisalignedError, MissingExtraError, ProtocolError
+from vflsynth.exceptions import (
+    MisalignedError,
+    MissingExtraError,
+    PayloadRejectedError,
+    ProtocolError,
+)
 
 POINT = 33
 """Bytes of a compressed point."""
+
+_HEADER = 1 << 12
+"""Bytes of a frame around a list of keys, at most."""
+
+_PART = 1 << 16
+"""Points of a part: seconds of one core, 2 MiB."""
 
 _CHUNK = 4096
 """Keys that a thread blinds at a time; the library lets other threads compute meanwhile."""
@@ -71,14 +87,18 @@ class KeyBlinder:
         self._copies, self._n = copies, len(keys) + len(dummies)
         self._secret = self._psi.client.CreateWithNewKey(True).GetPrivateKeyBytes()
 
-    def blind(self) -> Tensor:
-        """Return the party's own keys, blinded by it alone: uint8, (copy of a key, 33)."""
-        texts = [*map(key_text, self._keys), *self._dummies]
+    def blind(self, part: slice = slice(None)) -> Tensor:
+        """Return a part of the own keys, blinded by the party alone: uint8, (copy of a key, 33)."""
+        copies, places = np.divmod(self._order[part], self._n)
+        n_keys = len(self._keys)
+        own = iter(self._keys.take(places[places < n_keys]))
+        texts = (
+            key_text(next(own)) if place < n_keys else self._dummies[place - n_keys]
+            for place in places.tolist()
+        )
         digests = [
-            hmac.digest(
-                self._shared, f"{place // self._n}{texts[place % self._n]}".encode(), hashlib.sha256
-            ).hex()
-            for place in self._order.tolist()
+            hmac.digest(self._shared, f"{copy}{text}".encode(), hashlib.sha256).hex()
+            for copy, text in zip(copies.tolist(), texts)
         ]
         return _to_tensor(_in_threads(self._blind, digests))
 
@@ -152,15 +172,77 @@ def common_positions(lists: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Lists, uint8 (key, 33), are blinded by every party; positions are int64.
     """
-    where = {
-        name: {p: i for i, p in enumerate(_to_bytes(points))} for name, points in lists.items()
-    }
-    first, *others = where.values()
-    common = sorted(point for point in first if all(point in other for other in others))
-    return {
-        name: torch.tensor([found[point] for point in common], dtype=torch.int64)
-        for name, found in where.items()
-    }
+    own = {name: points.numpy().reshape(-1).view(f"S{POINT}") for name, points in lists.items()}
+    orders = {name: np.argsort(points, kind="stable") for name, points in own.items()}
+    first, *others = own
+    common = np.unique(own[first])
+    for name in others:
+        if not len(own[name]):
+            return {party: torch.empty(0, dtype=torch.int64) for party in lists}
+        places = np.searchsorted(own[name], common, sorter=orders[name])
+        nearest = own[name][orders[name][np.minimum(places, len(own[name]) - 1)]]
+        common = common[nearest == common]
+    places = {n: np.searchsorted(own[n], common, sorter=orders[n]) for n in own}
+    return {n: torch.tensor(orders[n][places[n]], dtype=torch.int64) for n in own}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How lists of blinded keys are cut, which every node computes of what all have been told.
+
+    Parameters
+    ----------
+    points : mapping of party name to int
+        Of every list.
+    most : int
+        Points of a part.
+    """
+
+    points: Mapping[str, int]
+    most: int
+
+    @classmethod
+    def of(cls, rows: Mapping[str, int], n_padded: int, max_bytes: int) -> Parts:
+        """Cut lists of so many rows and dummies for frames of at most so many bytes."""
+        copies = n_copies(len(rows))
+        most = (max_bytes - _HEADER) // (2 * POINT)  # a reply may bring two parts
+        points = {name: copies * (n + n_padded) for name, n in rows.items()}
+        return cls(points, max(1, min(_PART, most)))
+
+    @property
+    def n(self) -> int:
+        """How many parts the longest list has; shorter ones end with empty parts."""
+        return max([1, *(-(-points // self.most) for points in self.points.values())])
+
+    @property
+    def turns(self) -> int:
+        """How often every part is blinded by another party."""
+        return len(self.points) - 1
+
+    def slice(self, part: int) -> slice:
+        """Return where a part is in a list."""
+        return slice(part * self.most, (part + 1) * self.most)
+
+    def size(self, name: str, part: int) -> int:
+        """Return how many points a part of a party's list has."""
+        return len(range(self.points[name])[self.slice(part)])
+
+    def of_step(self, step: int) -> tuple[int, int]:
+        """Return which part is blinded again in a step, and in which turn, from 1."""
+        part, turn = divmod(step - 1, self.turns)
+        return part, turn + 1
+
+    def check(self, max_bytes: int) -> None:
+        """Refuse lists whose common keys no frame could name (PayloadRejectedError)."""
+        name = min(self.points, key=lambda party: self.points[party])
+        needed = _HEADER + POINT * self.most + 8 * self.points[name]
+        if needed > max_bytes:
+            raise PayloadRejectedError(
+                f"its {self.points[name]:,} blinded keys, if they are common, are {needed:,} "
+                f"bytes; at most {max_bytes:,} are taken",
+                fix=f"max_frame_bytes = {needed} or more in the job and in every site file",
+                party=name,
+            )
 
 
 def rounds(names: Sequence[str]) -> list[dict[str, str]]:

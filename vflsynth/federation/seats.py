@@ -9,6 +9,8 @@ from vflsynth.exceptions import PartyLostError, PayloadRejectedError
 from vflsynth.federation.wire import Frame, Request, Status
 from vflsynth.protocol import SERVER, Message
 
+_TRIPS = 3
+
 
 @dataclass(slots=True)
 class Seat:
@@ -37,6 +39,8 @@ class Seat:
         For the next reply.
     reply : bytes or None
         To the frame, once it is there.
+    trips : list of float
+        Seconds in which the party came back when it was asked to, as it joined.
     """
 
     name: str
@@ -48,6 +52,18 @@ class Seat:
     answer: tuple[Message, str] | None = None
     outgoing: list[Message] = field(default_factory=list)
     reply: bytes | None = None
+    trips: list[float] = field(default_factory=list)
+    asked_back: float | None = None
+
+    def asks_back(self, arrived: float, now: float) -> bool:
+        """Whether a party that joins is to send its hello again at once: that takes a round trip.
+
+        A frame that is lost takes longer, so the shortest of several counts.
+        """
+        if self.asked_back is not None:
+            self.trips.append(arrived - self.asked_back)
+        self.asked_back = now if len(self.trips) < _TRIPS else None
+        return self.asked_back is not None
 
     def is_old(self, frame: Frame, data: bytes) -> bool:
         """Whether a frame, or a later one, is there already; networks repeat and reorder them."""

@@ -28,6 +28,7 @@ from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
 from vflsynth.protocol import SERVER, Channel, Message, Transcript
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
+from vflsynth.reporting import duration_text
 from vflsynth.run import ServerRun, accounts_of, fact, shown_accounts
 
 logger = logging.getLogger("vflsynth")
@@ -64,6 +65,7 @@ class ServerNode(ServerRun):
             self.own_tag(),
             self.progress.note,
         )
+        self.remote.measures = True
         self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             method,
@@ -185,9 +187,28 @@ class ServerNode(ServerRun):
 
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Train, and let all nodes remember what was booked."""
+        self.check_distance(done)
         super().train(done, widths)
         if self.account is not None:
             self._show_accounts(1)
+
+    def check_distance(self, done: int) -> None:
+        """Say what messages will take in training, and refuse what nobody agreed to wait for.
+
+        Raises ParameterError.
+        """
+        left = self.duration.n_steps - done * self.duration.steps_per_epoch
+        n, trip = self.method.exchanges(self.settings, left), self.remote.round_trip
+        if not n or trip is None:
+            return
+        text = f"{n:,} exchanges, each of which takes {1000 * trip:.0f} ms on the way at least"
+        logger.info("server: training takes %s: %s", text, duration_text(n * trip))
+        if n * trip > 3600 * self.job.most_hours:
+            raise ParameterError(
+                f"training takes {text}: {duration_text(n * trip)}, and the job agrees to "
+                f"{self.job.most_hours:g} hours. {self.progress.advice or 'Take fewer steps'}. Or "
+                "agree to wait: most_hours"
+            )
 
     def _show_accounts(self, turn: int) -> None:
         """Have all accounts shown: once before anything is released, and when all is booked."""

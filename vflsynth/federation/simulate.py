@@ -214,7 +214,7 @@ def simulate(
             ended = submit(
                 job, federation.admin, seconds, watch, attempts, before=federation.revive
             )
-            logger.info("FLARE says %s", ended)
+            logger.info("%s", ended)
     return federation.outcomes()
 
 

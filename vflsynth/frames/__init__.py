@@ -6,6 +6,7 @@ between parties is their column names, the type of their keys, and, in
 """
 
 from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
+from vflsynth.frames.batches import DrawnRecords, read_records
 from vflsynth.frames.io import infers_types, read_table, write_table
 from vflsynth.frames.keys import KeyMinter, MatchOn, key_of, learn_key_minters, public_key_minters
 from vflsynth.frames.party_frames import (
@@ -20,6 +21,7 @@ from vflsynth.frames.summaries import summarise_rows
 
 __all__ = [
     "AlignmentReport",
+    "DrawnRecords",
     "KeyMinter",
     "MatchOn",
     "align_keys",
@@ -33,6 +35,7 @@ __all__ = [
     "party_keys",
     "positions",
     "public_key_minters",
+    "read_records",
     "read_table",
     "summarise_rows",
     "vertical_split",

@@ -58,6 +58,9 @@ class AlignmentReport:
         party is told of its own.
     better : (str, int) or None
         A form of keys in which more of them match, and how many; likewise.
+    n_drawn : int or None
+        So many of the matched records were drawn to learn from, see `vflsynth.read_records`; None
+        is all.
 
     Examples
     --------
@@ -74,10 +77,16 @@ class AlignmentReport:
     most_dummies: int = 0
     lost: dict[str, tuple[Difference, ...]] = field(default_factory=dict, compare=False)
     better: tuple[str, int] | None = field(default=None, compare=False)
+    n_drawn: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts, JSON-safe: what may be saved."""
         return {k: v for k, v in asdict(self).items() if k not in ("lost", "better")}
+
+    @property
+    def n_used(self) -> int:
+        """Records that were learned from."""
+        return self.n_matched if self.n_drawn is None else self.n_drawn
 
     @property
     def n_dropped(self) -> dict[str, int]:
@@ -103,9 +112,11 @@ class AlignmentReport:
 
     def __str__(self) -> str:
         counts = self.to_frame()
-        dummies = f", up to {self.most_dummies} of them dummies" if self.most_dummies else ""
+        more = f", up to {self.most_dummies} of them dummies" if self.most_dummies else ""
+        if self.n_used < self.n_matched:
+            more += f", {self.n_used} of them drawn to learn from"
         return "\n".join(
-            [f"{self.n_matched} records matched by {self.matched_by}{dummies}"]
+            [f"{self.n_matched} records matched by {self.matched_by}{more}"]
             + [
                 f"  {party}: {self.n_rows[party]} rows, {self.n_matched} matched, "
                 f"{self.n_dropped[party]} dropped, {self.n_duplicated[party]} duplicated"

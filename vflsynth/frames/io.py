@@ -11,7 +11,8 @@ import codecs
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from vflsynth._warnings import warn_user
-from vflsynth.exceptions import ColumnKindError, PublishingWarning, TableFileError
+from vflsynth.exceptions import PartyDataError, PublishingWarning, TableFileError
 from vflsynth.frames.logical import as_frame, check_names, frame_of
 from vflsynth.frames.sources import read_description, read_excel, read_query
 from vflsynth.frames.typed import Unreadable, with_types
@@ -59,7 +60,8 @@ def read_table(
     ----------
     path : path-like
         Ends in ``.csv``, ``.csv.gz``, ``.parquet``, ``.arrow``, ``.feather``, ``.xlsx``, or in
-        ``.toml`` for a file that says where the table is, see `vflsynth.frames.sources`.
+        ``.toml`` for a file that says where the table is, see `vflsynth.frames.sources`; or a
+        folder of parquet files, such as `sample_to` writes.
     party : str, optional
         Whose table it is; error messages name it.
     separator : str, optional
@@ -109,10 +111,8 @@ def read_table(
     - a first column without a name that counts rows from 0 is left out, with a warning.
     """
     path = Path(path)
-    suffix = _suffix(path, party, reading=True)
-    if not path.is_file():
-        raise TableFileError(f"there is no file {str(path)!r}", fix="check the path", party=party)
-    style = _Style(separator, decimal, encoding)
+    suffix = kind_of_file(path, party)
+    style = CsvStyle(separator, decimal, encoding)
     _check_options(path, suffix, style, sheet, party)
     stated: Any = {"dtypes": dtypes, "unreadable": unreadable}
     if suffix == ".toml":
@@ -124,16 +124,23 @@ def read_table(
             options: Any = said.options
             frame = read_table(path.parent / said.file, party, **stated, **options)
         return said.summarised(frame, party)
-    try:
+    with naming_file(path, suffix, party):
         if suffix == ".parquet":
-            return _restored(pa.parquet.read_table(path), party)
+            return restored(pa.parquet.read_table(path), party)
         if suffix in (".arrow", ".feather"):
             return frame_of(pa.feather.read_table(path), party)
         if suffix == ".xlsx":
             return read_excel(path, sheet, party, **stated)
-        return _read_csv(path, party, style, dtypes or {}, unreadable)
+        return read_csv(path, party, style, dtypes or {}, unreadable)
+
+
+@contextmanager
+def naming_file(path: Path, suffix: str, party: str | None) -> Iterator[None]:
+    """Have whatever goes wrong in reading a file name it, with TableFileError and no value."""
+    try:
+        yield
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, TableFileError | ColumnKindError):
+        if isinstance(error, PartyDataError):
             raise
         raise TableFileError(
             f"{str(path)!r} cannot be read as {suffix}: {_without_cells(error)}",
@@ -162,7 +169,7 @@ def infers_types(path: str | os.PathLike[str]) -> bool:
     TableFileError
         If the file is of an unknown kind.
     """
-    return _suffix(Path(path), None, reading=True) not in _TYPED
+    return not Path(path).is_dir() and _suffix(Path(path), None, reading=True) not in _TYPED
 
 
 def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -211,7 +218,17 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-class _Style(NamedTuple):
+def kind_of_file(path: Path, party: str | None) -> str:
+    """Return the suffix of a file that is there; a folder of parquet files has theirs."""
+    if path.is_dir() and any(path.glob("*.parquet")):
+        return ".parquet"
+    suffix = _suffix(path, party, reading=True)
+    if not path.is_file():
+        raise TableFileError(f"there is no file {str(path)!r}", fix="check the path", party=party)
+    return suffix
+
+
+class CsvStyle(NamedTuple):
     """How a csv file is written."""
 
     separator: str | None = None
@@ -220,11 +237,11 @@ class _Style(NamedTuple):
 
 
 def _check_options(
-    path: Path, suffix: str, style: _Style, sheet: str | None, party: str | None
+    path: Path, suffix: str, style: CsvStyle, sheet: str | None, party: str | None
 ) -> None:
     """Refuse options that are for another kind of file, or that no file could have."""
     problem, fix = "", "leave it out"
-    if style != _Style() and not suffix.startswith(".csv"):
+    if style != CsvStyle() and not suffix.startswith(".csv"):
         problem = "separator, decimal and encoding are for csv files"
     elif sheet is not None and suffix != ".xlsx":
         problem = "a sheet is for Excel files"
@@ -256,13 +273,8 @@ def _suffix(path: Path, party: str | None, *, reading: bool = False) -> str:
 # csv
 
 
-def _read_csv(
-    path: Path,
-    party: str | None,
-    style: _Style,
-    dtypes: Mapping[Any, Any],
-    unreadable: Unreadable,
-) -> pd.DataFrame:
+def csv_options(path: Path, style: CsvStyle, party: str | None) -> tuple[Any, Any, Any]:
+    """Return Arrow's options for reading, parsing and converting a csv file."""
     style, n_before = _seen(path, style, party)
     read = pa.csv.ReadOptions(encoding=style.encoding, skip_rows=n_before)
     parse = pa.csv.ParseOptions(delimiter=style.separator, newlines_in_values=True)
@@ -270,9 +282,43 @@ def _read_csv(
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
         decimal_point=style.decimal,
-        column_types={str(name): pa.string() for name in dtypes},
     )
-    table = pa.csv.read_csv(path, read, parse, convert)
+    return read, parse, convert
+
+
+def read_csv(
+    path: Path,
+    party: str | None,
+    style: CsvStyle,
+    dtypes: Mapping[Any, Any],
+    unreadable: Unreadable,
+    *,
+    only: str | None = None,
+    lines: tuple[pa.Buffer, Sequence[int]] | None = None,
+) -> pd.DataFrame:
+    """Read a csv file as `read_table` does.
+
+    Parameters
+    ----------
+    path, party, style, dtypes, unreadable
+        See `read_table`.
+    only : str, optional
+        The one column that is wanted.
+    lines : (Buffer, sequence of int), optional
+        Some of the file's rows, in UTF-8 and with commas, and which they are.
+    """
+    read, parse, convert = csv_options(path, style, party)
+    convert.column_types = {str(name): pa.string() for name in dtypes}
+    if only is not None:
+        convert.include_columns = [only]
+    if lines is not None:
+        read, parse.delimiter = pa.csv.ReadOptions(), ","
+
+    def parsed() -> pa.Table:
+        source = path if lines is None else pa.BufferReader(lines[0])
+        return pa.csv.read_csv(source, read, parse, convert)
+
+    table = parsed()
     names = table.column_names
     check_names(names, party)
     for field in table.schema:
@@ -283,7 +329,7 @@ def _read_csv(
                 party=party,
                 column=field.name,
             )
-    if names[0] == "" and len(names) > 1 and _is_row_number(table[0]):
+    if names[0] == "" and len(names) > 1 and _is_row_number(table[0], lines and lines[1]):
         warn_user(
             f"the first column of {path.name!r} has no name and holds the row numbers that pandas "
             "writes with a table's index: it was left out. Fix: to_csv(..., index=False)",
@@ -294,7 +340,7 @@ def _read_csv(
     if doubtful:
         convert.include_columns = doubtful
         convert.column_types = dict.fromkeys(doubtful, pa.string())
-        text = pa.csv.read_csv(path, read, parse, convert)
+        text = parsed()
         for name in doubtful:
             if any(_holds(text[name], *form) for form in _CODES):
                 table = table.set_column(names.index(name), name, text[name])
@@ -305,12 +351,12 @@ def _read_csv(
     return typed.assign(**found)
 
 
-def _is_row_number(column: pa.ChunkedArray) -> bool:
+def _is_row_number(column: pa.ChunkedArray, rows: Sequence[int] | None) -> bool:
     whole: bool = pa.types.is_integer(column.type)
-    return whole and column.to_pylist() == list(range(len(column)))
+    return whole and column.to_pylist() == list(range(len(column)) if rows is None else rows)
 
 
-def _seen(path: Path, style: _Style, party: str | None) -> tuple[_Style, int]:
+def _seen(path: Path, style: CsvStyle, party: str | None) -> tuple[CsvStyle, int]:
     """Find the encoding and the separator in a file's first lines, and how many lines to skip."""
     with pa.input_stream(path, compression="detect") as stream:
         head = stream.read(1 << 16)
@@ -392,7 +438,7 @@ def _note(dtype: Any) -> dict[str, Any]:
     return {"dtype": str(dtype)}
 
 
-def _restored(table: pa.Table, party: str | None) -> pd.DataFrame:
+def restored(table: pa.Table, party: str | None) -> pd.DataFrame:
     """Convert from Arrow, in the dtypes that were noted."""
     frame = frame_of(table, party)
     if _METADATA_KEY not in (table.schema.metadata or {}):

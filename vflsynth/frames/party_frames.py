@@ -364,7 +364,7 @@ def _check_frame(party: str, frame: Any, on: Hashable) -> None:
             )
     if not len(frame):
         raise TooFewRecordsError("the table has no rows", fix="pass a table with rows", party=party)
-    _check_keys(party, frame, on)
+    check_keys(party, frame, on)
     if len(frame.columns) == (on is not None):
         raise NoColumnsError(
             "the table has no columns" + ("" if on is None else f" beside the key {on!r}"),
@@ -373,7 +373,8 @@ def _check_frame(party: str, frame: Any, on: Hashable) -> None:
         )
 
 
-def _check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
+def check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
+    """Check that every row has a key, or raise MissingKeyError."""
     if on is not None and on not in frame.columns:
         in_index = on in frame.index.names
         raise MissingKeyError(

@@ -26,7 +26,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.padding import Padding
-from vflsynth.protocol import Channel, Message, PoissonSchedule, Schedule, SubsetSchedule
+from vflsynth.protocol import Channel, Message, PoissonSchedule, Schedule, SubsetSchedule, When
 
 _COPIES = 6
 """Of the encoded records, while they are masked, scored or counted."""
@@ -304,6 +304,10 @@ class Method(ABC):
     @abstractmethod
     def duration(self, n_records: int, settings: Any) -> Duration:
         """Say how long to train."""
+
+    def exchanges(self, settings: Any, n_steps: int) -> int:
+        """Return how often server and parties exchange messages in so many steps, about."""
+        return n_steps * sum(kind.declared.when is When.STEP for kind in self.asks)
 
     def schedule(
         self,

@@ -234,7 +234,7 @@ def _parameters(estimator: type[Any]) -> dict[str, Any]:
     """Return defaults by name: of the signature, and of what will be fields of a dataclass."""
     signature = inspect.signature(estimator.__init__).parameters
     fields = {name: vars(estimator).get(name) for name in inspect.get_annotations(estimator)}
-    return fields | {name: parameter.default for name, parameter in signature.items()}
+    return {name: parameter.default for name, parameter in signature.items()} | fields
 
 
 def _wrapped(text: str, margin: str) -> str:

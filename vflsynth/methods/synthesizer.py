@@ -39,7 +39,7 @@ from vflsynth.exceptions import (
     ParameterError,
     PublishingWarning,
 )
-from vflsynth.frames import AlignmentReport, check_party_frames, key_of
+from vflsynth.frames import AlignmentReport, DrawnRecords, check_party_frames, key_of
 from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
@@ -66,6 +66,16 @@ Conditions = Mapping[Any, Any] | pd.DataFrame
 
 KIND = "vflsynth model"
 """What the manifest of a saved model says."""
+
+
+def refuse_drawn(method: Method) -> None:
+    """Refuse records that `read_records` drew where a ledger counts (ParameterError)."""
+    if method.privacy is not None:
+        raise ParameterError(
+            "privacy does not go with max_records: of a fixed number of records that are drawn, "
+            "one more or less in a table changes two, and the ledger counts one. Fix: read whole "
+            "tables with read_table, or leave privacy out"
+        )
 
 
 class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
@@ -261,6 +271,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         secrets: Sequence[bytes],
     ) -> LocalRun:
         """Check the tables, prepare them as a contract says, and seat the parties."""
+        if isinstance(party_frames, DrawnRecords):
+            refuse_drawn(method)
         device = resolve_device(self.device)
         may_be_empty = method.is_private or self.contract is not None
         frames = check_party_frames(
@@ -300,6 +312,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             least_records=(self.contract or Contract()).fewest_records,
         )
         run.preparations = prepared
+        if isinstance(party_frames, DrawnRecords):
+            run.stand_for(party_frames)
         return run
 
     def _warn_of_index_columns(self, frames: PartyFrames, on: Any) -> None:

@@ -87,13 +87,14 @@ _BLINDED = (
 @message(
     from_party=True,
     made_of=MadeOf.KEYS,
+    when=When.STEP,
     slow=True,
     contents="keyed digests of record keys, of three parties or more two of each, as points of a "
     "curve, blinded by the party; its seal",
     tells=_BLINDED,
 )
 class BlindedKeys(Message):
-    """A party's keys under commutative encryption, uint8 of shape (key, 33).
+    """A part of a party's keys under commutative encryption, uint8 of shape (key, 33).
 
     ``seal``, uint8 of shape (32,): proves to whoever has the parties' secret that these are the
     points of this party, in this run, blinded by so many; nobody else can make or check it.
@@ -111,7 +112,7 @@ class BlindedKeys(Message):
     tells=_BLINDED,
 )
 class KeysToReblind(Message):
-    """Another party's blinded keys, for this one to blind too, uint8 of shape (key, 33)."""
+    """Some of another party's blinded keys, for this one to blind too, uint8 of (key, 33)."""
 
     points: Tensor = holds(torch.uint8, "key", 33)
     seal: Tensor = holds(torch.uint8, "byte")
@@ -135,11 +136,12 @@ class ReblindedKeys(Message):
 @message(
     from_party=False,
     made_of=MadeOf.KEYS,
+    when=When.STEP,
     contents="of two parties: the party's own keys, blinded by both, with the other's seal",
     tells=_BLINDED,
 )
 class ReturnedKeys(Message):
-    """The party's own keys, blinded by all; with them it finds the common ones by itself.
+    """Some of the party's own keys, blinded by all; it finds the common ones by itself.
 
     Of two parties only: with more, lists blinded by all would tell a party which of its keys each
     of the others has, which only the server learns.

@@ -91,7 +91,9 @@ def from_audits(
                 "that had the time for all of them",
             ) * 2
             content = {}
-        membership = _membership(content) if content else NotMeasured(missing[0])
+        if content and "targets" not in content:
+            missing = "only the three questions were asked", missing[1]
+        membership = _membership(content) if "targets" in content else NotMeasured(missing[0])
         answers = [
             _Answer(a["question"], a["column"], a["excess"], a["excess_low"], a["excess_high"])
             for a in content.get("criteria", ())

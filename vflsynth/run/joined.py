@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from vflsynth.columns import PublicSchema, TableTransformer
-from vflsynth.frames import AlignmentReport, key_of, party_keys
+from vflsynth.frames import AlignmentReport, DrawnRecords, key_of, party_keys
 from vflsynth.learning.base import Method
 from vflsynth.learning.party import EncodingSource, Party
 from vflsynth.models import PartyModel
@@ -71,6 +71,10 @@ class JoinedRun(LocalRun):
             name: method.minter(name, party_keys(frame, key_of(on, name)))
             for name, frame in frames.items()
         }
+
+    def stand_for(self, drawn: DrawnRecords) -> None:
+        """Have records that were drawn stand for all; the joined table has no keys."""
+        self._matched, self._minters = drawn.alignment, drawn.minters
 
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
         """Give the holder the order that its rows have already; report who matched before."""

@@ -23,7 +23,14 @@ from vflsynth._warnings import warn_user
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ParameterError, PublishingWarning
-from vflsynth.frames import AlignmentReport, MatchOn, align_keys, key_of, with_lost
+from vflsynth.frames import (
+    AlignmentReport,
+    DrawnRecords,
+    MatchOn,
+    align_keys,
+    key_of,
+    with_lost,
+)
 from vflsynth.frames.keys import how_to_agree
 from vflsynth.learning.base import Method
 from vflsynth.learning.party import EncodingSource
@@ -125,6 +132,7 @@ class LocalRun(ServerRun):
     """
 
     preparations: Mapping[str, Preparation] = MappingProxyType({})
+    _of_all: AlignmentReport | None = None
 
     def __init__(
         self,
@@ -215,7 +223,7 @@ class LocalRun(ServerRun):
     @property
     def n_training(self) -> int:
         """Training records per replica, once records are matched; dummies included."""
-        return self._n_training(self.alignment.n_matched)
+        return self._n_training(self.alignment.n_used)
 
     def _n_training(self, n_matched: int) -> int:
         if self.rows is not None:
@@ -231,12 +239,19 @@ class LocalRun(ServerRun):
             if self._opened is not None:
                 self._opened.close()
 
+    def stand_for(self, drawn: DrawnRecords) -> None:
+        """Have records that were drawn stand for all: report those, and mint keys above theirs."""
+        self._of_all = drawn.alignment
+        for name, party in self.parties.items():
+            party.minter = drawn.minters[name]
+
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
         """Let every party know which of its records all others have, and in which order."""
         private = self.method.is_private
-        return match_records(
+        report = match_records(
             self.everybody, self.frames, self.on, self._check_matched, private=private
         )
+        return self._of_all or report
 
     def _check_matched(self, n_matched: int) -> None:
         """Check the rows to train on, and book: told what is common, parties draw noise."""

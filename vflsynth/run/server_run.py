@@ -109,7 +109,7 @@ class ServerRun(ABC):
     @property
     def n_training(self) -> int:
         """Training records per replica, once records are matched; dummies included."""
-        return self.alignment.n_matched
+        return self.alignment.n_used
 
     @property
     def holder(self) -> str | None:

@@ -7,12 +7,13 @@ others: on the labels once before training (`RandomizedResponse`), on the object
 """
 
 from vflsynth.splitdefense.aligned import AlignedFrames, aligned
-from vflsynth.splitdefense.base import BaseSplitClassifier
 from vflsynth.splitdefense.classifiers import (
+    BaseSplitClassifier,
     CutShiftClassifier,
     DIMIPClassifier,
     MarvellClassifier,
     SplitNNClassifier,
+    SplitNNRegressor,
 )
 from vflsynth.splitdefense.gafm import GAFMClassifier
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
@@ -21,7 +22,6 @@ from vflsynth.splitdefense.leakage.columns import Inversion, column_attacks
 from vflsynth.splitdefense.leakage.labels import Ranking
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor
 from vflsynth.splitdefense.leakage.report import LeakageReport, leakage_report
-from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.objectives import (
     DIMIP,
     GAFM,
@@ -31,6 +31,7 @@ from vflsynth.splitdefense.objectives import (
     Objective,
     SquaredError,
 )
+from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import (
     PPDL,
     Chain,
@@ -42,7 +43,6 @@ from vflsynth.splitdefense.protections import (
     NoisyGradient,
     Protection,
 )
-from vflsynth.splitdefense.regressor import SplitNNRegressor
 
 __all__ = [
     "DIMIP",

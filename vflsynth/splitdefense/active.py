@@ -20,8 +20,7 @@ from vflsynth.splitdefense.networks import KeptWeights
 from vflsynth.splitdefense.objectives import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Context, Draws, Protection
-from vflsynth.splitdefense.schedule import HoldingOut, n_records
-from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.splitdefense.settings import HoldingOut, SplitSettings, n_records
 from vflsynth.splitdefense.targets import Target
 
 
@@ -31,7 +30,7 @@ class ActiveParty:
     `labels`, (replica, record), are those trained on: int64 classes, or numbers. `truth`,
     (record,), are the true ones, with which only leakage is measured. `weights`, (replica, record),
     say what each record counts. Each of `protections` comes with the replicas, int64 (member,),
-    that it is for; `joint_protection` takes what all passive parties receive as one gradient.
+    that it is for.
     `party_dropout` has, per party, the probability (replica,) that it is left out of a step.
     `records` is empty if leakage is not watched. `notes` are what protections say about themselves;
     NaN for replicas without such a protection.
@@ -51,7 +50,6 @@ class ActiveParty:
         weights: Tensor | None,
         patience: int | None,
         protections: Sequence[tuple[Protection, Tensor]],
-        joint_protection: bool,
         party_dropout: Mapping[str, Tensor],
         records: Mapping[str, LeakageRecord],
     ) -> None:
@@ -61,8 +59,7 @@ class ActiveParty:
         self._hiding = HiddenStreams(keys)
         self.own, self.labels, self.truth, self.target = own, labels, truth, target
         self.weights, self.patience = weights, patience
-        self.protections, self.joint_protection = protections, joint_protection
-        self.party_dropout, self.records = party_dropout, records
+        self.protections, self.party_dropout, self.records = protections, party_dropout, records
         self.passive = task.around.passive
         self._memories: dict[str, dict[str, Tensor]] = {}
         self.notes = RunningMeans()
@@ -177,9 +174,6 @@ class ActiveParty:
     def _protect(self, clean: dict[str, Tensor], labels: Tensor, draws: Draws) -> dict[str, Tensor]:
         if not self.protections or not clean:
             return clean
-        if self.joint_protection:
-            joined = self._protect_one("all", torch.cat(list(clean.values()), -1), labels, draws)
-            return dict(zip(clean, torch.split(joined, self.settings.intermediate_dim, -1)))
         # Parties whose outputs are added receive the same gradient. Two draws of noise on it would
         # let them average the noise away, so they get the same draw.
         shared = self.settings.fusion != "concat"
@@ -231,7 +225,7 @@ class ActiveParty:
         self.task.load_state(section(state, "task"))
         for name, own in self._responses().items():
             own.copy_(state[f"responses/{name}"])
-        for name in ["all"] if self.joint_protection else self.passive:
+        for name in self.passive:
             for i in range(len(self.protections)):
                 self._memories[f"{name}/{i}"] = section(state, f"memory/{name}/{i}")
         for name, record in self.records.items():

@@ -1,23 +1,99 @@
-"""The classifiers: the papers' methods as presets of one base class."""
+"""The classifiers and the regressor: the papers' methods as presets of one base class."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import ClassVar, Literal, Unpack
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin, RegressorMixin
 
 from vflsynth._validation import Number, Rule
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, Mechanism
 from vflsynth.registry import register
-from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.estimator import BaseSplitEstimator
+from vflsynth.splitdefense.fitted import Tables
+from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.method import SplitMethod
-from vflsynth.splitdefense.objectives import DIMIP, Objective
+from vflsynth.splitdefense.objectives import DIMIP, CrossEntropy, Objective, SquaredError
 from vflsynth.splitdefense.protections import Marvell, Protection
-from vflsynth.splitdefense.settings import AS_PUBLISHED, Shared, SplitSettings
+from vflsynth.splitdefense.settings import AS_PUBLISHED, SplitSettings
+from vflsynth.splitdefense.targets import Classes, Numbers, Probabilities
+
+
+class BaseSplitClassifier(ClassifierMixin, BaseSplitEstimator):  # type: ignore[misc]
+    """A classifier whose columns lie with several parties and whose labels lie with one.
+
+    `BaseSplitEstimator` has the parameters and the other attributes.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (class,)
+    """
+
+    registry_group: ClassVar[str] = "classifiers"
+    target = Classes
+    default_objective = CrossEntropy
+
+    classes_: npt.NDArray[Any]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        parts = (self.make_objective(), self.make_protection())
+        tags.classifier_tags.multi_class = not any(part and part.binary_only for part in parts)
+        return tags
+
+    def predict_proba(self, X: Tables, *, absent: str | Collection[str] = ()) -> Probabilities:
+        """Predict class probabilities.
+
+        Parameters
+        ----------
+        X : mapping of str to DataFrame, or DataFrame or array
+            As in `fit`. None as a party's table says that it is absent.
+        absent : str or collection of str, default=()
+            Parties that have quit, or one of them.
+
+        Returns
+        -------
+        ndarray, shape (record, class)
+            Rows in the order of the active party's table, or of the first one that is there;
+            columns in the order of `classes_`.
+
+        Raises
+        ------
+        PartyDataError
+            If a party is unknown, missing, or lacks records or the key column.
+        """
+        features = self._features(X, absent)
+        return self.top_.probabilities(features)
+
+    def predict(self, X: Tables, *, absent: str | Collection[str] = ()) -> npt.NDArray[Any]:
+        """Predict classes; see `predict_proba`."""
+        probabilities = self.predict_proba(X, absent=absent)
+        found: npt.NDArray[Any] = self.classes_[probabilities.argmax(1)]
+        return found
+
+    def _take_classes(self) -> None:
+        """Set the classes, which the active party's half knows."""
+        assert self.top_.classes is not None
+        self.classes_ = self.top_.classes
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class PublishedClassifier(BaseSplitClassifier):
+    """A classifier of a paper, which trains as it was published."""
+
+    numeric_bins: int | None = AS_PUBLISHED["numeric_bins"]
+    epochs: int = AS_PUBLISHED["epochs"]
+    patience: int | None = AS_PUBLISHED["patience"]
+    weight_decay: float = AS_PUBLISHED["weight_decay"]
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class SplitNNClassifier(BaseSplitClassifier):
     """Split learning with any objective and any protection; by default plain and unprotected.
 
@@ -63,21 +139,13 @@ class SplitNNClassifier(BaseSplitClassifier):
         DPSGD: SplitMethod,
     }
 
-    def __init__(
-        self,
-        *,
-        objective: Objective | None = None,
-        protection: Protection | None = None,
-        privacy: DPSGD | None = None,
-        **shared: Unpack[Shared],
-    ) -> None:
-        super().__init__(**shared)
-        self.objective = objective
-        self.protection = protection
-        self.privacy = privacy
+    objective: Objective | None = None
+    protection: Protection | None = None
+    privacy: DPSGD | None = None
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class CutShiftClassifier(BaseSplitClassifier):
     """Split learning whose cut is so many layers lower: they move to the label holder.
 
@@ -99,17 +167,13 @@ class CutShiftClassifier(BaseSplitClassifier):
     first layer above bends them.
     """
 
-    def __init__(
-        self, *, layers: int = 1, protection: Protection | None = None, **shared: Unpack[Shared]
-    ) -> None:
-        super().__init__(**shared)
-        self.layers = layers
-        self.protection = protection
-
     _rules: ClassVar[Mapping[str, Rule]] = {
         **BaseSplitClassifier._rules,
         "layers": Number(0, whole=True),
     }
+
+    layers: int = 1
+    protection: Protection | None = None
 
     def settings(self) -> SplitSettings:
         """Return sizes with the cut moved."""
@@ -131,7 +195,8 @@ class CutShiftClassifier(BaseSplitClassifier):
 
 
 @register
-class MarvellClassifier(BaseSplitClassifier):
+@dataclass(repr=False, eq=False, kw_only=True)
+class MarvellClassifier(PublishedClassifier):
     """Marvell: noise on the cut gradients that is optimal against attacks on one message.
 
     Parameters
@@ -147,11 +212,7 @@ class MarvellClassifier(BaseSplitClassifier):
     Two classes only. `history_` has the bound on one message's AUC per epoch and party.
     """
 
-    _defaults = AS_PUBLISHED
-
-    def __init__(self, *, power_scale: float = 4.0, **shared: Unpack[Shared]) -> None:
-        super().__init__(**(self._defaults | shared))
-        self.power_scale = power_scale
+    power_scale: float = 4.0
 
     def make_protection(self) -> Protection:
         """Return what is done to gradients before they are sent."""
@@ -159,7 +220,8 @@ class MarvellClassifier(BaseSplitClassifier):
 
 
 @register
-class DIMIPClassifier(BaseSplitClassifier):
+@dataclass(repr=False, eq=False, kw_only=True)
+class DIMIPClassifier(PublishedClassifier):
     """DIMIP: bottom models that are of little use for a classifier of the passive party's own.
 
     Parameters
@@ -173,26 +235,12 @@ class DIMIPClassifier(BaseSplitClassifier):
         nothing held out, no weight decay, numbers as they are.
     """
 
-    _defaults = AS_PUBLISHED
-
-    def __init__(
-        self,
-        *,
-        defense_weight: float = 0.05,
-        predictor_steps: int = 1,
-        bound: Literal["vclub", "prior"] = "vclub",
-        regularizer: bool = True,
-        predictor_hidden: Sequence[int] = (64, 32),
-        protection: Protection | None = None,
-        **shared: Unpack[Shared],
-    ) -> None:
-        super().__init__(**(self._defaults | shared))
-        self.defense_weight = defense_weight
-        self.predictor_steps = predictor_steps
-        self.bound = bound
-        self.regularizer = regularizer
-        self.predictor_hidden = predictor_hidden
-        self.protection = protection
+    defense_weight: float = 0.05
+    predictor_steps: int = 1
+    bound: Literal["vclub", "prior"] = "vclub"
+    regularizer: bool = True
+    predictor_hidden: Sequence[int] = (64, 32)
+    protection: Protection | None = None
 
     def make_objective(self) -> Objective:
         """Return what is minimised."""
@@ -203,3 +251,46 @@ class DIMIPClassifier(BaseSplitClassifier):
             self.regularizer,
             self.predictor_hidden,
         )
+
+
+@register
+@dataclass(repr=False, eq=False, kw_only=True)
+class SplitNNRegressor(RegressorMixin, BaseSplitEstimator):  # type: ignore[misc]
+    """Split learning of numbers: the top model minimises the squared error.
+
+    Parameters
+    ----------
+    protection : Protection, optional
+        Of passive parties' cut gradients: one that looks at gradients only, such as `Isotropic` or
+        `MaxNorm`. Default: none, and the targets leak.
+    **shared
+        See `BaseSplitEstimator`. What knows classes is refused: ``label_privacy``,
+        ``class_weight``, and ``monitor``, whose default here is False.
+
+    Notes
+    -----
+    Nothing here has a guarantee for targets. Randomised responses, Marvell, GAFM, DIMIP and
+    distance correlation are defined for classes, and no attack on numbers is measured.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from vflsynth.splitdefense import SplitNNRegressor
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> columns = {"clinic": ["age", "sex", "bmi", "bp"], "lab": [f"s{i}" for i in range(1, 7)]}
+    >>> model = SplitNNRegressor(party_columns=columns, active="clinic", random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.4
+    True
+    """
+
+    registry_group: ClassVar[str] = "regressors"
+    target = Numbers
+    default_objective = SquaredError
+
+    protection: Protection | None = None
+    monitor: LeakageMonitor | bool = False
+
+    def predict(self, X: Tables, *, absent: str | Collection[str] = ()) -> npt.NDArray[np.float64]:
+        """Predict numbers in the target's unit; see `BaseSplitClassifier.predict_proba`."""
+        features = self._features(X, absent)
+        return self.top_.numbers(features)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy.typing as npt
@@ -37,13 +37,13 @@ from vflsynth.splitdefense.inputs import (
 )
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
-from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.model import TopModel
 from vflsynth.splitdefense.objectives import Objective
+from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
-from vflsynth.splitdefense.settings import ClassWeight, Fusion, Shared, SplitSettings
+from vflsynth.splitdefense.settings import ClassWeight, Fusion, SplitSettings
 from vflsynth.splitdefense.targets import Target
 
 PartyFrames = Mapping[str, pd.DataFrame]
@@ -53,6 +53,7 @@ _POSITIVE = Number(0, closed=(False, True))
 _NUMERIC_BINS = 32
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class BaseSplitEstimator(FittedSplitEstimator):
     """A classifier or regressor whose columns lie with several parties and whose labels with one.
 
@@ -86,8 +87,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
     label_privacy : RandomizedResponse, optional
         Labels are randomised once before training: the one protection with a guarantee for the
         whole transcript. Networks learn the true classes through it.
-    joint_protection : bool, default=False
-        Protect what all passive parties receive as one gradient, against parties that pool it.
     party_dropout : float or mapping of str to float, default=0.0
         Probability that a passive party's output is replaced by zeros for a batch, so that the
         model learns to do without (DIMIP §4.1).
@@ -172,22 +171,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
     default_objective: ClassVar[type[Objective]]
     """What is minimised unless a parameter says otherwise."""
 
-    _defaults: ClassVar[Shared] = {}
-    """Defaults of shared parameters that a subclass changes."""
-
-    def __init_subclass__(cls) -> None:
-        # Subclasses take the shared parameters as keywords; scikit-learn and editors see them all.
-        super().__init_subclass__()
-        shared = inspect.signature(BaseSplitEstimator.__init__).parameters
-        own = inspect.signature(cls.__init__).parameters
-        parameters = [p for p in own.values() if p.kind is not p.VAR_KEYWORD]
-        parameters += [
-            p.replace(default=cls._defaults.get(name, p.default))
-            for name, p in shared.items()
-            if name not in own
-        ]
-        cls.__init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-
     _rules: ClassVar[Mapping[str, Rule]] = {
         "numeric_bins": Optional(Number(0, whole=True)),
         "bottom_hidden": Sizes(at_least=0),
@@ -195,7 +178,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
         "bottom_output": Choice(("linear", "sigmoid")),
         "fusion": Choice(("concat", "sum", "mean")),
         "top_hidden": Sizes(at_least=0),
-        "joint_protection": Choice((True, False)),
         "absent": Choice(("zero", "multihead")),
         "epochs": Number(1, whole=True),
         "patience": Optional(Number(1, whole=True)),
@@ -207,64 +189,32 @@ class BaseSplitEstimator(FittedSplitEstimator):
         "verbose": Number(0, whole=True),
     }
 
-    def __init__(
-        self,
-        *,
-        party_columns: Mapping[str, Sequence[Hashable]] | None = None,
-        active: str | None = None,
-        numeric_bins: int | None = None,
-        bottom_hidden: Sequence[int] = (64, 32),
-        intermediate_dim: int = 16,
-        bottom_output: Literal["linear", "sigmoid"] = "linear",
-        fusion: Fusion = "concat",
-        top_hidden: Sequence[int] = (32,),
-        label_privacy: RandomizedResponse | None = None,
-        joint_protection: bool = False,
-        party_dropout: float | Mapping[str, float] = 0.0,
-        absent: Literal["zero", "multihead"] = "zero",
-        malicious: Mapping[str, MaliciousSGD] | None = None,
-        monitor: LeakageMonitor | bool = True,
-        classes: Sequence[Any] | None = None,
-        class_weight: ClassWeight = None,
-        epochs: int = 200,
-        patience: int | None = 10,
-        validation_fraction: float = 0.1,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        weight_decay: float = 0.01,
-        transformer: TableTransformer | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.party_columns = party_columns
-        self.active = active
-        self.numeric_bins = numeric_bins
-        self.bottom_hidden = bottom_hidden
-        self.intermediate_dim = intermediate_dim
-        self.bottom_output = bottom_output
-        self.fusion = fusion
-        self.top_hidden = top_hidden
-        self.label_privacy = label_privacy
-        self.joint_protection = joint_protection
-        self.party_dropout = party_dropout
-        self.absent = absent
-        self.malicious = malicious
-        self.monitor = monitor
-        self.classes = classes
-        self.class_weight = class_weight
-        self.epochs = epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.betas = betas
-        self.weight_decay = weight_decay
-        self.transformer = transformer
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    party_columns: Mapping[str, Sequence[Hashable]] | None = None
+    active: str | None = None
+    numeric_bins: int | None = None
+    bottom_hidden: Sequence[int] = (64, 32)
+    intermediate_dim: int = 16
+    bottom_output: Literal["linear", "sigmoid"] = "linear"
+    fusion: Fusion = "concat"
+    top_hidden: Sequence[int] = (32,)
+    label_privacy: RandomizedResponse | None = None
+    party_dropout: float | Mapping[str, float] = 0.0
+    absent: Literal["zero", "multihead"] = "zero"
+    malicious: Mapping[str, MaliciousSGD] | None = None
+    monitor: LeakageMonitor | bool = True
+    classes: Sequence[Any] | None = None
+    class_weight: ClassWeight = None
+    epochs: int = 200
+    patience: int | None = 10
+    validation_fraction: float = 0.1
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.01
+    transformer: TableTransformer | None = None
+    device: str = "auto"
+    random_state: RandomState = None
+    verbose: int = 0
 
     # -- what subclasses preset ------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self, Unpack
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,12 @@ from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 from vflsynth.run import Options
-from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.classifiers import PublishedClassifier
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.objectives import GAFM, Objective
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
-from vflsynth.splitdefense.settings import AS_PUBLISHED, Shared
+from vflsynth.splitdefense.settings import Fusion
 
 MARGINS = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Margins that "auto" tries."""
@@ -30,7 +31,8 @@ _FEWEST_RECORDS = 50
 
 
 @register
-class GAFMClassifier(BaseSplitClassifier):
+@dataclass(repr=False, eq=False, kw_only=True)
+class GAFMClassifier(PublishedClassifier):
     """GAFM: cut gradients of an adversarial loss and of noisy labels, which partly cancel.
 
     Parameters
@@ -63,34 +65,17 @@ class GAFMClassifier(BaseSplitClassifier):
     and intercept to the training labels, which `predict_proba` applies.
     """
 
-    _defaults: ClassVar[Shared] = {
-        "intermediate_dim": 1,
-        "bottom_output": "sigmoid",
-        "fusion": "mean",
-        "top_hidden": (32, 16),
-        **AS_PUBLISHED,
-    }
-
-    def __init__(
-        self,
-        *,
-        pseudo_label_margin: float | Literal["auto"] = 0.05,
-        penalty_weight: float = 1.0,
-        gan_weight: float = 1.0,
-        label_noise_std: float = 0.01,
-        weight_clip: float = 0.1,
-        discriminator_hidden: Sequence[int] = (64, 32, 16),
-        protection: Protection | None = None,
-        **shared: Unpack[Shared],
-    ) -> None:
-        super().__init__(**(self._defaults | shared))
-        self.pseudo_label_margin = pseudo_label_margin
-        self.penalty_weight = penalty_weight
-        self.gan_weight = gan_weight
-        self.label_noise_std = label_noise_std
-        self.weight_clip = weight_clip
-        self.discriminator_hidden = discriminator_hidden
-        self.protection = protection
+    pseudo_label_margin: float | Literal["auto"] = 0.05
+    penalty_weight: float = 1.0
+    gan_weight: float = 1.0
+    label_noise_std: float = 0.01
+    weight_clip: float = 0.1
+    discriminator_hidden: Sequence[int] = (64, 32, 16)
+    protection: Protection | None = None
+    intermediate_dim: int = 1
+    bottom_output: Literal["linear", "sigmoid"] = "sigmoid"
+    fusion: Fusion = "mean"
+    top_hidden: Sequence[int] = (32, 16)
 
     def _train(
         self,

@@ -17,7 +17,7 @@ from vflsynth._validation import Number
 from vflsynth.privacy import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.events import LabelRelease
 from vflsynth.registry import register
-from vflsynth.splitdefense.parts import Part
+from vflsynth.splitdefense.settings import Part
 
 _SMALLEST_SHARE = 1e-3
 _ANY_DELTA = 1e-12  # a ledger has one; ε holds with none
@@ -26,6 +26,7 @@ ACTIVE = "the active party"
 
 
 @register
+@dataclass(repr=False, eq=False)
 class RandomizedResponse(Part):
     """Keep each label with probability ``e^ε / (e^ε + C - 1)``, else draw another class.
 
@@ -57,8 +58,7 @@ class RandomizedResponse(Part):
 
     _rules: ClassVar = {"epsilon": Number(0, closed=(False, True))}
 
-    def __init__(self, epsilon: float = 2.0) -> None:
-        self.epsilon = epsilon
+    epsilon: float = 2.0
 
     def keep_probability(self, n_classes: int) -> float:
         """Return the probability that a label is what it was."""

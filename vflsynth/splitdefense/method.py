@@ -30,14 +30,12 @@ from vflsynth.splitdefense.algorithm import SplitLearning
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
-from vflsynth.splitdefense.malicious import MaliciousSGD
 from vflsynth.splitdefense.messages import AllBottomOutputs, BottomOutputs, HeldOutOutputs
 from vflsynth.splitdefense.model import BottomModel, one_replica
 from vflsynth.splitdefense.objectives import CrossEntropy, Objective, Surroundings, Task
-from vflsynth.splitdefense.passive import SplitParty
+from vflsynth.splitdefense.passive import MaliciousSGD, SplitParty
 from vflsynth.splitdefense.protections import Protection
-from vflsynth.splitdefense.schedule import HoldingOut
-from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.splitdefense.settings import HoldingOut, SplitSettings
 from vflsynth.splitdefense.targets import (
     Numbers,
     Target,
@@ -103,7 +101,7 @@ class SplitMethod(Method):
         self.protections: list[Protection | None] = [c.make_protection() for c in classifiers]
         _same([asdict(c.settings()) for c in classifiers], "networks")
         _same([o.structure() for o in self.objectives], "structure of the objective")
-        same = "joint_protection", "absent", "epochs", "patience", "validation_fraction", "classes"
+        same = "absent", "epochs", "patience", "validation_fraction", "classes"
         for name in same:
             _same([getattr(c, name) for c in classifiers], name)
         self.malicious: Mapping[str, MaliciousSGD] = _same(
@@ -288,7 +286,6 @@ class SplitMethod(Method):
             weights=weights,
             patience=self.parameters.patience if settings.n_held_out else None,
             protections=_groups(self.protections, device),
-            joint_protection=self.parameters.joint_protection,
             party_dropout={
                 name: torch.tensor(values, device=device) for name, values in self._dropout.items()
             },
@@ -452,7 +449,7 @@ class SplitMethod(Method):
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a checkpoint to be continued, JSON-safe."""
         defenses = [
-            [objective, protection, c.label_privacy, c.joint_protection, c.party_dropout, c.absent]
+            [objective, protection, c.label_privacy, c.party_dropout, c.absent]
             for objective, protection, c in zip(self.objectives, self.protections, self.classifiers)
         ]
         return {
@@ -468,7 +465,6 @@ _ONLY_WITH_PRIVACY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "label_privacy": ((None,), "labels are part of a record, which ε is about"),
     "class_weight": ((None,), "weights are scaled by the labels of all records"),
     "malicious": ((None, {}), "whoever amplifies gradients does not keep them below the bound"),
-    "joint_protection": ((False,), "there is no protection to be joint"),
     "monitor": ((True, False), "what is measured of leakage is no release that ε counts"),
     "absent": (("zero",), "every further head would need noise of its own"),
     "numeric_bins": ((None, 0), "quantiles are learned from the records"),

@@ -20,11 +20,11 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.parameters import from_json, to_json
 from vflsynth.splitdefense.algorithm import Rows, SplitLearning
-from vflsynth.splitdefense.calibration import Calibration, Probabilities
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.networks import Perceptron, PiecewiseLinear
 from vflsynth.splitdefense.passive import SplitParty, outputs_of
 from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.splitdefense.targets import Calibration, Probabilities
 
 
 class _Half(ABC):

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
+from vflsynth._validation import Number
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.party import TrainableParty
 from vflsynth.learning.training import load_network_state, network_state
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
-from vflsynth.splitdefense.malicious import MaliciousSGD
+from vflsynth.registry import register
 from vflsynth.splitdefense.messages import (
     AllBottomOutputs,
     BottomGradients,
@@ -25,8 +27,7 @@ from vflsynth.splitdefense.messages import (
     HeldOutOutputs,
 )
 from vflsynth.splitdefense.networks import KeptWeights, Perceptron, PiecewiseLinear
-from vflsynth.splitdefense.schedule import HoldingOut, n_records
-from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.splitdefense.settings import HoldingOut, Part, SplitSettings, n_records
 
 _BLOCK = 4096
 """Records that go through a bottom model at once outside training."""
@@ -149,3 +150,63 @@ def outputs_of(model: Perceptron, records: Tensor, n_replicas: int) -> Tensor:
     """Return outputs of a network for (record, in), block by block; (replica, record, out)."""
     parts = [model(block.expand(n_replicas, -1, -1)) for block in torch.split(records, _BLOCK)]
     return torch.cat(parts, 1)
+
+
+@register
+@dataclass(repr=False, eq=False)
+class MaliciousSGD(Part):
+    """Updates of an active model completion attack, in place of Adam's.
+
+    Parameters
+    ----------
+    learning_rate : float, default=0.05
+        Of the party's own gradient descent.
+    momentum : float, default=0.9
+    most : float, default=5.0
+        Largest factor on an update, ≥ 1; 1 is plain descent with momentum.
+
+    Notes
+    -----
+    Source: Fu et al. 2022, "Label inference attacks against vertical federated learning" (AMC): a
+    party whose weights move faster than the others' makes the top model rely on it. Each entry of
+    the velocity v is multiplied by ``min(max(1 + v_t / v_{t-1}, 1), most)``.
+
+    Departs from the authors' code: there the scaled velocity overwrites the momentum, or what is
+    left of it, depending on the version of PyTorch; here the momentum stays unscaled.
+
+    Nothing that crosses a boundary shows that a party does this: it sends outputs of a bottom model
+    like any other.
+    """
+
+    _rules: ClassVar = {
+        "learning_rate": Number(0, closed=(False, True)),
+        "momentum": Number(0, 1, closed=(True, False)),
+        "most": Number(1),
+    }
+
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    most: float = 5.0
+
+    def optimizer(self, module: nn.Module) -> FlatAdam:
+        """Make the optimiser of the party's bottom model."""
+        return _FlatMaliciousSGD(self, module)
+
+
+class _FlatMaliciousSGD(FlatAdam):
+    """Adam's buffers with another update: the moments hold this velocity and the last one."""
+
+    def __init__(self, rule: MaliciousSGD, module: nn.Module) -> None:
+        super().__init__(module, learning_rate=rule.learning_rate, betas=(rule.momentum, 0.0))
+        self._most = rule.most
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the parameters from the flat gradient."""
+        self.steps += 1
+        velocity, last = self.first_moment, self.second_moment
+        last.copy_(velocity)
+        velocity.mul_(self.betas[0]).add_(self.gradient)
+        growth = torch.where(last == 0.0, 0.0, velocity / last)
+        factor = (1.0 + growth).clamp(1.0, self._most)
+        self.flat.addcmul_(velocity, factor, value=-self.learning_rate)

@@ -22,7 +22,7 @@ from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import Evidence
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.passive import outputs_of
-from vflsynth.splitdefense.schedule import HoldingOut
+from vflsynth.splitdefense.settings import HoldingOut
 
 
 class SplitRun(LocalRun):

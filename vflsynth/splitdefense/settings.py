@@ -1,20 +1,40 @@
-"""Parameters that every split estimator has, and what all parties make of them."""
+"""What all parties of a split estimator agree on: parameters of parts, sizes, and batches."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict
+from typing import Any, ClassVar, Literal
 
 import torch
+from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from vflsynth._random import RandomState
-from vflsynth.columns import TableTransformer
+from vflsynth._random import RandomStreams
+from vflsynth._validation import Rule, check_parameters
 from vflsynth.networks.adam import FlatAdam
-from vflsynth.splitdefense.label_privacy import RandomizedResponse
-from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
-from vflsynth.splitdefense.malicious import MaliciousSGD
+from vflsynth.protocol import HeldOutSchedule, PoissonSchedule, Schedule
+
+
+class Part(BaseEstimator):  # type: ignore[misc]
+    """Parameters of one exchangeable part of a classifier; holds nothing learned.
+
+    ``get_params``, ``set_params`` and ``clone`` reach into it, so that a grid search can go over,
+    for example, ``protection__power_scale``.
+    """
+
+    registry_group: ClassVar[str] = "parameters"
+    _rules: ClassVar[Mapping[str, Rule]] = {}
+
+    def check(self) -> None:
+        """Check the parameters, and those of nested parts (ParameterError)."""
+        parameters = self.get_params(deep=False)
+        check_parameters(type(self).__name__, parameters, self._rules)
+        for value in parameters.values():
+            for part in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(part, Part):
+                    part.check()
+
 
 Fusion = Literal["concat", "sum", "mean"]
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
@@ -23,39 +43,12 @@ _FEWEST_TO_HOLD_OUT = 100
 """Records without which none are held out: a tenth of fewer says nothing."""
 
 
-class Shared(TypedDict, total=False):
-    """Parameters that every split estimator has, see `BaseSplitEstimator`."""
-
-    party_columns: Mapping[str, Sequence[Hashable]] | None
-    active: str | None
-    numeric_bins: int | None
-    bottom_hidden: Sequence[int]
-    intermediate_dim: int
-    bottom_output: Literal["linear", "sigmoid"]
-    fusion: Fusion
-    top_hidden: Sequence[int]
-    label_privacy: RandomizedResponse | None
-    joint_protection: bool
-    party_dropout: float | Mapping[str, float]
-    absent: Literal["zero", "multihead"]
-    malicious: Mapping[str, MaliciousSGD] | None
-    monitor: LeakageMonitor | bool
-    classes: Sequence[Any] | None
-    class_weight: ClassWeight
-    epochs: int
-    patience: int | None
-    validation_fraction: float
-    batch_size: int
-    learning_rate: float
-    betas: tuple[float, float]
-    weight_decay: float
-    transformer: TableTransformer | None
-    device: str
-    random_state: RandomState
-    verbose: int
-
-
-AS_PUBLISHED: Shared = {"patience": None, "weight_decay": 0.0, "epochs": 50, "numeric_bins": 0}
+AS_PUBLISHED: dict[str, Any] = {
+    "patience": None,
+    "weight_decay": 0.0,
+    "epochs": 50,
+    "numeric_bins": 0,
+}
 """What the papers do: numbers as they are, so many epochs, nothing that prevents overfitting."""
 
 
@@ -110,3 +103,41 @@ class SplitSettings:
             return torch.cat(features, -1)
         total = torch.stack(features).sum(0)
         return total / len(features) if self.fusion == "mean" else total
+
+
+class HoldingOut(HeldOutSchedule):
+    """A schedule whose batches are positions among the matched records; see `HeldOutSchedule`.
+
+    `held_out` and `trained_on`, (replica, record), are the positions of the records that are in no
+    batch, and of all others.
+    """
+
+    def __init__(
+        self,
+        streams: RandomStreams,
+        *,
+        n_records: int,
+        n_held_out: int,
+        batch_size: int,
+        replica_rows: Tensor | None = None,
+    ) -> None:
+        super().__init__(
+            streams,
+            n_records=n_records,
+            n_held_out=n_held_out,
+            batch_size=batch_size,
+            replica_rows=replica_rows,
+        )
+        parts = torch.split(self.order, [n_held_out, n_records - n_held_out], dim=1)
+        self.held_out, self.trained_on = parts
+
+    def rows(self, step: int) -> Tensor:
+        """Choose the record positions of a batch, int64, shape (replica, batch)."""
+        return self.order.gather(1, super().rows(step))
+
+
+def n_records(schedule: Schedule, step: int) -> int:
+    """Count the rows of a batch that are records: a Poisson sample is filled up with others."""
+    if isinstance(schedule, PoissonSchedule):
+        return int(schedule.n_real(step)[0])
+    return schedule.batch_size

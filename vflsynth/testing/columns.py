@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from vflsynth.columns import TRANSFORMERS, ColumnTransformer, OutputSpan
 from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.exceptions import ArtefactError, EmptyColumnError, EncodedMatrixError
-from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
+from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, laws_of, refused, require, same
 
 
 @dataclass(frozen=True)
@@ -236,20 +236,7 @@ def a_matrix_that_it_cannot_decode_is_refused(case: ColumnCase) -> None:
         transformer.inverse_transform(matrix)
 
 
-LAWS = (
-    *PARAMETER_LAWS,
-    it_is_a_scikit_learn_transformer,
-    the_column_survives_the_round_trip,
-    it_holds_what_it_was_fitted_to,
-    any_matrix_decodes_to_plausible_values,
-    the_order_of_records_changes_no_code,
-    a_constant_column_takes_no_room,
-    an_empty_column_is_refused,
-    refitting_forgets,
-    its_state_survives_json,
-    a_state_that_is_not_its_own_is_refused,
-    a_matrix_that_it_cannot_decode_is_refused,
-)
+LAWS = (*PARAMETER_LAWS, *laws_of(ColumnCase))
 
 
 def column_kind_checks(transformer: ColumnTransformer, column: pd.Series[Any]) -> list[Check]:

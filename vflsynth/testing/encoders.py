@@ -14,7 +14,7 @@ from vflsynth.columns import Bounds, Encoder, NoisyHistogram, TableTransformer
 from vflsynth.columns.encoders.base import Curve
 from vflsynth.columns.table import check_public
 from vflsynth.exceptions import ArtefactError, ParameterError
-from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
+from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, laws_of, refused, require, same
 
 
 @dataclass(frozen=True)
@@ -126,16 +126,7 @@ def without_the_records_it_needs_histograms_or_is_refused(case: EncoderCase) -> 
     require(bool((off <= most).all()), f"numbers come back {off.max():g} off; allowed: {most:g}")
 
 
-LAWS = (
-    *PARAMETER_LAWS,
-    larger_numbers_get_larger_scores,
-    numbers_survive_32_bits,
-    scores_are_of_unit_size,
-    scores_that_are_spread_decode_alike,
-    what_it_learned_survives_json,
-    a_table_has_it_for_one_column,
-    without_the_records_it_needs_histograms_or_is_refused,
-)
+LAWS = (*PARAMETER_LAWS, *laws_of(EncoderCase))
 
 
 def encoder_checks(encoder: Encoder, numbers: npt.ArrayLike) -> list[Check]:

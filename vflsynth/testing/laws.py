@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,16 @@ class Check:
 def checks_of(laws: Iterable[Callable[[Any], None]], subject: Any) -> list[Check]:
     """Return one check per law, all about the same object."""
     return [Check(law, subject) for law in laws]
+
+
+def laws_of(case: type[Any]) -> tuple[Callable[[Any], None], ...]:
+    """Return the laws of a module in its order: all functions of one `case` of a class of it."""
+    return tuple(
+        thing
+        for thing in vars(sys.modules[case.__module__]).values()
+        if inspect.isfunction(thing) and thing.__annotations__.get("case") == case.__name__
+        if thing.__code__.co_argcount == 1
+    )
 
 
 def parametrize_with_checks(checks: Mapping[str, Iterable[Check]]) -> Any:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyLedger
-from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
+from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, laws_of, refused, require, same
 from vflsynth.testing.noninterference import carriers, check_private
 
 
@@ -107,18 +107,7 @@ def nothing_but_releases_shows(case: MechanismCase) -> None:
         check_private(synthesizer)
 
 
-LAWS = (
-    *PARAMETER_LAWS,
-    its_own_parameters_pass_its_check,
-    a_budget_is_given_once,
-    noise_is_calibrated_to_epsilon,
-    more_noise_costs_less,
-    a_plan_depends_on_public_numbers_alone,
-    the_ledger_survives_json,
-    the_ledger_says_what_it_is_about,
-    every_message_is_paid_for_by_an_entry,
-    nothing_but_releases_shows,
-)
+LAWS = (*PARAMETER_LAWS, *laws_of(MechanismCase))
 
 
 def mechanism_checks(mechanism: BaseEstimator, plan: Callable[[Any], Any]) -> list[Check]:

@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.utils import check_random_state
 
 from vflsynth.evaluation import MetricResult, MetricResults, TableMetric, Tables
-from vflsynth.testing.laws import Check, checks_of, require
+from vflsynth.testing.laws import Check, checks_of, laws_of, require
 
 NASTY_NUMBERS: dict[str, Callable[[int], Any]] = {
     "ordinary": lambda n: np.linspace(0, 1, n),
@@ -183,17 +183,7 @@ def no_table_is_an_error(case: MetricCase) -> None:
             raise AssertionError(f"{error!r} for\n{tables[0]}\nand\n{tables[1]}") from error
 
 
-LAWS: tuple[Callable[[MetricCase], None], ...] = (
-    results_can_be_read,
-    ordinary_tables_have_a_value_and_a_baseline,
-    tables_are_left_as_they_were,
-    global_random_state_is_left_alone,
-    same_random_state_same_result,
-    index_and_order_of_columns_mean_nothing,
-    order_of_rows_means_nothing,
-    missing_values_are_no_error,
-    no_table_is_an_error,
-)
+LAWS = laws_of(MetricCase)
 
 
 def metric_checks(metric: TableMetric) -> list[Check]:

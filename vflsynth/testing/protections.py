@@ -10,7 +10,7 @@ from torch import Tensor
 from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense.protections import Context, Draws, Protection
-from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
+from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, laws_of, refused, require, same
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,7 @@ def its_own_parameters_pass_its_check(case: ProtectionCase) -> None:
     case.value.check()
 
 
-LAWS = (
-    *PARAMETER_LAWS,
-    its_own_parameters_pass_its_check,
-    what_is_sent_has_the_gradients_shape,
-    scale_does_not_matter,
-    replicas_do_not_mix,
-    draws_belong_to_seed_and_step,
-    zero_stays_zero,
-    gradients_that_are_not_finite_are_refused,
-)
+LAWS = (*PARAMETER_LAWS, *laws_of(ProtectionCase))
 
 
 def protection_checks(protection: Protection) -> list[Check]:

@@ -23,7 +23,7 @@ from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import KeyTypeError, ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
-from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, refused, require, same
+from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, laws_of, refused, require, same
 from vflsynth.testing.laws import same_table as equal
 from vflsynth.testing.noninterference import check_private
 from vflsynth.testing.tables import KEY, small, zoo
@@ -489,32 +489,6 @@ def a_loaded_model_can_be_fitted_again(case: SynthesizerCase) -> None:
         equal(again, fresh, "the sample of a loaded model that is fitted again")
 
 
-LAWS = (
-    *PARAMETER_LAWS,
-    arguments_are_keywords,
-    nothing_works_before_fit,
-    fit_returns_self_and_leaves_its_inputs_alone,
-    learned_attributes_are_the_documented_ones,
-    fit_forgets_the_previous_fit,
-    a_failed_fit_keeps_the_model,
-    global_random_state_is_neither_read_nor_changed,
-    samples_look_like_the_party_frames,
-    decimals_are_kept,
-    n_is_a_whole_number,
-    two_samples_differ_and_a_seeded_one_repeats,
-    a_longer_sample_begins_like_a_shorter_one,
-    parts_are_the_table,
-    conditions_hold,
-    records_are_completed,
-    fresh_keys_are_put_into_the_index,
-    fresh_keys_are_put_into_the_key_column,
-    keys_can_run_out,
-    any_number_of_parties_will_do,
-    a_party_may_have_nothing_but_constants,
-    a_single_column_will_do,
-    a_loaded_model_goes_on_with_the_same_samples,
-    a_loaded_model_can_be_fitted_again,
-)
 REPEATABLE_LAWS = (
     same_random_state_same_bytes,
     generators_are_random_states,
@@ -523,6 +497,14 @@ REPEATABLE_LAWS = (
     names_of_columns_change_no_value,
 )
 PRIVATE_LAWS = (no_two_private_fits_are_alike, nothing_but_releases_shows)
+LAWS = (
+    *PARAMETER_LAWS,
+    *(
+        law
+        for law in laws_of(SynthesizerCase)
+        if law not in (*REPEATABLE_LAWS, *PRIVATE_LAWS, declared_kinds_are_used)
+    ),
+)
 
 
 def synthesizer_checks(estimator: BaseSynthesizer) -> list[Check]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Client, Listener
 
 from vflsynth.exceptions import VFLSynthError
-from vflsynth.federation import participant
+from vflsynth.federation import matching, participant
 from vflsynth.federation.attempts import ServerAttempts, attend
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.nodes import server_node
@@ -31,7 +31,10 @@ CONTEXT.set_forkserver_preload([__name__, "vflsynth.methods", "private_set_inter
 
 
 class Reached:
-    """Halts a node at a point of its run: leaves a file, and waits until that is gone."""
+    """Halts a node at a point of its run: leaves a file, and waits until that is gone.
+
+    In a black hole it goes on, and its frames go nowhere until then.
+    """
 
     def __init__(self, file, point, act):
         self.file, self.point, self.act, self.done = file, point, act, False
@@ -47,7 +50,7 @@ class Reached:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
             return
         self.file.write_text(str(os.getpid()))
-        while self.file.exists():
+        while self.file.exists() and self.act != "hole":
             time.sleep(0.01)
 
 
@@ -94,10 +97,13 @@ class SocketLink:
     """A party's way to the server; it dials again whenever it was cut off."""
 
     def __init__(self, port, name):
-        self.port, self.name, self.connection, self.reset_after = port, name, None, []
+        self.port, self.name, self.connection, self.hole = port, name, None, None
 
     def exchange(self, frame, timeout):
         deadline = time.monotonic() + timeout
+        if self.hole is not None and self.hole.exists():
+            time.sleep(timeout)
+            raise TimeoutError("a black hole")
         try:
             if self.connection is None:
                 self.connection = Client((HOST, self.port))
@@ -127,6 +133,13 @@ def join(job, site, port, *halt):
     reached, link = Reached(*halt), SocketLink(port, site.party)
     if reached.act == "reset":
         reached = lambda point: link.reset() if point[0] == halt[1][0] else None  # noqa: E731
+    elif reached.act == "hole":
+        link.hole = reached.file
+    elif reached.act == "clock":
+        here = time.time
+        time.time = lambda: here() + 3600.0
+    elif reached.act == "version":
+        matching.__version__ = "9.9"
     watch(reached)
     with suppress(VFLSynthError, MemoryError):
         attend(job, site, link, PartyNode)

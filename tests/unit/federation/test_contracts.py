@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.structured import make_structured_frames
 from tests.unit.federation.trial import Trial, assert_same
 from vflsynth import ColumnContract, Contract, IndependentSynthesizer, PartyContract
 from vflsynth._random import derive, secret_from
 from vflsynth.cli import main
 from vflsynth.configuration import make_estimator
 from vflsynth.contract import FixedCombinations, contract_to_toml, write_contract
-from vflsynth.datasets import make_structured_frames
 from vflsynth.exceptions import (
     ColumnMismatchError,
     ContractError,

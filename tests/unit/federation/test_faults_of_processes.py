@@ -1,6 +1,13 @@
-"""Processes that are killed, stopped, cut off or short of something: who is named, what is lost."""
+"""Processes that are killed, stopped, cut off or short of something: who is named, what is lost.
+
+`FAULTS` is the suite and the table of ``docs/research/faults.md`` at once, which
+``python -m tests.unit.federation.test_faults_of_processes`` prints. What only a transport with
+certificates knows is in `tests.integration.test_faults`.
+"""
 
 import signal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
@@ -8,163 +15,176 @@ from tests.unit.federation.real import Nodes
 from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import assert_same
 from vflsynth.federation.reports import KILLED
+from vflsynth.federation.site import Budget
 
 # Processes of their own draw as users do, and so does the run that they are compared with.
 pytestmark = pytest.mark.usefixtures("full_blocks")
 
+TABLE = Path(__file__).parents[3] / "docs" / "research" / "faults.md"
+STEP = ("DiscriminatorFeatures", 7)
+SOON, LATE = {"exchange_timeout": 20.0}, {"exchange_timeout": 20.0, "setup_timeout": 30.0}
+
+BY_ITSELF = "begins again by itself"
+NOTHING = "nothing: no attempt is lost"
+AGAIN = "the same job again, once it is mended"
+NEVER = "the run ends"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to a node at a point of a run, what others say, and how the job goes on.
+
+    `words` are in the first report of every other node, beside the name of the node; without any,
+    nobody need say something.
+    """
+
+    what: str
+    act: str
+    at: tuple[str, int] | None = STEP
+    words: str = ""
+    then: str = BY_ITSELF
+    node: str = "party_2"
+    run: str = "two parties"
+    limits: dict = field(default_factory=dict)
+
+    def __str__(self):
+        return f"{self.what}, {self.run}, {self.node}"
+
+
+RESTARTED = "its process was restarted"
 PHASES = {
-    "joining": ("Hello", 0),
-    "matching": ("BlindedKeys", 0),
-    "encoding": ("EncodedSize", 0),
-    "building": ("Shape", 0),
-    "training": ("DiscriminatorFeatures", 7),
-    "keeping": ("checkpoint", 2),
+    "joins": ("Hello", 0),
+    "matches": ("BlindedKeys", 0),
+    "encodes": ("EncodedSize", 0),
+    "builds": ("Shape", 0),
+    "trains": STEP,
+    "writes": ("checkpoint", 2),
 }
-often = pytest.mark.parametrize(
-    "phase",
-    [
-        pytest.param(phase, marks=() if phase == "training" else pytest.mark.slow)
-        for phase in PHASES
-    ],
-)
+FAULTS = [
+    *(
+        Fault(f"killed while it {phase}", "kill", at, RESTARTED if at[0] != "Hello" else "")
+        for phase, at in PHASES.items()
+    ),
+    *(Fault(f"killed while it {phase}", "kill", at, node="server") for phase, at in PHASES.items()),
+    Fault("killed while it saves its half", "kill", ("save", 0), then=AGAIN),
+    Fault("killed for good", "kill", words="within 20 s", then=NEVER, limits=LATE),
+    Fault("killed while it matches", "kill", PHASES["matches"], RESTARTED, run="three parties"),
+    Fault("killed while it writes", "kill", PHASES["writes"], RESTARTED, run="five parties"),
+    Fault("killed while it matches", "kill", PHASES["matches"], RESTARTED, run="private run"),
+    Fault("killed while it matches", "kill", PHASES["matches"], RESTARTED, run="split classifier"),
+    Fault("killed while it writes", "kill", PHASES["writes"], RESTARTED, run="split classifier"),
+    Fault("stopped for longer than exchange_timeout", "stop", words="within 20 s", limits=SOON),
+    Fault("stopped for a while", "stop", node="server", then=NOTHING, limits=SOON),
+    Fault("connections reset at every step", "reset", then=NOTHING),
+    Fault("a black hole takes its frames", "hole", words="within 20 s", limits=SOON),
+    *(
+        Fault(
+            "its disk is full", "disk", ("checkpoint", 2), "larger than its system allows", AGAIN, n
+        )
+        for n in ("party_2", "server")
+    ),
+    *(
+        Fault("its memory is used up", "memory", STEP, "ran out of memory", AGAIN, node)
+        for node in ("party_2", "server")
+    ),
+    Fault("its clock is off by an hour", "clock", None, then=NOTHING),
+    Fault("another version", "version", None, "runs vflsynth 9.9", AGAIN),
+    Fault("another secret", "secret", None, "different shared secrets", AGAIN),
+]
 
 
 @pytest.fixture
-def make_nodes(make_trial):
+def make_nodes(make_trial, make_private_trial, make_split_trial):
     made = []
 
-    def make(**job):
-        limits = {"exchange_timeout": 200.0, "setup_timeout": 400.0, "restarts": 2}
-        nodes = Nodes(make_trial(n_records=60, **limits | job))  # processes ask as users are
-        made.append(nodes)
-        return nodes
+    def make(fault):
+        limits = {"exchange_timeout": 200.0, "setup_timeout": 400.0, "restarts": 2} | fault.limits
+        if fault.run == "private run":
+            trial = make_private_trial(budget=Budget(20.0, 1e-3), **limits)
+        elif fault.run == "split classifier":
+            trial = make_split_trial(**limits)
+        else:
+            n_parties = {"two": 2, "three": 3, "five": 5}[fault.run.split()[0]]
+            trial = make_trial(n_parties, n_records=60, **limits)
+        made.append(Nodes(trial))
+        return made[-1]
 
     yield make
     for nodes in made:
         nodes.close()
 
 
-def finished(nodes):
-    """Every node's last attempt finished, and every party has the bytes of one process."""
-    nodes.join()
-    assert {found[-1] for found in nodes.outcomes().values()} == {"finished"}, nodes.outcomes()
-    assert_same(nodes.trial, in_process(nodes.trial))
-
-
-def kill_at(nodes, name, point):
-    """Kill a node when it has come to a point of the run."""
-    nodes.start_all(name, point)
-    nodes.halted(name)
-    nodes.kill(name)
-
-
 @pytest.mark.slow
-@often
-def test_a_killed_party_rejoins_and_is_named(make_nodes, phase):
-    nodes = make_nodes()
-    kill_at(nodes, "party_2", PHASES[phase])
-    nodes.start("party_2")
-    finished(nodes)
-    if phase == "joining":  # it had said nothing yet: nobody lost anything
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_fault_is_named_within_its_timeout_and_loses_nothing(make_nodes, fault):
+    nodes, node = make_nodes(fault), fault.node
+    others = {"server", *nodes.trial.sites} - {node}
+    own = nodes.trial.sites.get(node)
+    if fault.act == "secret":
+        nodes.trial.change(node, shared=bytes(32))
+    nodes.start_all(node, fault.at, {"kill": "halt", "stop": "halt"}.get(fault.act, fault.act))
+
+    def named():
+        return all(nodes.outcome(other, 1) for other in others)
+
+    if fault.act == "kill":
+        nodes.halted(node)
+        nodes.kill(node)
+        if fault.then == BY_ITSELF:
+            nodes.start(node)
+    elif fault.act == "stop":
+        nodes.halted(node)
+        nodes.signal(node, signal.SIGSTOP)
+        nodes.file(node).unlink()
+        nodes.wait_for(named) if fault.words else signal.sigtimedwait([], 15.0)
+        nodes.signal(node, signal.SIGCONT)
+    elif fault.act == "hole":
+        nodes.halted(node)
+        nodes.wait_for(named)
+        nodes.file(node).unlink()
+    nodes.join()
+    found = nodes.outcomes()
+    if fault.words:
+        for other in others:
+            assert fault.words in found[other][0], found
+            assert node in found[other][0], found
+    if fault.act == "kill" and fault.then != AGAIN:
+        assert found[node][0] in (KILLED, None), found
+    if fault.then == NEVER:
+        assert all(f"no Hello within 30 s from {node!r}" in found[other][-1] for other in others)
         return
-    found = nodes.outcomes()
-    assert found["party_2"][0] == KILLED
-    for name in ("server", "party_1"):
-        assert "party 'party_2'" in found[name][0], found
-        assert "its process was restarted" in found[name][0], found
+    if fault.then == NOTHING:
+        assert {len(each) for each in found.values()} == {1}, found
+    if fault.then == AGAIN:
+        if own is not None:
+            nodes.trial.sites[node] = replace(own)
+        nodes.start_all()
+        nodes.join()
+    finished(nodes, fault.run)
 
 
-@pytest.mark.slow
-@often
-def test_a_killed_server_is_started_again_and_the_parties_go_on(make_nodes, phase):
-    nodes = make_nodes()
-    kill_at(nodes, "server", PHASES[phase])
-    nodes.start("server")
-    finished(nodes)
-    found = nodes.outcomes()
-    assert found["server"][0] == KILLED
-    if phase not in ("joining", "matching"):  # until then it has hellos, which are sent again
-        assert "the server began another attempt" in found["party_1"][0]
+def finished(nodes, run):
+    """Every node's last attempt finished; without noise, with the bytes of one process."""
+    assert {found[-1] for found in nodes.outcomes().values()} == {"finished"}, nodes.outcomes()
+    if run.endswith("parties"):
+        assert_same(nodes.trial, in_process(nodes.trial))
 
 
-@pytest.mark.slow
-def test_a_party_that_is_killed_while_it_saves_gets_its_half_when_the_job_starts_again(make_nodes):
-    nodes = make_nodes()
-    kill_at(nodes, "party_2", ("save", 0))
-    nodes.join()
-    assert nodes.outcome("server", 1) == "finished"
-    nodes.start_all()
-    finished(nodes)
-    assert nodes.outcome("party_2", 1) == KILLED
+def table():
+    """Write what the suite shows as a table."""
+    rows = [
+        "| fault | happens to | in a run of | every other report says | then |",
+        "|---|---|---|---|---|",
+    ]
+    for fault in FAULTS:
+        says = f"“{fault.words}”, and its name" if fault.words else "nothing, or who was lost"
+        rows.append(f"| {fault.what} | {fault.node} | {fault.run} | {says} | {fault.then} |")
+    return "\n".join(rows) + "\n"
 
 
-@pytest.mark.slow
-def test_a_party_that_is_stopped_for_too_long_is_named_and_joins_again(make_nodes):
-    nodes = make_nodes(exchange_timeout=20.0)
-    nodes.start_all("party_2", PHASES["training"])
-    nodes.halted("party_2")
-    nodes.signal("party_2", signal.SIGSTOP)
-    nodes.file("party_2").unlink()
-    nodes.wait_for(lambda: nodes.outcome("party_1", 1) and nodes.outcome("server", 1))
-    for name in ("server", "party_1"):
-        assert "no DiscriminatorFeatures within 20 s from 'party_2'" in nodes.outcome(name, 1)
-    nodes.signal("party_2", signal.SIGCONT)
-    finished(nodes)
+def test_the_page_has_the_table_of_this_suite():
+    assert table() in TABLE.read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_a_server_that_is_stopped_blames_nobody(make_nodes):
-    nodes = make_nodes(exchange_timeout=10.0)
-    nodes.start_all("server", PHASES["training"])
-    nodes.halted("server")
-    nodes.signal("server", signal.SIGSTOP)
-    nodes.file("server").unlink()
-    signal.sigtimedwait([], 15.0)
-    nodes.signal("server", signal.SIGCONT)
-    finished(nodes)
-    assert [len(found) for found in nodes.outcomes().values()] == [1, 1, 1]
-
-
-@pytest.mark.slow
-def test_connections_that_are_reset_cost_no_attempt(make_nodes):
-    nodes = make_nodes()
-    nodes.start_all("party_2", ("DiscriminatorFeatures", 0), "reset")
-    finished(nodes)
-    assert [len(found) for found in nodes.outcomes().values()] == [1, 1, 1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("node", ["party_2", pytest.param("server", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("act", "point", "words"),
-    [
-        ("disk", ("checkpoint", 2), "larger than its system allows"),
-        pytest.param(
-            "memory", ("DiscriminatorFeatures", 7), "ran out of memory", marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_what_a_node_lacks_is_named_everywhere(make_nodes, node, act, point, words):
-    """And once it is there the same job goes on."""
-    nodes = make_nodes()
-    nodes.start_all(node, point, act)
-    nodes.join()
-    for other in {"server", "party_1", "party_2"} - {node}:
-        assert words in nodes.outcome(other, 1), nodes.outcomes()
-        assert node in nodes.outcome(other, 1)
-    nodes.start_all()
-    finished(nodes)
-
-
-@pytest.mark.slow
-def test_a_party_that_never_comes_back_ends_the_run_with_its_name(make_nodes):
-    nodes = make_nodes(exchange_timeout=20.0, setup_timeout=30.0, restarts=1)
-    nodes.start_all("party_2", PHASES["training"])
-    nodes.halted("party_2")
-    nodes.kill("party_2")
-    nodes.join()
-    found = nodes.outcomes()
-    for name in ("server", "party_1"):
-        first, last = found[name]
-        assert "no DiscriminatorFeatures within 20 s from 'party_2'" in first
-        assert "no Hello within 30 s from 'party_2'" in last
+if __name__ == "__main__":
+    print(table())

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,7 +20,9 @@ from vflsynth.exceptions import (
     ProtocolError,
     RunAbortedError,
 )
+from vflsynth.federation import psi
 from vflsynth.federation.matching import Matching, match_blinded
+from vflsynth.federation.participant import Rules
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.psi import KeyBlinder
 from vflsynth.federation.site import Bounds, Site
@@ -201,8 +204,8 @@ def test_a_list_that_was_changed_on_its_way_is_not_blinded(make_trial, change, w
     assert sent(trial.nodes[VICTIM]) == {"Hello", "BlindedKeys"}
 
 
-def test_lists_that_no_frame_holds_are_refused_before_a_key_is_blinded():
-    """8.1 million rows of two parties in 256 MiB; of more parties every key is two points."""
+def test_what_no_frame_could_say_is_common_is_refused_before_a_key_is_blinded():
+    """33 million rows of two parties in 256 MiB; of more parties every key is two points."""
     asked = []
 
     class Nobody:
@@ -210,14 +213,103 @@ def test_lists_that_no_frame_holds_are_refused_before_a_key_is_blinded():
             asked.append(kind)
             raise AssertionError("a party was asked")
 
-    for n_parties, most in [(2, 8_134_282), (3, 4_067_141)]:
-        names = ["a", "b", "c"][:n_parties]
-        hellos = {name: Hello(name, SERVER, 0, {"rows": most}) for name in names}
+    for n_parties, most in [(2, 33_283_584), (3, 16_641_792)]:
+        hellos = {name: Hello(name, SERVER, 0, {"rows": most + 1}) for name in "abc"[:n_parties]}
+        with pytest.raises(PayloadRejectedError, match=r"'a'.*max_frame_bytes = \d+"):
+            match_blinded(Nobody(), hellos, "id", None, 1 << 28)
+        assert not asked
+        hellos["b"] = Hello("b", SERVER, 0, {"rows": most})  # what is common is in all lists
         with pytest.raises(AssertionError, match="was asked"):
             match_blinded(Nobody(), hellos, "id", None, 1 << 28)
-        hellos["b"] = Hello("b", SERVER, 0, {"rows": most + 1_000})
-        with pytest.raises(PayloadRejectedError, match=r"'b'.*max_frame_bytes = \d+"):
-            match_blinded(Nobody(), hellos, "id", None, 1 << 28)
+        asked.clear()
+
+
+# -- lists in parts -------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*that fewer than 5 records hold")
+@pytest.mark.parametrize("n_parties", [2, 3])
+def test_lists_in_parts_match_as_lists_in_one_do(make_trial, n_parties, monkeypatch):
+    """Lists of different lengths: the shorter ones end with empty parts."""
+    trial = make_trial(n_parties)
+    kept = {name: frame[3 * i :] for i, (name, frame) in enumerate(trial.frames.items())}
+    for name, frame in kept.items():
+        frame.to_parquet(trial.sites[name].table)
+    common = set.intersection(*(set(frame[KEY]) for frame in kept.values()))
+    found = {}
+    for part in (1 << 16, 7):
+        monkeypatch.setattr(psi, "_PART", part)
+        trial.run()
+        assert set(trial.outcome.values()) == {None}
+        report = trial.server.alignment
+        counts = trial.nodes[VICTIM].transcript.to_frame().set_index("message")["messages"]
+        found[part] = str(report)
+        n_parts = -(-40 * (1 if n_parties == 2 else 2) // part)
+        assert counts["BlindedKeys"] == n_parts
+        assert counts["ReblindedKeys"] == n_parts * (n_parties - 1)
+        assert report.n_matched == len(common)
+    assert len(set(found.values())) == 1
+
+
+def test_a_part_has_one_place_in_its_list(make_trial, monkeypatch):
+    monkeypatch.setattr(psi, "_PART", 20)
+    seen = []
+
+    def the_first_again(message):
+        seen.append(message)
+        return replace(message, points=seen[0].points, seal=seen[0].seal)
+
+    trial = make_trial().run(relaying(only(KeysToReblind, the_first_again)))
+    refused(trial, "'party_2' has no seal")
+    assert len(seen) == 2
+
+
+def test_parts_are_asked_for_in_order_and_all_leave_before_another_is_blinded(
+    make_trial, monkeypatch
+):
+    monkeypatch.setattr(psi, "_PART", 20)
+    parties = matchings(make_trial(), ["party_1", "party_2"])
+    first = parties["party_2"].blind(0)
+    with pytest.raises(ProtocolError, match="part 0 of its keys, or again"):
+        parties["party_2"].blind(0)
+    parties["party_1"].blind(0)
+    early = KeysToReblind(SERVER, "party_1", 1, first.points, first.seal)
+    with pytest.raises(ProtocolError, match="keys of turn 1, or again"):
+        parties["party_1"].reblind(early)
+    parties["party_1"].blind(1)
+    rules = Rules(set(), parties["party_1"].steps)
+    rules.check(Request(BlindedKeys, 1))
+    with pytest.raises(ProtocolError, match="BlindedKeys of step 2"):
+        rules.check(Request(BlindedKeys, 2))
+    parties["party_1"].reblind(early)
+
+
+def test_progress_extends_the_deadline(make_trial, monkeypatch):
+    """Each part takes a third of what the server waits; all of them take longer than that."""
+    monkeypatch.setattr(psi, "_PART", 7)
+    blind = KeyBlinder.blind
+
+    def slowly(self, part):
+        time.sleep(0.4)
+        return blind(self, part)
+
+    monkeypatch.setattr(KeyBlinder, "blind", slowly)
+    trial = make_trial(setup_timeout=1.2)
+    began = time.monotonic()
+    assert set(trial.run().outcome.values()) == {None}
+    assert time.monotonic() - began > 6 * 0.4 > 1.2
+
+
+def test_common_points_are_found_in_an_order_of_their_own():
+    rng = np.random.default_rng(0)
+    points = rng.integers(0, 2, (60, 33)).astype(np.uint8)
+    points[:, :30] = 0  # many zero bytes, also at the end
+    lists = {"a": points[:40], "b": points[20:], "c": np.concatenate([points[10:30]] * 2)}
+    found = psi.common_positions({name: torch.tensor(own) for name, own in lists.items()})
+    common = set.intersection(*({bytes(p) for p in own} for own in lists.values()))
+    for name, places in found.items():
+        assert [bytes(lists[name][i]) for i in places] == sorted(common)
+    assert not len(psi.common_positions({"a": torch.tensor(points), "b": torch.empty(0, 33)})["a"])
 
 
 def test_a_list_of_an_earlier_run_is_not_blinded(make_trial):

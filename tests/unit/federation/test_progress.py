@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 
 import pytest
 
@@ -83,6 +84,40 @@ def test_only_a_run_that_may_exchange_less_is_told_so(make_trial):
     for steps, advice in ((1, FEWER_EXCHANGES), (2, None)):
         trial = make_trial(parameters={"steps_per_exchange": steps})
         assert server_node(trial.job, trial.server_site).progress.advice == advice
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("penalty", ["end_to_end", "layerwise"])
+def test_exchanges_are_counted_before_they_are_made(make_trial, steps, penalty):
+    chosen = {"steps_per_exchange": steps, "gradient_penalty": penalty, "evaluate_every": 4}
+    trial = make_trial(parameters=chosen)
+    trial.run()
+    server = trial.server
+    told = server.method.exchanges(server.settings, server.duration.n_steps)
+    made = server.remote._seats["party_1"].number
+    others = 12  # until training begins, reports of four epochs, an evaluation and the end
+    assert told <= made <= told + others, (told, made)
+
+
+def test_a_run_whose_messages_travel_for_days_stops_before_it_trains(make_trial, caplog):
+    """By the round trip that was measured as parties joined; every node is told what to do."""
+
+    class Far(Direct):
+        def exchange(self, frame, timeout):
+            time.sleep(0.01)  # on the way
+            return super().exchange(frame, timeout)
+
+    trial = make_trial(most_hours=1e-5)
+    caplog.set_level("INFO", "vflsynth")
+    trial.run(Far)
+    assert 0.01 <= trial.server.remote.round_trip < 5.0
+    assert "exchanges, each of which takes" in caplog.text
+    for node in ("server", "party_1", "party_2"):
+        text = str(trial.outcome[node])
+        assert "and the job agrees to 1e-05 hours" in text
+        assert "steps_per_exchange = 5" in text
+        assert "most_hours" in text
+    assert not trial.server.history.records
 
 
 @pytest.mark.parametrize(

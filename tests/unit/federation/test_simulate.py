@@ -160,6 +160,9 @@ class Failing:
     def wait(self, job_id, *anything):
         return "FINISHED:COMPLETED" if job_id == "3" else "FINISHED:EXECUTION_EXCEPTION"
 
+    def said(self, job_id):
+        return ""
+
 
 @pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 4, 1), (2, 4, 2), (5, 0, 3)])
 def test_a_job_that_fails_is_submitted_again_as_often_as_asked(
@@ -181,7 +184,7 @@ def test_a_server_that_is_lost_meanwhile_is_asked_again(folder, monkeypatch, cap
 
         def of_name(self, name):
             assert name == "j"
-            return self.running
+            return self.running if Failing.submitted else []
 
         def wait(self, job_id, *anything):
             if Failing.submitted == 1 and self.running:
@@ -198,6 +201,48 @@ def test_a_server_that_is_lost_meanwhile_is_asked_again(folder, monkeypatch, cap
     Failing.submitted, Lost.running = 0, ["1"]
     assert main([*command, "--attempts", "5"]) == 0
     assert Failing.submitted == 3
+
+
+def test_the_submitter_hears_why(folder, monkeypatch, capsys):
+    """By the server's own words, whatever FLARE makes of its processes' ends."""
+
+    class Speaking(Failing):
+        words = "ParameterError: this job is running in this folder already"
+
+        def said(self, job_id):
+            return self.words
+
+    Failing.submitted = 0
+    monkeypatch.setattr(administrator, "Administrator", Speaking)
+    command = ["parties", "submit", "job.toml", "--admin", "kit"]
+    assert main(command) == 4
+    assert "running in this folder already; FLARE says" in capsys.readouterr().err
+    Speaking.words = administrator.FINISHED
+    assert main(command) == 0
+    Speaking.of_name = lambda self, name: ["1"]
+    assert main(command) == 2
+    assert "is running already, as 1. Fix:" in capsys.readouterr().err
+
+
+def test_what_the_server_logged_of_an_end_is_found():
+    asked = object.__new__(administrator.Administrator)
+    line = f"2026 - vflsynth - ERROR - {administrator.OUTCOME}"
+
+    class Session:
+        log = ""
+
+        def get_job_logs(self, job_id):
+            return {"logs": {"server": self.log}}
+
+        def get_job_meta(self, job_id):
+            return {"job_deploy_detail": ["server: OK", "lab: not in allow_list"]}
+
+    asked._session = Session()
+    assert asked.said("1") == "lab: not in allow_list"
+    Session.log = f"more\n{line}RunAbortedError: first\nelse\n{line}its disk is full\nend"
+    assert asked.said("1") == "its disk is full"
+    asked._session = None
+    assert asked.said("1") == ""
 
 
 def test_a_job_of_a_server_that_ended_is_not_waited_for(folder, monkeypatch):

@@ -185,6 +185,15 @@ def test_identifiers_that_come_out_are_counted(real):
     assert not measuring.identifiers(frame, table.drop(columns="iban"), contract).applies
 
 
+def test_what_a_contract_leaves_out_is_not_missed(real, synthetic, evaluation):
+    """Free text is read with the real tables, and never comes out."""
+    note = ColumnContract(role="free text")
+    contract = Contract({"office": PartyContract({"note": note})})
+    noted = real.assign(note=[f"seen at {i}" for i in range(len(real))])
+    dossier = judged_by(noted, synthetic, evaluation, contract=contract)
+    assert dossier["identifiers"].verdict == "not applicable"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_copied_values_count_what_a_loop_counts(seed):
     rng = np.random.default_rng(seed)

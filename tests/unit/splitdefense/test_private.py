@@ -235,7 +235,6 @@ def test_an_account_is_booked_before_training(tmp_path):
         {"numeric_bins": 8},
         {"monitor": LeakageMonitor()},
         {"absent": "multihead"},
-        {"joint_protection": True},
         {"patience": 3},
         {"validation_fraction": 0.2},
     ],

@@ -27,10 +27,10 @@ from vflsynth.splitdefense import (
     method,
 )
 from vflsynth.splitdefense.active import ActiveParty
-from vflsynth.splitdefense.calibration import Calibration
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives.base import cross_entropy
 from vflsynth.splitdefense.protections import Context, Draws
+from vflsynth.splitdefense.targets import Calibration
 from vflsynth.testing import parametrize_with_checks, protection_checks
 
 STOPS = {"active": "bank", "monitor": False, "random_state": 0}

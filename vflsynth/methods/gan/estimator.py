@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy.typing as npt
-from torch import nn
 
 from vflsynth._random import RandomState
+from vflsynth.columns import TableTransformer
+from vflsynth.contract import Contract
+from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.combinations import check_combination
 from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.networks.layers import one_replica
 from vflsynth.privacy import PrivacyAccount
+from vflsynth.protocol import Precision
 from vflsynth.run import Callback
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class GANSynthesizer(TrainedSynthesizer):
     """Base of the GANs: parameters they share, fitting one or many models.
 
@@ -25,25 +30,31 @@ class GANSynthesizer(TrainedSynthesizer):
     have.
     """
 
-    latent_dim: int | None
-    generator_hidden: Sequence[int] | None
-    bias: bool
-    batch_norm_eps: float | None
-    gumbel_temperature: float
-    gradient_penalty_weight: float
-    discriminator_steps: int
-    batch_size: int | None
-    epochs: int | None
-    learning_rate: float
-    betas: tuple[float, float]
-    generator_average: float
-    model_selection: Literal["best", "last"]
-    evaluate_every: int | None
-    calibrate_marginals: bool
-    memory_limit: float | None
-    device: str
-    verbose: int
-    local_discriminators_: dict[str, nn.Module]
+    latent_dim: int | None = None
+    generator_hidden: Sequence[int] | None = None
+    bias: bool = True
+    batch_norm_eps: float | None = 1e-5
+    gumbel_temperature: float = 0.2
+    gradient_penalty_weight: float = 10.0
+    discriminator_steps: int = 5
+    batch_size: int | None = None
+    epochs: int | None = None
+    learning_rate: float = 5e-4
+    betas: tuple[float, float] = (0.5, 0.999)
+    generator_average: float = 0.999
+    model_selection: Literal["best", "last"] = "best"
+    evaluate_every: int | None = None
+    calibrate_marginals: bool = True
+    wire_precision: Precision = "float32"
+    column_kinds: Mapping[Any, str] | None = None
+    contract: Contract | None = None
+    structure: Literal["exact", "ignore"] = "exact"
+    transformer: TableTransformer | None = None
+    memory_limit: float | None = None
+    device: str = "auto"
+    random_state: RandomState = None
+    verbose: int = 1
+    privacy: Mechanism | None = None
 
     def fit_replicas(
         self,

@@ -23,7 +23,7 @@ from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.server import GANServer
 from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import SERVER, Channel, Message, Schedule
+from vflsynth.protocol import SERVER, Channel, Message, Schedule, When
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
 
 _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
@@ -258,6 +258,14 @@ class GANMethod(Method):
             length = Length.of(n_records, settings.batch_size, epochs)
         every = self.parameters.evaluate_every or max(1, length.epochs // _EVALUATIONS)
         return Duration(length.epochs, length.steps_per_epoch, every)
+
+    def exchanges(self, settings: Settings, n_steps: int) -> int:
+        """Return how often server and parties exchange messages in so many steps, about."""
+        of_steps = sum(kind.declared.when is When.STEP for kind in self.asks)
+        of_generators = n_steps // settings.discriminator_steps
+        if settings.steps_per_exchange > 1:  # the reply for discriminators has both
+            return (of_steps - 1) * -(-n_steps // settings.steps_per_exchange)
+        return (of_steps - 1) * n_steps + of_generators
 
     def n_blocks(self, settings: Settings) -> int:
         """Return how many blocks of masked records there are."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
-from vflsynth._random import RandomState
 from vflsynth._validation import Optional, Rule, Sizes
-from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract
-from vflsynth.mechanisms import DPSGD, FirstLayer, Mechanism
+from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.vertigan.method import VertiGANMethod
-from vflsynth.protocol import Precision
 from vflsynth.registry import register
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class VertiGANSynthesizer(GANSynthesizer):
     """Vertical GAN with a shared generator backbone and no shared discriminator (VertiGAN).
 
@@ -86,68 +84,9 @@ class VertiGANSynthesizer(GANSynthesizer):
     3
     """
 
-    def __init__(
-        self,
-        *,
-        latent_dim: int | None = None,
-        generator_hidden: Sequence[int] | None = None,
-        discriminator_hidden: Sequence[int] | None = None,
-        bias: bool = True,
-        batch_norm_eps: float | None = 1e-5,
-        gumbel_temperature: float = 0.2,
-        gradient_penalty_weight: float = 10.0,
-        discriminator_steps: int = 5,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        learning_rate: float = 5e-4,
-        betas: tuple[float, float] = (0.5, 0.999),
-        generator_average: float = 0.999,
-        model_selection: Literal["best", "last"] = "best",
-        evaluate_every: int | None = None,
-        calibrate_marginals: bool = True,
-        wire_precision: Precision = "float32",
-        column_kinds: Mapping[Any, str] | None = None,
-        contract: Contract | None = None,
-        structure: Literal["exact", "ignore"] = "exact",
-        transformer: TableTransformer | None = None,
-        memory_limit: float | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-        verbose: int = 1,
-        privacy: Mechanism | None = None,
-    ) -> None:
-        self.latent_dim = latent_dim
-        self.generator_hidden = generator_hidden
-        self.discriminator_hidden = discriminator_hidden
-        self.bias = bias
-        self.batch_norm_eps = batch_norm_eps
-        self.gumbel_temperature = gumbel_temperature
-        self.gradient_penalty_weight = gradient_penalty_weight
-        self.discriminator_steps = discriminator_steps
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.betas = betas
-        self.generator_average = generator_average
-        self.model_selection = model_selection
-        self.evaluate_every = evaluate_every
-        self.calibrate_marginals = calibrate_marginals
-        self.wire_precision = wire_precision
-        self.column_kinds = column_kinds
-        self.contract = contract
-        self.structure = structure
-        self.transformer = transformer
-        self.memory_limit = memory_limit
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.privacy = privacy
-
     _rules: ClassVar[Mapping[str, Rule]] = {
         "discriminator_hidden": Optional(Sizes()),
     }
-    methods: ClassVar = {
-        None: VertiGANMethod,
-        DPSGD: VertiGANMethod,
-        FirstLayer: VertiGANMethod,
-    }
+    methods: ClassVar = dict.fromkeys((None, DPSGD, FirstLayer), VertiGANMethod)
+
+    discriminator_hidden: Sequence[int] | None = None

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from vflsynth._random import RandomState
 from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
-from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract
-from vflsynth.mechanisms import DPSGD, FirstLayer, Mechanism
+from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan.discriminator import PENALTIES, Penalty
 from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
 from vflsynth.methods.mean_embedding.method import MeanEmbeddingMethod
 from vflsynth.methods.vflgan.method import VFLGANMethod
-from vflsynth.protocol import Precision
 from vflsynth.registry import register
 
 
 @register
+@dataclass(repr=False, eq=False, kw_only=True)
 class VFLGANSynthesizer(GANSynthesizer):
     """Vertical federated WGAN-GP with a shared discriminator (VFLGAN).
 
@@ -125,77 +123,6 @@ class VFLGANSynthesizer(GANSynthesizer):
     3
     """
 
-    def __init__(
-        self,
-        *,
-        latent_dim: int | None = None,
-        generator_hidden: Sequence[int] | None = None,
-        generator: Literal["sequential", "parallel"] | None = None,
-        first_part: Sequence[int] | None = None,
-        shared_hidden: Sequence[int] | None = None,
-        private_heads: bool = True,
-        shared_weights: tuple[float, float] = (1.0, 1.0),
-        bias: bool = True,
-        batch_norm_eps: float | None = 1e-5,
-        gumbel_temperature: float = 0.2,
-        gradient_penalty: Penalty | None = None,
-        gradient_penalty_weight: float = 10.0,
-        discriminator_steps: int = 2,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        learning_rate: float = 5e-4,
-        betas: tuple[float, float] = (0.5, 0.999),
-        generator_average: float = 0.998,
-        model_selection: Literal["best", "last"] = "best",
-        evaluate_every: int | None = None,
-        calibrate_marginals: bool = True,
-        residuals: bool = True,
-        steps_per_exchange: int = 1,
-        wire_precision: Precision = "float32",
-        column_kinds: Mapping[Any, str] | None = None,
-        contract: Contract | None = None,
-        structure: Literal["exact", "ignore"] = "exact",
-        transformer: TableTransformer | None = None,
-        memory_limit: float | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-        verbose: int = 1,
-        privacy: Mechanism | None = None,
-    ) -> None:
-        self.latent_dim = latent_dim
-        self.generator_hidden = generator_hidden
-        self.generator = generator
-        self.first_part = first_part
-        self.shared_hidden = shared_hidden
-        self.private_heads = private_heads
-        self.shared_weights = shared_weights
-        self.bias = bias
-        self.batch_norm_eps = batch_norm_eps
-        self.gumbel_temperature = gumbel_temperature
-        self.gradient_penalty = gradient_penalty
-        self.gradient_penalty_weight = gradient_penalty_weight
-        self.discriminator_steps = discriminator_steps
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.betas = betas
-        self.generator_average = generator_average
-        self.model_selection = model_selection
-        self.evaluate_every = evaluate_every
-        self.calibrate_marginals = calibrate_marginals
-        self.residuals = residuals
-        self.steps_per_exchange = steps_per_exchange
-        self.wire_precision = wire_precision
-        self.column_kinds = column_kinds
-        self.contract = contract
-        self.structure = structure
-        self.transformer = transformer
-        self.memory_limit = memory_limit
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.privacy = privacy
-
     _rules: ClassVar[Mapping[str, Rule]] = {
         "generator": Optional(Choice(("sequential", "parallel"))),
         "first_part": Optional(Sizes()),
@@ -213,3 +140,14 @@ class VFLGANSynthesizer(GANSynthesizer):
         DPSGD: VFLGANMethod,
         FirstLayer: VFLGANMethod,
     }
+
+    generator: Literal["sequential", "parallel"] | None = None
+    first_part: Sequence[int] | None = None
+    shared_hidden: Sequence[int] | None = None
+    private_heads: bool = True
+    shared_weights: tuple[float, float] = (1.0, 1.0)
+    gradient_penalty: Penalty | None = None
+    steps_per_exchange: int = 1
+    discriminator_steps: int = 2
+    generator_average: float = 0.998
+    residuals: bool = True

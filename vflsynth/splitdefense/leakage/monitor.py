@@ -17,7 +17,7 @@ from vflsynth.columns.base import OutputSpan
 from vflsynth.learning.training import labelled, section
 from vflsynth.registry import register
 from vflsynth.splitdefense.leakage.scores import BATCH_MEASURES, batch_measures, one_against_rest
-from vflsynth.splitdefense.parts import Part
+from vflsynth.splitdefense.settings import Part
 
 _RIDGE = 1e-6
 

@@ -24,7 +24,7 @@ from vflsynth.reporting import (
     render,
     require_packages,
 )
-from vflsynth.splitdefense.base import BaseSplitClassifier
+from vflsynth.splitdefense.classifiers import BaseSplitClassifier
 from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
 from vflsynth.splitdefense.leakage.base import Found, as_frame
 from vflsynth.splitdefense.leakage.columns import column_attacks

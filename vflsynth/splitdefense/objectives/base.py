@@ -18,9 +18,8 @@ from vflsynth.networks.adam import FlatAdam
 from vflsynth.parameters import to_json
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.networks import Perceptron
-from vflsynth.splitdefense.parts import Part
 from vflsynth.splitdefense.protections.base import Draws
-from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.splitdefense.settings import Part, SplitSettings
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -23,6 +24,7 @@ from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
 
 
 @register
+@dataclass(repr=False, eq=False)
 class DIMIP(Objective):
     """Cross-entropy, less what each passive party's features tell about the labels.
 
@@ -61,19 +63,11 @@ class DIMIP(Objective):
         "predictor_hidden": Sizes(at_least=0),
     }
 
-    def __init__(
-        self,
-        defense_weight: float = 0.05,
-        predictor_steps: int = 1,
-        bound: Literal["vclub", "prior"] = "vclub",
-        regularizer: bool = True,
-        predictor_hidden: Sequence[int] = (64, 32),
-    ) -> None:
-        self.defense_weight = defense_weight
-        self.predictor_steps = predictor_steps
-        self.bound = bound
-        self.regularizer = regularizer
-        self.predictor_hidden = predictor_hidden
+    defense_weight: float = 0.05
+    predictor_steps: int = 1
+    bound: Literal["vclub", "prior"] = "vclub"
+    regularizer: bool = True
+    predictor_hidden: Sequence[int] = (64, 32)
 
     def make(self, members: Sequence[DIMIP], around: Surroundings) -> Task:
         """Build top model and label predictors."""

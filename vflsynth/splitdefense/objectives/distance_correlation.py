@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -24,6 +25,7 @@ _SMALL = 1e-12
 
 
 @register
+@dataclass(repr=False, eq=False)
 class DistanceCorrelation(Objective):
     """Make each passive party's features less dependent on the labels.
 
@@ -43,8 +45,7 @@ class DistanceCorrelation(Objective):
     per_replica = frozenset({"defense_weight"})
     _rules: ClassVar = {"defense_weight": Number(0)}
 
-    def __init__(self, defense_weight: float = 0.1) -> None:
-        self.defense_weight = defense_weight
+    defense_weight: float = 0.1
 
     def make(self, members: Sequence[DistanceCorrelation], around: Surroundings) -> Task:
         """Build the top model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -38,6 +39,7 @@ class _MarginRule:
 
 
 @register
+@dataclass(repr=False, eq=False)
 class GAFM(Objective):
     """Generative adversarial federated model.
 
@@ -80,21 +82,12 @@ class GAFM(Objective):
         "discriminator_hidden": Sizes(at_least=0),
     }
 
-    def __init__(
-        self,
-        pseudo_label_margin: float | Literal["auto"] = 0.05,
-        penalty_weight: float = 1.0,
-        gan_weight: float = 1.0,
-        label_noise_std: float = 0.01,
-        weight_clip: float = 0.1,
-        discriminator_hidden: Sequence[int] = (64, 32, 16),
-    ) -> None:
-        self.pseudo_label_margin = pseudo_label_margin
-        self.penalty_weight = penalty_weight
-        self.gan_weight = gan_weight
-        self.label_noise_std = label_noise_std
-        self.weight_clip = weight_clip
-        self.discriminator_hidden = discriminator_hidden
+    pseudo_label_margin: float | Literal["auto"] = 0.05
+    penalty_weight: float = 1.0
+    gan_weight: float = 1.0
+    label_noise_std: float = 0.01
+    weight_clip: float = 0.1
+    discriminator_hidden: Sequence[int] = (64, 32, 16)
 
     def check_architecture(self, settings: SplitSettings) -> None:
         """Ask for scalar outputs between 0 and 1, averaged: a sum leaves the penalty's domain."""

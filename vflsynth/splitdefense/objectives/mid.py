@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -22,6 +23,7 @@ from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
 
 
 @register
+@dataclass(repr=False, eq=False)
 class MID(Objective):
     """Cross-entropy of noisy outputs, and a price on the information in them.
 
@@ -47,8 +49,7 @@ class MID(Objective):
     per_replica = frozenset({"information_weight"})
     _rules: ClassVar = {"information_weight": Number(0)}
 
-    def __init__(self, information_weight: float = 0.1) -> None:
-        self.information_weight = information_weight
+    information_weight: float = 0.1
 
     def make(self, members: Sequence[MID], around: Surroundings) -> Task:
         """Build the top model."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.registry import register
-from vflsynth.splitdefense.parts import Part
+from vflsynth.splitdefense.settings import Part
 
 
 @dataclass
@@ -119,6 +119,7 @@ class Protection(Part):
 
 
 @register
+@dataclass(repr=False, eq=False)
 class Chain(Protection):
     """Several protections, one after the other.
 
@@ -127,8 +128,7 @@ class Chain(Protection):
     protections : sequence of Protection
     """
 
-    def __init__(self, protections: Sequence[Protection] = ()) -> None:
-        self.protections = protections
+    protections: Sequence[Protection] = ()
 
     @property
     def binary_only(self) -> bool:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -20,6 +21,7 @@ _FRACTION = Number(0, 1)
 
 
 @register
+@dataclass(repr=False, eq=False)
 class GradientCompression(Protection):
     """Keep the entries of largest magnitude in the batch; send zero for the others.
 
@@ -35,8 +37,7 @@ class GradientCompression(Protection):
 
     _rules: ClassVar = {"keep": _FRACTION}
 
-    def __init__(self, keep: float = 0.1) -> None:
-        self.keep = keep
+    keep: float = 0.1
 
     def protect(self, gradients: Tensor, context: Context) -> Tensor:
         """Zero all entries but the largest."""
@@ -45,6 +46,7 @@ class GradientCompression(Protection):
 
 
 @register
+@dataclass(repr=False, eq=False)
 class DiscreteSGD(Protection):
     """Round every entry to one of a few levels.
 
@@ -70,10 +72,9 @@ class DiscreteSGD(Protection):
         "noise_scale": Number(0),
     }
 
-    def __init__(self, levels: int = 1, bound: float = 2.0, noise_scale: float = 0.0) -> None:
-        self.levels = levels
-        self.bound = bound
-        self.noise_scale = noise_scale
+    levels: int = 1
+    bound: float = 2.0
+    noise_scale: float = 0.0
 
     def protect(self, gradients: Tensor, context: Context) -> Tensor:
         """Round, cut off, add noise."""
@@ -88,6 +89,7 @@ class DiscreteSGD(Protection):
 
 
 @register
+@dataclass(repr=False, eq=False)
 class PPDL(Protection):
     """Send noisy, cut-off versions of a random selection of entries.
 
@@ -118,17 +120,10 @@ class PPDL(Protection):
         "clip": Number(0, closed=(False, True)),
     }
 
-    def __init__(
-        self,
-        fraction: float = 0.1,
-        noise_scale: float = 0.2,
-        threshold: float = 0.02,
-        clip: float = 1.0,
-    ) -> None:
-        self.fraction = fraction
-        self.noise_scale = noise_scale
-        self.threshold = threshold
-        self.clip = clip
+    fraction: float = 0.1
+    noise_scale: float = 0.2
+    threshold: float = 0.02
+    clip: float = 1.0
 
     def protect(self, gradients: Tensor, context: Context) -> Tensor:
         """Select, cut off, add noise."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -22,6 +23,7 @@ _MEMORY = 0.9
 
 
 @register
+@dataclass(repr=False, eq=False)
 class Marvell(Protection):
     """Noise that minimises the sum KL divergence between the classes' perturbed gradients.
 
@@ -51,8 +53,7 @@ class Marvell(Protection):
     binary_only = True
     _rules: ClassVar = {"power_scale": Number(0)}
 
-    def __init__(self, power_scale: float = 4.0) -> None:
-        self.power_scale = power_scale
+    power_scale: float = 4.0
 
     def protect(self, gradients: Tensor, context: Context) -> Tensor:
         """Estimate moments, solve, add noise (Algorithm 1)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -19,6 +20,7 @@ from vflsynth.splitdefense.protections.base import (
 
 
 @register
+@dataclass(repr=False, eq=False)
 class Isotropic(Protection):
     """Gaussian noise of the same variance in every direction.
 
@@ -34,8 +36,7 @@ class Isotropic(Protection):
 
     _rules: ClassVar = {"power_scale": Number(0)}
 
-    def __init__(self, power_scale: float = 25.0) -> None:
-        self.power_scale = power_scale
+    power_scale: float = 25.0
 
     def protect(self, gradients: Tensor, context: Context) -> Tensor:
         """Add N(0, t max‖g‖² / d · I)."""
@@ -68,6 +69,7 @@ class MaxNorm(Protection):
 
 
 @register
+@dataclass(repr=False, eq=False)
 class NoisyGradient(Protection):
     """Independent noise on every entry.
 
@@ -85,11 +87,8 @@ class NoisyGradient(Protection):
 
     _rules: ClassVar = {"scale": Number(0), "distribution": Choice(("laplace", "gaussian"))}
 
-    def __init__(
-        self, scale: float = 1.0, distribution: Literal["laplace", "gaussian"] = "laplace"
-    ) -> None:
-        self.scale = scale
-        self.distribution = distribution
+    scale: float = 1.0
+    distribution: Literal["laplace", "gaussian"] = "laplace"
 
     def protect(self, gradients: Tensor, context: Context) -> Tensor:
         """Add the noise."""
