@@ -68,8 +68,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         generators move by the same exchange: far fewer messages, for parties that are far apart.
     {wire_precision, column_kinds, contract, structure}
     transformer : TableTransformer, optional
-        Cloned for every party. Default: numbers by ranks (`vflsynth.columns.Ranks`), values of one
-        record in fifty are states; ``TableTransformer()`` with `privacy`.
+        Cloned for every party. Default: numbers by ranks (`vflsynth.columns.Ranks`), so that what
+        a column repeats comes out; ``TableTransformer()`` with `privacy`.
     {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
         Differential privacy (Notes): `MeanEmbedding`, `DPSGD` or `FirstLayer`. `MeanEmbedding`

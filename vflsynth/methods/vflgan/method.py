@@ -86,7 +86,7 @@ class VFLGANMethod(GANMethod):
     # With two exchanges for each, and one more for every other: fewer than 18,000.
     default_steps = 7_200
     plain_descent = Cut
-    encoding: ClassVar = {"continuous": "ranks", "spike_share": 0.02}
+    encoding: ClassVar = {"continuous": "ranks"}
     descents: ClassVar = {
         DPSGD: DPSGDCut,
         FirstLayer: lambda plan, _, noise: FirstLayerCut(FirstLayerNoise(plan, noise)),
