@@ -96,10 +96,10 @@ class VFLGANSynthesizer(GANSynthesizer):
     -----
     Source: VFLGAN §3 and Algorithm 1.
 
-    Departs from the paper where its text and code differ or say nothing: Adam instead of plain
-    descent (as the code); two penalties by name; standardisation divides by the standard deviation
-    (Eq. 22 says variance); the Fréchet distance of model selection is computed from masked records,
-    so that nobody sees the joint table (`vflsynth.protocol.messages`).
+    Departs from the paper, also where its text and code differ or say nothing: Adam instead of
+    plain descent (as the code); two penalties by name; numbers are encoded by ranks and learned as
+    residuals; the Fréchet distance of model selection is computed from masked records, so that
+    nobody sees the joint table (`vflsynth.protocol.messages`).
 
     Privacy: without `privacy`, none. The synthetic table, the generators and the intermediate
     features can leak information about single records. With `MeanEmbedding` parties publish noisy
