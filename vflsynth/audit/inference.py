@@ -11,7 +11,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.model_selection import KFold, cross_val_predict
 
 from vflsynth.adversary.distances import distance_blocks
-from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats, Integers
+from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats
 from vflsynth.audit.compared import Compared, QuestionOptions, among, values_of
 from vflsynth.audit.criteria import Disclosure
 from vflsynth.audit.game import check_model
@@ -100,7 +100,8 @@ def attribute_inference(
     answers = values_of(attribute, published)
     rights = []
     for frame in asked:
-        guesses = answers[_nearest_places(encoding.encode(frame), records)]
+        blocks = distance_blocks(encoding.encode(frame), records)
+        guesses = answers[np.concatenate([block.argmin(axis=1) for block in blocks])]
         if model is not None:
             columns = [*known, sensitive]
             own, answered = most_probable(model, frame[columns], tables.real[columns], attribute)
@@ -146,11 +147,6 @@ def most_probable(
     answered = answered & np.asarray((log_probs > IMPOSSIBLE).any(axis=1))
     values = values_of(attribute, candidates.to_frame())
     return np.asarray(values[log_probs.argmax(axis=1)]), answered
-
-
-def _nearest_places(points: Floats, others: Floats) -> Integers:
-    """Position of the nearest of the others, shape (point,)."""
-    return np.concatenate([block.argmin(axis=1) for block in distance_blocks(points, others)])
 
 
 def right(attribute: Attribute, guesses: Floats, truth: Floats, tolerance: float) -> Booleans:

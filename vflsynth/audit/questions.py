@@ -175,10 +175,8 @@ def audit_disclosure(
 
 def _nearest(points: Floats, others: Floats, k: int) -> Booleans:
     """Which of the others are among the k nearest of each point, shape (point, other)."""
+    blocks = distance_blocks(points, others)
+    places = np.concatenate([np.argsort(b, axis=1, kind="stable")[:, :k] for b in blocks])
     near = np.zeros((len(points), len(others)), bool)
-    start = 0
-    for block in distance_blocks(points, others):
-        places = np.argsort(block, axis=1, kind="stable")[:, :k]
-        np.put_along_axis(near[start : start + len(block)], places, True, axis=1)
-        start += len(block)
+    np.put_along_axis(near, places, True, axis=1)
     return near

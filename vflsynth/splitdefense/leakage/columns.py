@@ -235,14 +235,9 @@ def column_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFrame:
             continue
         spans = [span for span in varies if span.activation in attack.reads]
         for n_known in attack.known if spans else ():
-            draws = list(_known(n_known, len(rows), attack.repeats, rng))
+            draws = [rng.permutation(len(rows))[:n_known] for _ in range(attack.repeats)]
             found += _of_attack(attack(), n_known, draws, own, both, truth, spans, rng)
     return as_frame(evidence.party, found)
-
-
-def _known(n_known: int, n: int, repeats: int, rng: Generator) -> Iterator[Rows]:
-    for _ in range(repeats):
-        yield rng.permutation(n)[:n_known]
 
 
 def _of_attack(
@@ -261,7 +256,13 @@ def _of_attack(
     if enough:
         measured = [
             [
-                _measures(_guesses(attack, seen, known, truth, spans, rng), truth, known, spans)
+                # With no record known, scale and sign are given.
+                _measures(
+                    attack.guess(seen, known, truth[known] if n_known else truth, spans, rng),
+                    truth,
+                    known,
+                    spans,
+                )
                 for seen in (both, own)
             ]
             for known in draws
@@ -279,18 +280,6 @@ def _of_attack(
         if kind == "identity":
             mean, floor = float(values[of_kind].mean()), float(floors[of_kind].mean())
             yield Found(attack.name, knows, "mean R²", mean, floor)
-
-
-def _guesses(
-    attack: Inversion,
-    seen: Floats,
-    known: Rows,
-    truth: Floats,
-    spans: Sequence[OutputSpan],
-    rng: Generator,
-) -> Floats:
-    taught = truth[known] if len(known) else truth  # with none known, scale and sign are given
-    return attack.guess(seen, known, taught, spans, rng)
 
 
 def _measures(
