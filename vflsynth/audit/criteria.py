@@ -25,8 +25,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import fisher_exact
 
-from vflsynth.adversary.intervals import Estimate, binomial_interval
-from vflsynth.adversary.verdicts import holm
+from vflsynth.adversary.intervals import Estimate, binomial_interval, holm
 from vflsynth.audit.findings import plain
 from vflsynth.reporting import Page, render
 
@@ -201,7 +200,7 @@ class Criteria:
     def to_list(self) -> list[dict[str, Any]]:
         """Return one row of `to_frame` per question, with its sentence, as JSON values."""
         return [
-            {name: plain(value) for name, value in answer.items()} | {"conclusion": sentence}
+            {str(name): plain(value) for name, value in answer.items()} | {"conclusion": sentence}
             for answer, sentence in zip(
                 self.to_frame().to_dict("records"), self.sentences, strict=True
             )

@@ -17,10 +17,9 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth._warnings import warn_user
 from vflsynth.columns import NoisyHistogram, TableTransformer
 from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
-from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning
+from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning, warn_user
 from vflsynth.frames import check_no_empty_column, intersect, party_keys, positions
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.protocol import SERVER, Participant, answers, takes
@@ -50,7 +49,10 @@ class FromRecords:
     template: TableTransformer
 
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
-        """Fit the template on the matched rows; PartyDataError if a column cannot be encoded."""
+        """Fit the template on the matched rows.
+
+        PartyDataError if a column has no value, or its kind does not fit.
+        """
         check_no_empty_column(party, matched, among="matched records")
         transformer: TableTransformer = clone(self.template)
         transformer.fit(matched, party=party)
@@ -121,8 +123,18 @@ def _warn_of_delta(party: str, published: Sequence[NoisyHistogram], delta: float
 class Party(Participant):
     """Owns one table and answers what it is asked; no other object reads the table.
 
-    The frame is never modified. `on` labels its key column; None matches by the index. There is an
-    encoding, `transformer`, after `prepare`.
+    Parameters
+    ----------
+    name : str
+    frame : DataFrame
+        The party's table, never modified.
+    on : column label or None
+        Key column; None matches by the index.
+
+    Attributes
+    ----------
+    transformer : TableTransformer
+        The encoding, after `prepare`.
     """
 
     transformer: TableTransformer

@@ -28,7 +28,7 @@ from vflsynth.protocol import Participant
 class Releasing:
     """What may be asked of a party that has records: releases that are paid for.
 
-    The party adds noise to what it releases, by `Grid.release`; it is let go of after `end`.
+    The party adds noise to what it releases, by `Grid.release`. It is let go of after `end`.
     """
 
     def __init__(self, party: Party) -> None:
@@ -45,10 +45,10 @@ class Releasing:
         self.__of = None
 
     def release(self, what: str, *public: Any) -> list[Release]:
-        """Have the party publish, by its method of the name `what`.
+        """Have the party publish by its method `what`.
 
-        The arguments follow from earlier releases and public numbers. Raises ProtocolError if
-        something else than releases comes back: it would have no noise.
+        The arguments follow from earlier releases and public numbers. ProtocolError if something
+        else than releases comes back: it would have no noise.
         """
         found = list(getattr(self.__party, what)(*public))
         for own in found:
@@ -62,7 +62,7 @@ class Releasing:
     def weights(self) -> dict[str, Tensor]:
         """Return copies of weights that training with noise left, of shapes that are public.
 
-        Raises ProtocolError if the party has no networks that are trained.
+        ProtocolError if the party has no networks that are trained.
         """
         if not isinstance(self.__party, TrainableParty):
             raise ProtocolError(f"{type(self.__party).__name__} has no networks that are trained")
@@ -73,8 +73,8 @@ class Releasing:
 class Known:
     """What a party of a private run knows besides its records.
 
-    The transformer is made of published histograms, settings by `Method.settings`; streams are the
-    party's own, and those that all parties draw alike.
+    The transformer is of published histograms, the settings as the method returns them. `streams`
+    are the party's own, `shared` what all parties draw alike.
     """
 
     name: str

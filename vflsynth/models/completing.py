@@ -37,10 +37,11 @@ Judge = Callable[[dict[str, pd.DataFrame]], tuple[dict[str, pd.DataFrame], Flags
 class Draws:
     """Weighted draws of partly known records.
 
-    Tables by party have one draw per record, chosen by the weights, with what is known as it was
-    given. The log probability of what is known, (record,), is an estimate, a density in the unit of
-    columns whose values may lie anywhere. The effective sample size, (record,), is the number of
-    draws where all weigh the same, 1 where one has it all, 0 where none is as it must be.
+    `tables` have one draw per record, chosen by the weights, in which what is known is as it was
+    given. `log_probability`, (record,), estimates that of what is known, a density in the unit of
+    columns whose values may lie anywhere. `effective_sample_size`, (record,), is that of the draws
+    of each record: their number where all weigh the same, 1 where one has it all, 0 where none is
+    as it must be.
     """
 
     tables: dict[str, pd.DataFrame]
@@ -67,13 +68,13 @@ def weigh_rows(
     missing_is_value: bool,
     demands: Demands | None = None,
 ) -> Draws:
-    """Draw the columns that are not known, record by record.
+    """Draw the columns that are not known, record by record, so many times each.
 
-    The halves are those of one model that `has_likelihood`, and `known` has any columns of any
-    parties; `missing_is_value` as in `vflsynth.columns.evidence.evidence_of_rows`. One of `n_draws`
-    is returned per record. Draws whose records, with what is known, do not keep the demands' rules
-    get no weight. Raises ParameterError if densities were asked for of a model that has none,
-    PartyDataError if a column is of no party or a value none that the model knows.
+    The halves are of one model that `has_likelihood`; `known` has any columns of any parties; for
+    `missing_is_value` see `vflsynth.columns.evidence.evidence_of_rows`. Draws whose records do not
+    keep the rules of `demands`, with what is known, get no weight. ParameterError if a column is of
+    no party, or densities were asked for of a model that has none; PartyDataError if a value is
+    none that the model knows.
     """
     check_columns(halves, known.columns)
     demands = demands or Demands(())

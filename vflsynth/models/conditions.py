@@ -15,12 +15,17 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
-from vflsynth._warnings import warn_user
 from vflsynth.columns.base import naming
 from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
 from vflsynth.contract.given import is_implied
-from vflsynth.exceptions import ConditionError, ParameterError, RuleError, UnseenValueError
+from vflsynth.exceptions import (
+    ConditionError,
+    ParameterError,
+    RuleError,
+    UnseenValueError,
+    warn_user,
+)
 from vflsynth.frames.logical import as_frame
 from vflsynth.frames.typed import like_model
 from vflsynth.models.completing import (
@@ -31,9 +36,8 @@ from vflsynth.models.completing import (
     weigh_rows,
     weigh_wanted,
 )
-from vflsynth.models.neighbours import nearest_rows
 from vflsynth.models.party_model import PartyModel, sample_parties
-from vflsynth.models.satisfying import Demands, Tables, draw_until, filled
+from vflsynth.models.satisfying import Demands, Tables, draw_until, filled, nearest_rows
 
 _WORTH_REJECTING, _MOST_BEFORE = 32, 1024
 """Draws per record, and more, beyond which an autoregressive model weighs draws instead."""

@@ -19,10 +19,9 @@ from torch import Tensor
 from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._random import RandomStreams, derive
 from vflsynth._validation import Number, check_parameters
-from vflsynth._warnings import warn_user
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
-from vflsynth.exceptions import ParameterError, PublishingWarning
+from vflsynth.exceptions import ParameterError, PublishingWarning, warn_user
 from vflsynth.frames import (
     AlignmentReport,
     DrawnRecords,

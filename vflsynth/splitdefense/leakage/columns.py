@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -199,26 +199,13 @@ class GenerativeInversion(Inversion):
 
 
 def column_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFrame:
-    """Run every registered `Inversion` on what one party sent.
+    """Run every registered `Inversion` on what one party sent, of no more than 4,000 records.
 
-    Parameters
-    ----------
-    evidence : Evidence
-    random_state : int, default=0
-        Which records are known, and where networks start.
-
-    Returns
-    -------
-    DataFrame
-        See `vflsynth.splitdefense.leakage.base.as_frame`. Per attack and number of known records
-        the column of numbers (R²) and the categorical one (accuracy) of which most is disclosed,
-        and the mean R². The baseline is the better of guessing the mean, or the most frequent
-        category, and of the same attack without the cut: from labels and the label holder's own
-        columns alone. Rows are NaN where fewer other records are left than are known.
-
-    Notes
-    -----
-    Looks at no more than 4,000 records.
+    Returns, as `base.as_frame` does, per attack and number of known records the column of numbers
+    (R²) and the categorical one (accuracy) of which most is disclosed, and the mean R². The
+    baseline is the better of guessing the mean, or the most frequent category, and of the same
+    attack without the cut: from labels and the label holder's own columns alone. Rows are NaN where
+    fewer other records are left than are known.
     """
     rng = np.random.default_rng([random_state, 5])
     rows = np.sort(rng.permutation(len(evidence.labels))[:_MOST_RECORDS])
@@ -243,7 +230,7 @@ def column_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFrame:
 def _of_attack(
     attack: Inversion,
     n_known: int,
-    draws: Iterable[Rows],
+    draws: Sequence[Rows],
     own: Floats,
     both: Floats,
     truth: Floats,
@@ -254,19 +241,11 @@ def _of_attack(
     enough = len(truth) >= 2 * n_known + 2
     values, floors = np.full((2, len(spans)), np.nan)
     if enough:
-        measured = [
-            [
-                # With no record known, scale and sign are given.
-                _measures(
-                    attack.guess(seen, known, truth[known] if n_known else truth, spans, rng),
-                    truth,
-                    known,
-                    spans,
-                )
-                for seen in (both, own)
-            ]
-            for known in draws
-        ]
+        measured = []
+        for known in draws:
+            taught = truth[known] if n_known else truth  # else scale and sign are given
+            guesses = [attack.guess(seen, known, taught, spans, rng) for seen in (both, own)]
+            measured.append([_measures(guess, truth, known, spans) for guess in guesses])
         values, floors = np.mean(measured, axis=0)
         floors = np.maximum(floors, [_guessing(truth, span) for span in spans])
     knows = f"{n_known} records" if n_known else "no record"
