@@ -11,8 +11,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.model_selection import KFold, cross_val_predict
 
 from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats, distance_blocks
-from vflsynth.audit.compared import Compared, QuestionOptions, among, values_of
-from vflsynth.audit.criteria import Disclosure
+from vflsynth.audit.criteria import Compared, Disclosure, QuestionOptions, among, values_of
 from vflsynth.audit.game import check_model
 from vflsynth.audit.observers import IMPOSSIBLE, log_prob_of
 from vflsynth.exceptions import ColumnMismatchError

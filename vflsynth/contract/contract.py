@@ -289,7 +289,7 @@ class Contract:
         return cls(parts, *said, shared.least_records)
 
     def check_reader(self, report: str, reader: str | None) -> None:
-        """Raise ContractError if a report may not be written for this reader, or for nobody named."""
+        """Raise ContractError if a report may not be written for this reader; None: nobody."""
         if report not in self.readers or reader in self.readers[report]:
             return
         names = ", ".join(map(repr, self.readers[report])) or "nobody"
