@@ -33,6 +33,10 @@ def attribute_inference(
 ) -> Disclosure:
     """Ask whether a sensitive value can be guessed better for those whose records were used.
 
+    The guess is the value of the nearest synthetic record. Source: Giomi et al. 2023, §4.3; our own
+    implementation. With `model` it is the value that the model calls most probable beside what is
+    known, of those that training records have; of more than 500 numbers every second, or third.
+
     Parameters
     ----------
     real, synthetic, control, **options
@@ -57,12 +61,6 @@ def attribute_inference(
     ------
     ParameterError, PartyDataError, ColumnMismatchError
         As in `singling_out`.
-
-    Notes
-    -----
-    The guess is the value of the nearest synthetic record. Source: Giomi et al. 2023, §4.3; our own
-    implementation. With `model` it is the value that the model calls most probable beside what is
-    known, of those that training records have; of more than 500 numbers every second, or third.
 
     Examples
     --------

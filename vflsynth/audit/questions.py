@@ -38,6 +38,12 @@ def singling_out(
 ) -> Disclosure:
     """Ask whether descriptions made from synthetic records fit exactly one real record.
 
+    A description takes the values of random columns of one synthetic record: the same label, a
+    number at least as large where it lies above the synthetic median and at most as large
+    elsewhere. Those that fit no other synthetic record are used. Multivariate predicates are those
+    of Giomi et al. 2023; our own implementation. Training and control records are compared by the
+    same descriptions but as if by others, which errs on the side of not seeing a difference.
+
     Parameters
     ----------
     real, synthetic, control : DataFrame
@@ -64,14 +70,6 @@ def singling_out(
         If a table has fewer than 20 records.
     ColumnMismatchError
         If a table lacks a column of the synthetic one.
-
-    Notes
-    -----
-    A description takes the values of random columns of one synthetic record: the same label, a
-    number at least as large where it lies above the synthetic median and at most as large
-    elsewhere. Those that fit no other synthetic record are used. Multivariate predicates are those
-    of Giomi et al. 2023; our own implementation. Training and control records are compared by the
-    same descriptions but as if by others, which errs on the side of not seeing a difference.
 
     Examples
     --------
@@ -171,6 +169,9 @@ def linkability(
 ) -> Disclosure:
     """Ask whether the synthetic table tells which parts of different parties belong together.
 
+    A record is linked if one synthetic record is among the nearest to it in every party's columns.
+    Source: Giomi et al. 2023, §4.2, for two parts; our own implementation.
+
     Parameters
     ----------
     real, synthetic, control, **options
@@ -192,11 +193,6 @@ def linkability(
         If a parameter is out of range, or there are fewer than two parties.
     PartyDataError, ColumnMismatchError
         As in `singling_out`.
-
-    Notes
-    -----
-    A record is linked if one synthetic record is among the nearest to it in every party's columns.
-    Source: Giomi et al. 2023, §4.2, for two parts; our own implementation.
 
     Examples
     --------
@@ -239,6 +235,9 @@ def audit_disclosure(
 ) -> Criteria:
     """Ask all three questions of a synthesizer: fit it on half of the records, control by the rest.
 
+    A generator that has half of the records memorises each of them sooner: the answers err on the
+    side of exposure.
+
     Parameters
     ----------
     synthesizer, party_frames, on
@@ -265,11 +264,6 @@ def audit_disclosure(
         If fewer than 40 records are matched.
     ParameterError, ColumnMismatchError
         As in `singling_out`; or if `attacker` is "model" and the synthesizer has no ``log_prob``.
-
-    Notes
-    -----
-    A generator that has half of the records memorises each of them sooner: the answers err on the
-    side of exposure.
 
     Examples
     --------

@@ -65,6 +65,10 @@ def audit_synthetic_data(
     Trains `n_models` synthesizers on all records and as many without each target, and lets
     adversaries learn to tell the two kinds of synthetic tables apart.
 
+    Source: VFLGAN §4.1, Algorithms 2 and 3. Departs from the paper's code: every model has a fresh
+    seed, the test models are used once, the world with all records serves all targets, and
+    encodings are learned anew in every world. Private synthesizers are trained one by one.
+
     Parameters
     ----------
     synthesizer : estimator or callable
@@ -110,12 +114,6 @@ def audit_synthetic_data(
         synthesizer has no ``log_prob``.
     PartyDataError
         If the tables are unusable, or a target is no matched record.
-
-    Notes
-    -----
-    Source: VFLGAN §4.1, Algorithms 2 and 3. Departs from the paper's code: every model has a fresh
-    seed, the test models are used once, the world with all records serves all targets, and
-    encodings are learned anew in every world. Private synthesizers are trained one by one.
 
     Examples
     --------
@@ -173,6 +171,11 @@ def audit_intermediate_features(
     private run whose mechanism publishes once and sends no features (`MeanEmbedding` and others)
     they see all releases, with the noise that they were published with.
 
+    Source: VFLGAN §4.2 and Appendix A.3, Algorithms 4 and 5. Departs from the paper's code, which
+    fed raw values in the file's column order: here they are encoded by the model's own transformer,
+    as in training. Naive statistics are per feature, where the code had three for the whole matrix.
+    The features are those after training; an attacker who collects them in every step sees more.
+
     Parameters
     ----------
     synthesizer : synthesizer
@@ -197,13 +200,6 @@ def audit_intermediate_features(
     UnseenValueError
         If a named target alone has some label: the world without it cannot encode the record. Rules
         pass over such records.
-
-    Notes
-    -----
-    Source: VFLGAN §4.2 and Appendix A.3, Algorithms 4 and 5. Departs from the paper's code, which
-    fed raw values in the file's column order: here they are encoded by the model's own transformer,
-    as in training. Naive statistics are per feature, where the code had three for the whole matrix.
-    The features are those after training; an attacker who collects them in every step sees more.
     """
     settings = _checked("audit_intermediate_features", targets, statistics, options)
     if not hasattr(synthesizer, "fit_replicas"):

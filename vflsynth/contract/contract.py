@@ -151,6 +151,9 @@ class PartyContract:
 class Contract:
     """What parties agree on before anything is learned, and what holds for whatever is published.
 
+    Under privacy nothing here reads records: kinds follow from types, rare categories from noisy
+    counts, and rules have to say their combinations.
+
     Parameters
     ----------
     parties : mapping of party name to PartyContract
@@ -170,11 +173,6 @@ class Contract:
         Who may see which report: by "evaluation", "audit", "internal" (a release's edition to keep)
         and "public" (that to hand out) the names of parties or others. What is left out, whoever
         holds the real tables may show to whom they like; the public edition is for everybody.
-
-    Notes
-    -----
-    Under privacy nothing here reads records: kinds follow from types, rare categories from noisy
-    counts, and rules have to say their combinations.
 
     Examples
     --------

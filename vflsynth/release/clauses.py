@@ -80,19 +80,7 @@ class NotMeasured:
 
 @dataclass(frozen=True)
 class Clause:
-    """One line of a dossier.
-
-    Parameters
-    ----------
-    name, title : str
-    verdict : {"passed", "failed", "not measured", "waived", "not applicable", "withheld"}
-    says : str
-    limit : float
-    value : float, optional
-        None if it was not measured.
-    interval : (low, high), optional
-    column : hashable, optional
-    """
+    """One line of a dossier; value and interval are None if nothing was measured."""
 
     name: str
     title: str

@@ -46,6 +46,12 @@ def release_gate(
 ) -> Dossier:
     """Hold a synthetic table against every clause of a contract.
 
+    A verdict is that of the worst column, pair, rule or target; nothing is averaged away. What
+    nobody measured decides nothing: the table passes once it is measured, or the contract waives it
+    by name. To look at real records for this
+    spends no privacy budget only as long as the numbers stay inside: the edition to hand out
+    of a private release has none of them.
+
     Parameters
     ----------
     real : DataFrame
@@ -87,14 +93,6 @@ def release_gate(
         If there is no such account, or it is damaged.
     PartyDataError
         If the tables cannot be compared.
-
-    Notes
-    -----
-    A verdict is that of the worst column, pair, rule or target; nothing is averaged away. What
-    nobody measured decides nothing: the table passes once it is measured, or the contract waives it
-    by name. To look at real records for this
-    spends no privacy budget only as long as the numbers stay inside: the edition to hand out
-    of a private release has none of them.
 
     Examples
     --------
