@@ -175,8 +175,7 @@ def _reached(record: Mapping[str, Any]) -> str:
 class History:
     """Losses, distances and times of every epoch, for every replica."""
 
-    def __init__(self, n_replicas: int) -> None:
-        self.n_replicas = n_replicas
+    def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
 
     def append(self, values: Mapping[str, float | int | Tensor]) -> None:

@@ -63,7 +63,7 @@ class ServerRun(ABC):
         self.checkpoints, self.checkpoint_every = checkpoints, checkpoint_every
         self.identity = identity
         self.duration = Duration(0, 0)
-        self.history = History(len(own))
+        self.history = History()
         self.account: Account | None = None
         self.interrupted = False
 
