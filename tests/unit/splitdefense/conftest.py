@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from vflsynth.adversary import mixtures
 from vflsynth.splitdefense import RandomizedResponse
 from vflsynth.splitdefense.leakage import attacks, labels
 from vflsynth.splitdefense.leakage import columns as of_columns
@@ -66,7 +65,7 @@ def short_attacks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(labels, "_MATCHING_STEPS", 30)
         patch.setattr(labels, "_SIMULATED_RECORDS", 150)
-        patch.setattr(mixtures, "_STARTS", 1)
+        patch.setattr(labels, "_STARTS", 1)
         patch.setattr(of_columns, "_STEPS", 30)
         patch.setattr(of_columns, "_TREES", 5)
         patch.setattr(attacks, "_FINE_TUNING_STEPS", 20)
