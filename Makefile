@@ -67,7 +67,7 @@ $(VENV)/.release: $(VENV)/.run
 	@touch $@
 
 release: $(VENV)/.release  ## build, check and try out wheel and sdist (dist/); publishes nothing
-	$(BIN)/python tools/release.py --python $(PYTHON)
+	$(BIN)/python tools/release.py $(if $(PYTHONS),--pythons $(PYTHONS))
 
 slow: $(VENV)/.dev  ## the long tests, and mutants of the core
 	$(PYTEST) -n 2 --dist loadfile -m slow

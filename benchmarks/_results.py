@@ -43,6 +43,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "dp": ("data", "method", "epsilon", "seed"),
     "engine": (),
     "field": ("data", "method", "seed"),
+    "installed": ("way",),
     "ladder": ("data", "method", "seed"),
     "matching": ("keys", "parties"),
     "mnist": ("settings", "epochs", "method"),

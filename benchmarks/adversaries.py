@@ -53,8 +53,7 @@ from vflsynth import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
-from vflsynth.adversary.distances import distance_blocks
-from vflsynth.adversary.encoding import Attribute, Encoding
+from vflsynth.adversary.encoding import Attribute, Encoding, distance_blocks
 from vflsynth.audit import JoinedTable, audit_synthetic_data
 from vflsynth.audit.compared import values_of
 from vflsynth.audit.game import train

@@ -104,6 +104,15 @@ def sampling() -> str:
     )
 
 
+def installed() -> str:
+    """Print what an installation loads and takes."""
+    return "\n".join(
+        f"{row['way']}, torch {row['torch']}: {row['wheels']} wheels, "
+        f"{row['download_mb']:,.0f} MB to load, {row['installed_mb']:,.0f} MB on disk"
+        for row in rows("installed")
+    )
+
+
 def engine() -> str:
     """Print what processes of their own cost."""
     (result,) = rows("engine")
@@ -537,6 +546,14 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     "cost": (
         "Time, memory and traffic",
         (
+            (
+                "Installing",
+                lambda: [
+                    f"installed --way '{row['way']}' --torch {row['torch']}"
+                    for row in rows("installed")
+                ],
+                installed,
+            ),
             ("A training step", only("step_time"), step_time),
             ("Encoding and decoding", only("transformers"), transformers),
             ("Sampling", only("sampling --rows 200000"), sampling),

@@ -30,8 +30,7 @@ import pandas as pd
 
 from benchmarks import _commands, _results
 from benchmarks.adversaries import Frames, records
-from vflsynth.adversary.intervals import auc, binomial_interval
-from vflsynth.adversary.verdicts import rank_sum_p_value
+from vflsynth.adversary.intervals import auc, binomial_interval, rank_sum_p_value
 from vflsynth.audit import (
     LikelihoodRatio,
     RandomForest,
@@ -184,7 +183,10 @@ def show() -> None:
             )
             if leak == "nothing":
                 alarms = binomial_interval(int((p <= 0.05).sum()), len(found))
-                print(f"{'':<28}false alarms: {alarms} (95 % interval); at most .05 is promised")
+                print(
+                    f"{'':<28}false alarms: {alarms} (95 % interval); at most .05 is promised; "
+                    f"{len(found)} of {NEGATIVES} audits were run"
+                )
 
 
 if __name__ == "__main__":

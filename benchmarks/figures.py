@@ -261,6 +261,32 @@ def matching() -> str:
     return f"{own + others:.0f}"
 
 
+def resources() -> str:
+    """Return what tables of some sizes take."""
+    columns = {"mixed": 20, "wide-100": 100, "wide-400": 400}
+    lines = ["| rows | columns | epochs | minutes | memory |", "|---|---|---|---|---|"]
+    for row in sorted(rows("scale"), key=lambda r: (columns.get(r["data"], 0), r["rows"])):
+        if row["data"] not in columns or row["method"] != "autoregressive":
+            continue
+        ended = "" if row["epochs_asked"] is None else " (cut off)"
+        lines.append(
+            f"| {row['rows']:,} | {columns[row['data']]} | {row['epochs']}{ended} "
+            f"| {row['fit_cpu_seconds'] / 60:.1f} | {row['peak_rss_mb'] / 1000:.1f} GB |"
+        )
+    return "\n".join(lines)
+
+
+def installed() -> str:
+    """Return what an installation loads and takes."""
+    lines = ["| | to load | on disk | torch alone | CUDA |", "|---|---|---|---|---|"]
+    for row in reversed(rows("installed")):
+        torch, cuda = (row["parts"].get(name) for name in ("torch", "cuda"))
+        sizes = [row["download_mb"], row["installed_mb"], torch["installed_mb"]]
+        sizes.append(cuda["installed_mb"] if cuda else 0.0)
+        lines.append(f"| {row['way']} | {' | '.join(f'{mb / 1000:.1f} GB' for mb in sizes)} |")
+    return "\n".join(lines)
+
+
 MADE: dict[str, Callable[[], str]] = {
     "assd": assd,
     "bits": bits_table,
@@ -268,9 +294,11 @@ MADE: dict[str, Callable[[], str]] = {
     "chosen": chosen,
     "exceptions": exceptions,
     "far-apart": far_apart,
+    "installed": installed,
     "labels": labels,
     "matching": matching,
     "readings": readings,
+    "resources": resources,
     "split": split_table,
 }
 """What functions make of several rows: tables, and numbers that no single cell has."""

@@ -44,8 +44,8 @@ from vflsynth.splitdefense import (
     SplitNNClassifier,
 )
 from vflsynth.splitdefense.leakage.report import summarise
-from vflsynth.splitdefense.marvell_solver import solve_noise_variances
 from vflsynth.splitdefense.protections import Context, Draws
+from vflsynth.splitdefense.protections.marvell import solve_noise_variances
 from vflsynth.splitdefense.settings import AS_PUBLISHED
 
 MARVELL = (0.1, 0.25, 1.0, 4.0, 16.0, 64.0)

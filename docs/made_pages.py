@@ -45,6 +45,33 @@ API = {
 }
 """Packages with a page of the reference, and its title."""
 
+SHOWN = {
+    "run": ("Callback", "EarlyStopping", "EpochState", "History", "Progress"),
+    "models": ("PartyModel", "RowSampler", "Source", "Numbers", "number_sources"),
+    "protocol": [
+        "message",
+        "holds",
+        "answers",
+        "takes",
+        "Message",
+        "Declaration",
+        "Held",
+        "MadeOf",
+        "When",
+        "Uses",
+        "MESSAGES",
+        "Participant",
+        "Channel",
+        "LocalChannel",
+        "Transcript",
+        "Precision",
+        "pack",
+        "unpack",
+        "unpack_from",
+    ],
+}
+"""What a page shows of a package that has more, which only the package itself calls."""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made."""
@@ -104,7 +131,8 @@ def _source(found: re.Match[str]) -> str:
 
 def api_page(name: str, title: str) -> str:
     """Return a page that mkdocstrings fills with a package's public names."""
-    return f"# {title}\n\n::: vflsynth.{name}\n    options:\n      show_root_heading: false\n"
+    page = f"# {title}\n\n::: vflsynth.{name}\n    options:\n      show_root_heading: false\n"
+    return page + (f"      members: [{', '.join(SHOWN[name])}]\n" if name in SHOWN else "")
 
 
 def messages_page() -> str:

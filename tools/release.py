@@ -1,18 +1,18 @@
 """Build a release, check it, and try it out in clean environments. It publishes nothing.
 
-    python tools/release.py [--python PYTHON] [--only newest|lowest]
+    python tools/release.py [--pythons python3.11 python3.14 ...] [--only newest|lowest]
 
 1. A wheel and a source distribution, from a copy of what is committed.
 2. `twine check --strict` and `check-wheel-contents`.
-3. The wheel in a new environment with the newest dependencies that `constraints.txt` has, and in
-   another with the lowest that `pyproject.toml` allows; there the demo, the commands' smoke tests
-   and `vflsynth doctor`.
+3. The wheel in a new environment of each Python that is there, with the newest dependencies that
+   `constraints.txt` has, and in one of the oldest Python with the lowest that `pyproject.toml`
+   allows; there the demo, the commands' smoke tests and `vflsynth doctor`.
 4. A software bill of materials (CycloneDX) and a report of licences, of the newest environment.
 5. The documentation of this version beside that of earlier ones, as a commit on the local branch
    `gh-pages`; `mike serve` shows it.
 
-Everything else is in `dist/` afterwards. Publishing stays with people: `twine upload
-dist/vflsynth-*` and `git push origin gh-pages`.
+Pythons that are not on the machine are named at the end. Everything else is in `dist/` afterwards.
+Publishing stays with people: `twine upload dist/vflsynth-*` and `git push origin gh-pages`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
+PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 
 SMOKE = """\
 from vflsynth import GaussianCopulaSynthesizer, __version__, load
@@ -45,20 +46,28 @@ print("vflsynth", __version__, "fits, saves, loads and samples")
 def main() -> None:
     """Do all of it; the first failure ends it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--python", default=sys.executable, help="makes the clean environments")
+    parser.add_argument("--pythons", nargs="+", default=PYTHONS, help="make the environments")
     parser.add_argument("--only", choices=("newest", "lowest"), help="try one of the two alone")
     options = parser.parse_args()
+    found = {name: path for name in options.pythons if (path := shutil.which(name)) is not None}
+    if not found:
+        sys.exit(f"none of {', '.join(options.pythons)} is on this machine")
     wheel = build()
-    for name in ("newest", "lowest"):
-        if options.only in (None, name):
+    oldest = next(iter(found))
+    tried = [(name, "newest") for name in found] + [(oldest, "lowest")]
+    for name, which in tried:
+        if options.only in (None, which):
             with tempfile.TemporaryDirectory() as folder:
-                environment = install(wheel, name, options.python, Path(folder))
+                environment = install(wheel, which, found[name], Path(folder))
                 try_out(environment, Path(folder))
-                if name == "newest":
+                if (name, which) == (oldest, "newest"):
                     describe(environment)
     if options.only is None:
         document()
     print(f"release in {DIST}: {', '.join(sorted(path.name for path in DIST.iterdir()))}")
+    print(f"tried with {', '.join(found)}")
+    if absent := [name for name in options.pythons if name not in found]:
+        print(f"NOT TRIED, not on this machine: {', '.join(absent)}")
 
 
 def build() -> Path:

@@ -7,7 +7,11 @@ person.
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -316,3 +320,14 @@ class OwnTableWarning(UserWarning):
 
 class NoPrivacyWarning(UserWarning):
     """A mechanism, or a delta, was asked for that does not protect the synthetic data."""
+
+
+_PACKAGE = str(Path(__file__).parent) + os.sep
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn from the first caller outside this package, however deep inside we are."""
+    frame, stacklevel = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, stacklevel = frame.f_back, stacklevel + 1
+    warnings.warn(message, category, stacklevel=stacklevel)

@@ -30,25 +30,11 @@ _LISTS = (list, range, np.ndarray, pd.Index, pd.Series, ExtensionArray)
 
 
 def to_json(value: Any, where: str = "value") -> Any:
-    """Encode a parameter's value.
+    """Encode a parameter's value, of JSON's types.
 
-    Parameters
-    ----------
-    value : object
-        None, a number, text, a label, time or type of pandas; a tuple, list, array or mapping of
-        such; or an object of a registered class whose parameters are such.
-    where : str
-        What the value is called in errors.
-
-    Returns
-    -------
-    object
-        Of JSON's types. Arrays come back as lists, everything else as what it was.
-
-    Raises
-    ------
-    ParameterError
-        If it, or something in it, is of another type, or of a class that is not registered.
+    It is None, a number, text, a label, time or type of pandas; a tuple, list, array or mapping of
+    such; or an object of a registered class whose parameters are such. ParameterError, which calls
+    it `where`, for anything else. Arrays come back as lists, everything else as what it was.
     """
     if isinstance(value, Mapping):
         return {
@@ -82,10 +68,7 @@ def to_json(value: Any, where: str = "value") -> Any:
 def from_json(content: Any) -> Any:
     """Decode `to_json`.
 
-    Raises
-    ------
-    ArtefactError
-        If it names a class that is not registered, or is not what `to_json` writes.
+    ArtefactError if it names a class that is not registered, or is not what `to_json` writes.
     """
     try:
         match content:
@@ -108,17 +91,7 @@ def parameters_to_json(owner: Any, where: str = "") -> dict[str, Any]:
     """Encode what a scikit-learn estimator or a dataclass was made with.
 
     A ``random_state`` that is a generator becomes None: its place in its sequence is not known to
-    those who load it.
-
-    Parameters
-    ----------
-    owner : BaseEstimator or dataclass
-    where : str, optional
-        What the owner is called in errors. Default: its class.
-
-    Returns
-    -------
-    dict
+    those who load it. `where` is what the owner is called in errors, by default its class.
     """
     if hasattr(owner, "get_params"):
         values = owner.get_params(deep=False)

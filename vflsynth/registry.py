@@ -121,12 +121,7 @@ class Members(Mapping[str, type[Any]]):
     """A group's classes by the names that people may use for them, in the order of registration.
 
     Iteration gives short names, and full names where several classes share the short one. Either
-    finds a class.
-
-    Parameters
-    ----------
-    group : str
-        One of `OWN_MODULES`.
+    finds a class. The group is one of `OWN_MODULES`.
     """
 
     def __init__(self, group: str) -> None:
@@ -154,10 +149,7 @@ class Members(Mapping[str, type[Any]]):
 def find(group: str, name: str) -> type[Any]:
     """Return the class that somebody means by a short or full name.
 
-    Raises
-    ------
-    ParameterError
-        If there is none, or the short name is that of several.
+    ParameterError if there is none, or the short name is that of several.
     """
     known, noun = Members(group), group.replace("_", " ")
     if name in known:
@@ -174,13 +166,7 @@ def find(group: str, name: str) -> type[Any]:
 
 
 def named_in_file(name: str, *groups: str) -> type[Any]:
-    """Return the class of a full name, from any of a few groups.
-
-    Raises
-    ------
-    ParameterError
-        If there is none.
-    """
+    """Return the class of a full name, from any of a few groups, or raise ParameterError."""
     for group in groups:
         if name in (found := _load(group)):
             return found[name]

@@ -25,7 +25,6 @@ NO_MEASUREMENT = {
     "docs/explanation/data-protection.md": {"2.7"},
     "docs/explanation/privacy.md": {".01"},
     "docs/how-to/far-apart.md": {"50 ms", "80 MB"},
-    "docs/how-to/few-records.md": {"1 %"},
     "docs/how-to/many-records.md": {"90 %"},
     "docs/how-to/operate.md": {"8 GiB"},
     "docs/organisations.md": {"1 MiB", "16 MiB", "256 MiB", "60 seconds"},

@@ -16,12 +16,12 @@ from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense import Marvell
 from vflsynth.splitdefense.leakage.scores import auc, guess_auc
-from vflsynth.splitdefense.marvell_solver import (
+from vflsynth.splitdefense.protections import Context, Draws
+from vflsynth.splitdefense.protections.marvell import (
     auc_bound,
     auc_gaussian,
     solve_noise_variances,
 )
-from vflsynth.splitdefense.protections import Context, Draws
 
 # (u, v, d, g, p, P) -> (λ1 of class 0, λ2 of 0, λ1 of 1, λ2 of 1), sum KL
 REFERENCE = [

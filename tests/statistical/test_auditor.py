@@ -13,8 +13,7 @@ from sklearn.base import clone
 from sklearn.tree import DecisionTreeRegressor
 
 from tests import planted
-from vflsynth.adversary.intervals import auc_interval
-from vflsynth.adversary.verdicts import holm, rank_sum_p_value
+from vflsynth.adversary.intervals import auc_interval, holm, rank_sum_p_value
 from vflsynth.audit import (
     Claim,
     LikelihoodRatio,

@@ -73,6 +73,9 @@ def quick(monkeypatch):
         few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
         for module in (train_test, inference):
             monkeypatch.setattr(module, kind.__name__, few)
+    for drawn in ("marginals", "association_maps", "pairs"):
+        monkeypatch.setattr(f"vflsynth.evaluation.pictures.{drawn}", lambda *_: [])
+    monkeypatch.setattr("vflsynth.evaluation.pictures.projection", lambda *_: None)
     monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda _: "data:,")
 
 
@@ -85,14 +88,14 @@ def copied(study, folder):
 
 
 def left(folder):
-    """Return what a recipient and the publisher have, but for commitments and their digests."""
+    """Return what recipient and publisher have, but for commitments, their digests, the date."""
     model = folder / "published" / "model"
     found = {path.name: path.read_bytes() for path in sorted(model.rglob("*.safetensors"))}
     found["table"] = (folder / "published" / "synthetic.parquet").read_bytes()
     public = folder / "published" / "release" / "public"
     found["published"] = (public / "synthetic.parquet").read_bytes()
     content = json.loads((public / "release.json").read_text())
-    return found | {"release": {k: v for k, v in content.items() if k != "commitments"}}
+    return found | {"release": {k: content[k] for k in content.keys() - {"commitments", "date"}}}
 
 
 def test_cut_off_at_every_step_it_ends_with_the_same(study, tmp_path, monkeypatch, capsys):
@@ -217,6 +220,11 @@ def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):
     path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
     assert vflsynth.publish(path, quiet=True)
     assert done[3:] == ["fit", "sample", "evaluate", "audit", "release", "verify"]
+    done.clear()
+    contract = tmp_path / "contract.toml"
+    contract.write_text(contract.read_text().replace("utility = 1.0", "utility = 0.9"))
+    assert vflsynth.publish(path, quiet=True)
+    assert done == ["inspect", "evaluate", "release"], "limits bind no model"
 
 
 def test_python_publishes_what_the_command_line_does(study, monkeypatch, capsys):
@@ -311,7 +319,9 @@ def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     command = ["new", str(tmp_path / "lab.parquet"), "--on", "id", "--target", "", "-q"]
     command += ["--epsilon", "3", "--audit-minutes", "5", "-o", str(tmp_path / "study.toml")]
     assert main(command) == 0
-    columns = read_contract(tmp_path / "contract.toml").parties["lab"].columns
+    proposed = read_contract(tmp_path / "contract.toml")
+    assert set(proposed.release.waived) == {"utility", "inference"}, "nothing is to be predicted"
+    columns = proposed.parties["lab"].columns
     assert {label: column.role for label, column in columns.items()} == {"age": "quasi-identifier"}
     study = Study.read(tmp_path / "study.toml")
     assert (study.method, study.is_private, study.rows) == ("MixtureSynthesizer", True, 1000)

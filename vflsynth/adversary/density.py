@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
 
-from vflsynth.adversary.distances import distance_blocks
-from vflsynth.adversary.encoding import Floats
+from vflsynth.adversary.encoding import Floats, distance_blocks
 from vflsynth.adversary.statistics import Statistic
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register

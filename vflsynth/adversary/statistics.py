@@ -42,12 +42,9 @@ class Statistic(ABC):
         return fitted
 
     def measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        """Describe a table; `target` is the record that the attacker asks about, as one row.
+        """Describe a table: finite numbers, the same features for every table, shape (feature,).
 
-        Returns
-        -------
-        ndarray, shape (feature,)
-            Finite; the same features for every table.
+        `target` is the record that the attacker asks about, as one row.
         """
         self._encoding.check(table)
         features = self._measure(table, target)
@@ -90,8 +87,6 @@ class Together(Statistic):
 class Naive(Statistic):
     """Mean, median and variance of numbers; most and least frequent and number of labels.
 
-    Notes
-    -----
     Source: Stadler et al. 2022, as VFLGAN §5.4 uses it.
     """
 
@@ -198,8 +193,6 @@ class Extremes(Statistic):
 class Correlation(Statistic):
     """Pearson correlation of every pair of encoded features, labels being one-hot.
 
-    Notes
-    -----
     Source: Stadler et al. 2022, as VFLGAN §5.4 uses it. A constant feature correlates with nothing.
     """
 

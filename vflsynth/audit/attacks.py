@@ -27,8 +27,13 @@ import torch
 from sklearn.neural_network import MLPClassifier
 
 from vflsynth.adversary.density import Kernels
-from vflsynth.adversary.distances import distance_blocks, nearest_distances
-from vflsynth.adversary.encoding import Booleans, Encoding, Floats
+from vflsynth.adversary.encoding import (
+    Booleans,
+    Encoding,
+    Floats,
+    distance_blocks,
+    nearest_distances,
+)
 from vflsynth.adversary.intervals import Estimate, auc_interval
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError

@@ -19,8 +19,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from vflsynth._validation import Number, Optional, check_parameters
-from vflsynth.adversary.distances import nearest_distances
-from vflsynth.adversary.encoding import Booleans, Encoding, Floats
+from vflsynth.adversary.encoding import Booleans, Encoding, Floats, nearest_distances
 from vflsynth.adversary.intervals import Estimate, auc_interval
 from vflsynth.audit.findings import RELATION_WORDS, Claim, vars_of
 from vflsynth.audit.game import RELEASES, THREAT_MODELS, PartyFrames, columns_left_out, train

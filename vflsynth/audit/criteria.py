@@ -25,8 +25,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import fisher_exact
 
-from vflsynth.adversary.intervals import Estimate, binomial_interval
-from vflsynth.adversary.verdicts import holm
+from vflsynth.adversary.intervals import Estimate, binomial_interval, holm
 from vflsynth.audit.findings import plain
 from vflsynth.reporting import Page, render
 
@@ -72,12 +71,7 @@ class Disclosure:
         column: Hashable = None,
         attacker: Literal["table", "model"] = "table",
     ) -> Disclosure:
-        """Compare successes for training and for control records, in this order.
-
-        Notes
-        -----
-        Fisher's exact test, one-sided.
-        """
+        """Compare successes for training records and for control records by Fisher's test."""
         attack, control = (
             binomial_interval(k, n, confidence) for k, n in zip(successes, trials, strict=True)
         )
@@ -89,8 +83,6 @@ class Disclosure:
     def excess(self) -> Estimate:
         """How much more often the attack succeeds for training records, with an interval.
 
-        Notes
-        -----
         Newcombe's hybrid (1998, method 10), of exact instead of score intervals.
         """
         value = self.attack.value - self.control.value
@@ -208,7 +200,7 @@ class Criteria:
     def to_list(self) -> list[dict[str, Any]]:
         """Return one row of `to_frame` per question, with its sentence, as JSON values."""
         return [
-            {name: plain(value) for name, value in answer.items()} | {"conclusion": sentence}
+            {str(name): plain(value) for name, value in answer.items()} | {"conclusion": sentence}
             for answer, sentence in zip(
                 self.to_frame().to_dict("records"), self.sentences, strict=True
             )

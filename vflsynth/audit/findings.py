@@ -17,10 +17,11 @@ from vflsynth.adversary.intervals import (
     best_threshold,
     binomial_interval,
     epsilon_lower_bound,
+    most_telling,
+    rank_sum_p_value,
     resolves,
     tpr_at_fpr,
 )
-from vflsynth.adversary.verdicts import most_telling, rank_sum_p_value
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.ledger import conditional
 

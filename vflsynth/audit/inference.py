@@ -10,8 +10,14 @@ import pandas as pd
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.model_selection import KFold, cross_val_predict
 
-from vflsynth.adversary.distances import distance_blocks
-from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats, Integers
+from vflsynth.adversary.encoding import (
+    Attribute,
+    Booleans,
+    Encoding,
+    Floats,
+    Integers,
+    distance_blocks,
+)
 from vflsynth.audit.compared import Compared, QuestionOptions, among, values_of
 from vflsynth.audit.criteria import Disclosure
 from vflsynth.audit.game import check_model

@@ -49,15 +49,7 @@ class JoinedTable(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, party_frames: Mapping[str, pd.DataFrame], on: Any = None) -> Self:
-        """Match the parties' records and fit a copy of the model to them, without keys.
-
-        Raises
-        ------
-        ParameterError
-            If the model has no ``fit`` and ``sample``.
-        PartyDataError
-            If the tables are unusable.
-        """
+        """Match the parties' records and fit a copy of the model to them, without keys."""
         if not (hasattr(self.model, "fit") and hasattr(self.model, "sample")):
             raise ParameterError(
                 f"JoinedTable needs a model with fit(table) and sample(n), got {self.model!r}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from vflsynth.adversary import Adversary, default_adversaries
 from vflsynth.adversary.encoding import Floats
-from vflsynth.adversary.verdicts import models_to_find
+from vflsynth.adversary.intervals import models_to_find
 from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import Attack, Claim, PaperAccuracy, TargetAudit
 from vflsynth.audit.game import MODEL, THREAT_MODELS, LeaveOneOutGame, World

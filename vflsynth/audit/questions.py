@@ -8,8 +8,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import pandas as pd
 
-from vflsynth.adversary.distances import distance_blocks
-from vflsynth.adversary.encoding import Booleans, Encoding, Floats
+from vflsynth.adversary.encoding import Booleans, Encoding, Floats, distance_blocks
 from vflsynth.audit.compared import Compared, QuestionOptions, among
 from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, check_model, columns_left_out, train

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vflsynth.adversary.intervals import Estimate, most_epsilon
-from vflsynth.adversary.verdicts import holm, least_leak_found
+from vflsynth.adversary.intervals import Estimate, holm, least_leak_found, most_epsilon
 from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import (
     LOW_FPRS,
@@ -101,9 +100,7 @@ class AuditReport:
     @property
     def epsilon_ceiling(self) -> float:
         """The bound on epsilon if the attack never erred: no audit of this size shows more."""
-        n_in = int(self.targets[0].attacks[0].is_member.sum())
-        n_out = len(self.targets[0].attacks[0].is_member) - n_in
-        return most_epsilon(n_in, n_out, delta=self.delta, confidence=self.bound_confidence)
+        return most_epsilon(*self._n_test, delta=self.delta, confidence=self.bound_confidence)
 
     @cached_property
     def p_values(self) -> list[float]:
@@ -128,17 +125,19 @@ class AuditReport:
     @property
     def least_leak_found(self) -> float:
         """How often a leak must show for this many models to find it with probability `POWER`."""
-        inside = self.targets[0].attacks[0].is_member
-        n_in = int(inside.sum())
         level = self.level / len(self.targets)
-        return least_leak_found(n_in, len(inside) - n_in, level=level, power=POWER)
+        return least_leak_found(*self._n_test, level=level, power=POWER)
 
     @property
     def power(self) -> str:
         """What this audit would have found, in a sentence."""
+        return say_power(*self._n_test, len(self.targets), self.confidence)
+
+    @property
+    def _n_test(self) -> tuple[int, int]:
+        """Test models with the target and without."""
         inside = self.targets[0].attacks[0].is_member
-        n_in = int(inside.sum())
-        return say_power(n_in, len(inside) - n_in, len(self.targets), self.confidence)
+        return int(inside.sum()), int((~inside).sum())
 
     @property
     def contradicts_claim(self) -> bool:
@@ -321,13 +320,7 @@ class AuditReport:
         )
 
     def page(self, title: str = "Privacy audit") -> Page:
-        """Return the audit as a self-contained HTML page, with ``save(path)``.
-
-        Raises
-        ------
-        MissingExtraError
-            If matplotlib or jinja2 is not installed.
-        """
+        """Return the audit as a self-contained HTML page, with ``save(path)``."""
         values = {"facts": (), "headline": self.headline, "section": self.section()}
         return Page(render("vflsynth.audit", "page.html", title=title, **values))
 

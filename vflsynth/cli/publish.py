@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from vflsynth import _artefacts as artefacts
+from vflsynth._schema import read_toml
 from vflsynth._version import __version__
 from vflsynth.cli.console import say, table
 from vflsynth.cli.options import file, flag
 from vflsynth.cli.study import Study
-from vflsynth.exceptions import VFLSynthError
+from vflsynth.exceptions import ContractError, VFLSynthError
 
 logger = logging.getLogger("vflsynth")
 
@@ -148,7 +149,7 @@ class _Job:
             kept = out / "tables.txt"
             yield Step("inspect", does, partial(list, command), inputs, outputs, kept)
         bound = () if self.contract is None else (self.contract,)
-        yield Step("fit", study.why, self._fit, (*files, *bound), (model,))
+        yield Step("fit", study.why, self._fit, files, (model,))
         rows = "as many rows as were matched" if study.rows is None else f"{study.rows:,} rows"
         yield Step("sample", f"draw {rows}", self._sample, (model,), (synthetic,))
         compared = (model, synthetic, *files, *study.held_out.values(), *bound)
@@ -190,7 +191,8 @@ class _Job:
         command: list[object] = [*self._real, "--synthetic", self.out / "synthetic.parquet"]
         if study.held_out:
             command += ["--holdout", *map("{0[0]}={0[1]}".format, study.held_out.items())]
-        return command + (["--target", study.target] if study.target else [])
+        command += ["--target", study.target] if study.target else []
+        return command + ([] if self.contract is None else ["--contract", self.contract])
 
     def _evaluate(self) -> Sequence[object]:
         out = self.out
@@ -312,6 +314,10 @@ class _Job:
             "publish": self.study.said_of(step.name),
             "inputs": [[path.name, _digest(path)] for path in step.inputs],
         }
+        if step.name == "fit" and self.contract is not None and self.contract.is_file():
+            said["contract"] = read_toml(self.contract, ContractError) | {
+                "release": None
+            }  # limits bind no model
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 

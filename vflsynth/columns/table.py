@@ -12,7 +12,6 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from vflsynth._warnings import warn_user
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -39,6 +38,7 @@ from vflsynth.exceptions import (
     ParameterError,
     PartyDataError,
     TooFewRecordsError,
+    warn_user,
 )
 from vflsynth.frames.logical import check_can_be_written
 from vflsynth.registry import register

@@ -52,8 +52,6 @@ class Preparation:
     columns : tuple of column label
         Of the published table, in order.
     composites : tuple of Composite
-    differences : tuple of Difference
-        In the order in which they are taken: each larger column once.
     replacements : tuple of Surrogate or Pseudonym
     rounded : mapping of column label to int
         Decimals of published numbers.
@@ -66,8 +64,7 @@ class Preparation:
     left_out : tuple of column label
         Neither modelled nor published as they are.
     steps : tuple of Step
-        What keeps relations that were found in the records, in the order of restoring; all of
-        columns that nothing above is about.
+        What keeps orders, and relations that were found in the records, in the order of restoring.
     selects : bool
         Whether any party leaves out rows after drawing, so that rows drawn apart are not yet those
         of the sample.
@@ -77,7 +74,6 @@ class Preparation:
 
     columns: tuple[Hashable, ...]
     composites: tuple[Composite, ...] = ()
-    differences: tuple[Difference, ...] = ()
     replacements: tuple[Surrogate | Pseudonym, ...] = ()
     rounded: Mapping[Hashable, int] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
@@ -90,7 +86,6 @@ class Preparation:
     def __post_init__(self) -> None:
         parts = {
             Composite: self.composites,
-            Difference: self.differences,
             Rule: (*self.rules, *self.across),
             Step: self.steps,
         }
@@ -110,6 +105,7 @@ class Preparation:
         on: Hashable = None,
         across: Iterable[Rule] = (),
         private: bool = False,
+        exact: bool = False,
     ) -> Self:
         """Say how to prepare a table.
 
@@ -128,22 +124,24 @@ class Preparation:
             About columns of several parties.
         private : bool, default=False
             Then records are not looked at.
+        exact : bool, default=False
+            Then steps will keep orders of columns of which nothing else is said.
         """
         if not private:
             _check_public(frame, part)
-        plan = _Plan(frame, part, rules, least, private)
+        plan = _Plan(frame, part, rules, least, private, exact)
         published = {replacement.label for replacement in plan.replacements}
         gone = {label for label in plan.part.left_out if label not in published}
         made = cls(
             tuple(label for label in frame.columns if label != on and label not in gone),
             plan.composites,
-            plan.differences,
             plan.replacements,
             {k: c.decimals for k, c in part.columns.items() if c.decimals is not None},
             plan.all_rules,
             tuple(rule.title for rule in plan.all_rules if plan.makes_certain(rule)),
             tuple(across),
             plan.part.left_out,
+            tuple(Ordered(difference) for difference in plan.differences),
         )
         return replace(made, selects=bool(made.open_rules))
 
@@ -186,21 +184,17 @@ class Preparation:
         ContractError
             If nothing is left to model.
         """
-        frame = frame.drop(columns=list(self.left_out))
-        for difference in reversed(self.differences):  # while the lower column is what it was
-            frame = difference.apply(frame)
+        published = frame = frame.drop(columns=list(self.left_out))
         for composite in self.composites:
             frame = composite.apply(frame)
-        published = frame
         for step in self.steps:
             frame = step.apply(published, frame)
         return frame
 
     @property
-    def all_differences(self) -> tuple[Difference, ...]:
-        """Those of a contract, and those that keep orders which were found."""
-        own = (step.difference for step in self.steps if isinstance(step, Ordered))
-        return (*self.differences, *own)
+    def differences(self) -> tuple[Difference, ...]:
+        """Those that keep orders."""
+        return tuple(step.difference for step in self.steps if isinstance(step, Ordered))
 
     def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
         """Restore what others tell, after cells of a published table were given values.
@@ -254,10 +248,6 @@ class Preparation:
         columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
         for composite in self.composites:
             columns |= composite.restore(table)
-        for difference in self.differences:
-            columns[difference.high] = difference.restore(
-                columns[difference.low], columns[difference.high]
-            )
         for step in self.steps:
             columns[step.column] = step.restore(columns, table.index)
         streams = RandomStreams([derive(secret, f"surrogates of {party}")])
@@ -285,6 +275,7 @@ class _Plan:
     rules: Sequence[Rule]
     least: int
     private: bool
+    exact: bool
 
     @cached_property
     def learned(self) -> tuple[Rule, ...]:
@@ -315,10 +306,16 @@ class _Plan:
             return ()
         taken = {rule.repaired_column for rule in self.learned} - {None}
         taken |= {label for composite in self.composites for label in composite.columns}
-        return differences_of(self.frame, self.learned, taken, self._records_at_ends)
+        rules = [r for r in self.learned if not self.exact or any(map(self._is_limited, r.columns))]
+        return differences_of(self.frame, rules, taken, self._records_at_ends)
 
     def _said(self, label: Hashable) -> ColumnContract:
         return self.part.columns.get(label, ColumnContract())
+
+    def _is_limited(self, label: Hashable) -> bool:
+        """Whether it is said which values of a column may come out."""
+        said = self._said(label)
+        return said.extremes or (said.bounds, said.rare_records, said.decimals) != (None,) * 3
 
     def _records_at_ends(self, label: Hashable) -> int:
         said = self._said(label)
@@ -354,8 +351,13 @@ class _Plan:
         if rule.repaired_column is not None:
             kind = kind_of_values(self.frame[rule.repaired_column].dtype)
             return kind == "f" or "/" not in rule.expression
-        whole = {(d.low, d.high) for d in self.differences if kind_of_values(d.dtype) != "f"}
-        return rule.ordered in whole and "=" in rule.expression
+        return keeps_order(self.differences, rule)
+
+
+def keeps_order(differences: Iterable[Difference], rule: Rule) -> bool:
+    """Whether some differences keep an order in every row, whatever is rounded."""
+    whole = {(d.low, d.high) for d in differences if kind_of_values(d.dtype) != "f"}
+    return isinstance(rule, Check) and rule.ordered in whole and "=" in rule.expression
 
 
 def _within(label: Hashable, ends: Sequence[Any]) -> Check:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 from sklearn.base import clone
@@ -14,7 +14,8 @@ from vflsynth.columns.base import naming
 from vflsynth.columns.recognising import is_index
 from vflsynth.contract.checking import check_rules, check_units
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
-from vflsynth.contract.preparing import Preparation
+from vflsynth.contract.preparing import Preparation, keeps_order
+from vflsynth.contract.recoding import kind_of_values
 from vflsynth.contract.rules import Rule, as_rules
 from vflsynth.contract.structure import Structure
 from vflsynth.exceptions import ContractError
@@ -110,37 +111,77 @@ def prepared_party(
     """
     made = None
     if contract is not None:
-        made = preparation(contract, party, frame, on, private=private)
+        made = preparation(contract, party, frame, on, private=private, exact=exact)
         template = with_contract(template, contract, party, frame, made, private=private)
     elif not private:
         template = with_defaults(template)
     if private or not exact:
         return made, template
-    said = {on} if made is None else {on, *_spoken_of(made, contract, party)}
-    free = frame[[label for label in frame.columns if label not in said]]
+    own = _Spoken() if made is None else _Spoken.of(made, contract, party, frame)
+    free = frame[[label for label in frame.columns if label not in {on, *own.gone}]]
     declared = {*(template.encoders or {}), *(template.overrides or {})}
-    found = Structure.of(free, template.rare_records or 0, declared)
+    found = Structure.of(free, template.rare_records or 0, declared, own.written, own.holding)
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)
-        made = replace(made, steps=found.steps, composites=(*made.composites, *found.groups))
+        made = replace(
+            made,
+            steps=(*made.steps, *found.steps),
+            composites=(*made.composites, *found.groups),
+        )
+        sure = (r.title for r in made.rules if keeps_order(made.differences, r))
+        made = replace(made, certain=tuple(dict.fromkeys((*made.certain, *sure))))
+        made = replace(made, selects=bool(made.open_rules))
     return made, found.encoded(template)
 
 
-def _spoken_of(made: Preparation, contract: Contract | None, party: str) -> set[Hashable]:
-    """Columns of rules, and those of which a contract says what comes out."""
-    columns = {} if contract is None else contract.of(party).columns
-    ruled = (label for rule in (*made.rules, *made.across) for label in rule.columns)
-    said = (
-        label
-        for label, own in columns.items()
-        if (own.bounds, own.categories, own.decimals) != (None, None, None)
-    )
-    return {*said, *ruled, *made.left_out}
+@dataclass(frozen=True)
+class _Spoken:
+    """What of a party's columns is the contract's, when relations that were found are kept.
+
+    Columns are `gone`: not there, or not yet what they are published as; `written`: there, and not
+    to be written again. All records keep the own rules that are `holding`.
+    """
+
+    gone: frozenset[Hashable] = frozenset()
+    written: frozenset[Hashable] = frozenset()
+    holding: tuple[Rule, ...] = ()
+
+    @classmethod
+    def of(
+        cls, made: Preparation, contract: Contract | None, party: str, frame: pd.DataFrame
+    ) -> Self:
+        """Read it off a party's preparation under a contract."""
+        columns = {} if contract is None else contract.of(party).columns
+        coarser = (k for k, n in made.rounded.items() if not _has_decimals(frame[k], n))
+        gone = {*made.left_out, *coarser}
+        gone |= {rule.repaired_column for rule in (*made.across, *made.settled_later)}
+        holding = []
+        for rule in made.rules:
+            if rule.keeps(frame[list(rule.columns)]).all():
+                holding += [] if gone & {*rule.columns} else [rule]
+            elif rule.repaired_column is not None:
+                gone.add(rule.repaired_column)
+        written = {k for c in made.composites for k in c.columns}
+        written |= {k for pair in made.differences for k in (pair.low, pair.high)}
+        written |= {k for k, own in columns.items() if own.bounds or own.categories}
+        return cls(frozenset(gone), frozenset(written), tuple(holding))
+
+
+def _has_decimals(column: pd.Series[Any], decimals: int) -> bool:
+    """Whether no number of a column is changed by rounding."""
+    known = column.dropna()
+    return kind_of_values(column.dtype) not in "iuf" or bool((known.round(decimals) == known).all())
 
 
 def preparation(
-    contract: Contract, party: str, frame: pd.DataFrame, on: Hashable, *, private: bool
+    contract: Contract,
+    party: str,
+    frame: pd.DataFrame,
+    on: Hashable,
+    *,
+    private: bool,
+    exact: bool = False,
 ) -> Preparation:
     """Say how one party prepares its own table; of the others it needs to know nothing.
 
@@ -171,6 +212,7 @@ def preparation(
         on=on,
         across=[rule for rule in shared if not known >= set(rule.columns)],
         private=private,
+        exact=exact and not private,
     )
 
 
@@ -206,13 +248,8 @@ def with_contract(
 ) -> TableTransformer:
     """Return a party's transformer with what the contract says of its columns.
 
-    `template` has the kinds that were declared elsewhere. Its `rare_records` and `extreme_records`
-    count only above the contract's.
-
-    Raises
-    ------
-    ContractError
-        If another kind was declared elsewhere.
+    `template` has the kinds that were declared elsewhere; ContractError if they are others. Its
+    `rare_records` and `extreme_records` count only above the contract's.
     """
     plan = _Encoding(template, contract, party, frame, prepared)
     encoders = {k: v for k, v in (template.encoders or {}).items() if k not in plan.gone}

@@ -13,13 +13,13 @@ parties side by side: they are for whoever may see those.
 from vflsynth.evaluation.association import association_errors, associations
 from vflsynth.evaluation.coherence import incoherent_rows
 from vflsynth.evaluation.detection import detection_auc
+from vflsynth.evaluation.drawing import plot_associations, plot_history, plot_marginals
 from vflsynth.evaluation.field import detection_score, shape, trend
 from vflsynth.evaluation.frechet import frechet_distance
 from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, NotApplicableError
 from vflsynth.evaluation.neighbours import proximity
 from vflsynth.evaluation.page import Report, report
-from vflsynth.evaluation.plots import plot_associations, plot_history, plot_marginals
 from vflsynth.evaluation.rules import (
     RuleCost,
     RuleViolations,

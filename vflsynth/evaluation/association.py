@@ -53,20 +53,11 @@ ERRORS: dict[Scope, Metric] = {
 class Associations:
     """Association matrices of two tables, with the replicates behind intervals and baselines.
 
-    Parameters
-    ----------
-    names : list of hashable
-        Columns, in the order of the matrices.
-    measures : list of list of str
-        ``"pearson"``, ``"cramers_v"`` or ``"correlation_ratio"`` for each pair.
-    real, synthetic : ndarray, shape (column, column)
-        NaN where a pair has fewer than two real rows with both values, and on the diagonal.
-    real_jackknife, synthetic_jackknife : ndarray, shape (group, column, column)
-        Each with one random group of rows left out; a single replica for small tables.
-    halves : tuple of two ndarrays, shape (split, column, column)
-        Of disjoint random halves of the real table.
-    owner : dict of column name to party name, optional
-    notes : tuple of str
+    `measures` are ``"pearson"``, ``"cramers_v"`` or ``"correlation_ratio"`` for each pair of
+    `names`. `real` and `synthetic`, (column, column), are NaN where a pair has fewer than two real
+    rows with both values, and on the diagonal. Their jackknife, (group, column, column), is each
+    with one random group of rows left out, a single replica for small tables. `halves`, (split,
+    column, column) each, are of disjoint random halves of the real table.
     """
 
     names: list[Hashable]

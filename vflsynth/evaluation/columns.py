@@ -135,34 +135,16 @@ Column = NumericColumn | CategoricalColumn
 class TableEncoder:
     """Two tables' common columns as float features, standardised with the real table's statistics.
 
-    Parameters
-    ----------
-    real : DataFrame
-        Gives every mean, standard deviation and list of levels.
-    synthetic : DataFrame
-        Only asked whether it holds missing values or labels that the real table does not.
-    columns : sequence of hashable, optional
-        Columns to judge, in this order. Default: all columns of the real table; the synthetic table
-        must then have the same ones.
-    categorical : collection of hashable, default ()
-        Columns to read as labels although their type is numeric. Text, booleans and categories
-        always are.
-    ddof : int, default 1
-        Of the standard deviation; the paper's code has 1 for the Fréchet distance and 0 for its
-        classifiers.
-    holdout : DataFrame, optional
-        A third table to encode; asked what the synthetic one is asked.
-    checked : bool, default False
-        Whether these are parts of tables that :func:`common_columns` has passed: a part may lack
-        the values that make two columns comparable.
+    The real table gives every mean, standard deviation and list of levels; the synthetic one, and a
+    third (`holdout`), are only asked whether they hold missing values or labels that it does not.
+    `columns` are judged in this order, by default all. Text, booleans and categories are labels,
+    and columns named in `categorical`, whatever their type. `ddof` is of the standard deviation:
+    the paper's code has 1 for the Fréchet distance and 0 for its classifiers. Parts of tables that
+    `common_columns` has passed are `checked`: they may lack the values that make two columns
+    comparable.
 
-    Attributes
-    ----------
-    columns : tuple of NumericColumn or CategoricalColumn
-    feature_columns : ndarray of int, shape (feature,)
-        Position of the column that each feature belongs to.
-    notes : tuple of str
-        What had to be changed to compare the tables.
+    `feature_columns`, (feature,), is the position of the column that each feature belongs to;
+    `notes` say what had to be changed to compare the tables.
     """
 
     def __init__(

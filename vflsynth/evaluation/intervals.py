@@ -118,14 +118,8 @@ class GroupedSums:
     """Counts, sums and products of feature rows, kept apart in random groups of rows.
 
     Moments of any union of groups follow without another look at the rows: the whole table, the
-    jackknife's all-but-one, and two halves.
-
-    Parameters
-    ----------
-    count : ndarray, shape (group,)
-    total : ndarray, shape (group, feature)
-    product : ndarray, shape (group, feature, feature)
-        Sums of outer products.
+    jackknife's all-but-one, and two halves. Shapes are (group,), (group, feature) and, of sums of
+    outer products, (group, feature, feature).
     """
 
     count: Floats

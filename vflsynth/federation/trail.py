@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vflsynth._chains import START, first_broken, link
 from vflsynth._locks import locked
 from vflsynth.exceptions import ArtefactError
+from vflsynth.privacy.account_file import START, first_broken, link
 
 FILE = "audit-trail.jsonl"
 """In a site's folder."""

@@ -29,13 +29,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from vflsynth._warnings import warn_user
 from vflsynth.exceptions import (
     ArtefactError,
     KeyTypeError,
     MissingKeyError,
     ParameterError,
     PublishingWarning,
+    warn_user,
 )
 from vflsynth.frames.logical import frame_of, logical
 from vflsynth.registry import register

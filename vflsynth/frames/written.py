@@ -11,8 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from vflsynth._warnings import warn_user
-from vflsynth.exceptions import PublishingWarning
+from vflsynth.exceptions import PublishingWarning, warn_user
 
 _NUMBER = r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)(?:,\d+)?"
 _MAY_BE_THOUSANDS = r"[+-]?\d{1,3},\d{3}"

@@ -34,16 +34,10 @@ _COPIES = 6
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """How long to train and how often to look.
+    """How long to train and how often to look; the last epoch is always evaluated.
 
-    Parameters
-    ----------
-    n_epochs : int
-        0 for methods that need no training step.
-    steps_per_epoch : int
-        Calls of `Algorithm.step`; for a GAN, discriminator steps.
-    evaluate_every : int, default=1
-        Epochs between evaluations; the last epoch is always evaluated.
+    There are 0 epochs for methods that need no step, which is a call of `Algorithm.step`; of a GAN,
+    a discriminator step.
     """
 
     n_epochs: int
@@ -67,13 +61,7 @@ class Sent(Protocol):
 
 
 class Algorithm(ABC):
-    """One training step after the other, from the coordinator's chair.
-
-    Parameters
-    ----------
-    channel : Channel
-        Reaches the parties.
-    """
+    """One training step after the other, from the coordinator's chair."""
 
     advice = "Lower learning_rate"
     """What to do when a loss is no longer finite."""
@@ -137,22 +125,9 @@ class Method(ABC):
     same order (`vflsynth.run`): a party to match with, once records are matched an agreement on
     noise, an encoder, settings, networks, and in the end the party's half of the model.
 
-    Parameters
-    ----------
-    parameters : BaseEstimator
-        The estimator whose parameters these are; nothing but parameters is read.
-    privacy : Mechanism, optional
-    noise : torch.Generator, optional
-        For tests only, see `vflsynth.privacy.noise`.
-
-    Attributes
-    ----------
-    plan : Plan or None
-        Calibrated noise and ledger, after `agree`.
-    columns : mapping of party name to ColumnCounts
-        What it was agreed for.
-    n_records : int
-        Matched records, likewise, with dummies (`Mechanism.padding`).
+    Of the estimator nothing but its `parameters` is read. `agree` sets `plan`, the calibrated noise
+    and ledger, for the `columns` and matched records, dummies included, that it was agreed for.
+    `noise` is for tests only, see `vflsynth.privacy.noise`.
     """
 
     party: ClassVar[type[Party]] = Party
@@ -210,13 +185,7 @@ class Method(ABC):
 
     @property
     def private_plan(self) -> Plan:
-        """The plan of a private run.
-
-        Raises
-        ------
-        ProtocolError
-            Before `agree`.
-        """
+        """The plan of a private run; ProtocolError before `agree`."""
         if self.plan is None:
             raise ProtocolError("the noise was asked for before it was agreed on")
         return self.plan
@@ -242,13 +211,7 @@ class Method(ABC):
     ) -> None:
         """Calibrate the noise by public numbers; every node gets the same plan.
 
-        Parameters
-        ----------
-        columns : mapping of party name to ColumnCounts
-        n_records : int
-            Matched records.
-        holder : str, optional
-            Who holds the joined table, if anybody does.
+        `n_records` are matched; `holder` names who holds the joined table, if anybody does.
         """
         if self.privacy is not None and self.plan is None:
             self.privacy.check_delta(n_records)
@@ -268,13 +231,8 @@ class Method(ABC):
     ) -> EncodingSource:
         """Return what turns a party's matched table into numbers.
 
-        Parameters
-        ----------
-        template : TableTransformer
-            With the kinds that the user declared for this party's columns.
-        schema : PublicSchema or None
-            What is public about this party's columns.
-        columns : mapping of party name to ColumnCounts
+        The template has the kinds that the user declared for this party's columns, the schema what
+        is public about them.
         """
         if not self.is_private:
             if self.encoding and self.parameters.transformer is None:
@@ -317,18 +275,10 @@ class Method(ABC):
         settings: Any,
         replica_rows: Tensor | None = None,
     ) -> Schedule:
-        """Make what the parties draw alike.
+        """Make what the parties draw alike, of streams from the secret that they share.
 
-        Parameters
-        ----------
-        streams : RandomStreams
-            From the secret that the parties share.
-        sampling : sequence of bytes
-            One secret per replica, new in every attempt, for samples of records whose chance the
-            privacy account counts on.
-        n_records : int
-        settings : as `settings` returns
-        replica_rows : Tensor of int64, shape (replica, record), optional
+        `sampling` has a secret per replica, new in every attempt, for samples of records whose
+        chance the privacy account counts on. `replica_rows` are int64, (replica, record).
         """
         make: Any = Schedule
         if self.privacy is not None and self.privacy.sampler is not Sampler.NONE:
@@ -392,19 +342,8 @@ class Method(ABC):
     ) -> int:
         """Estimate the bytes that a party's half of a fit takes at its peak.
 
-        Parameters
-        ----------
-        party : Party
-            With an encoding.
-        settings : as `settings` returns
-        n_records, replicas : int
-        own_rows : bool
-            Whether every replica has rows of its own.
-
-        Returns
-        -------
-        int
-            What the encoded records take several times over, unless a method knows better.
+        The party has its encoding; `own_rows` says whether every replica has rows of its own.
+        Unless a method knows better, it is what the encoded records take several times over.
         """
         return 4 * _COPIES * n_records * int(party.transformer.width_)
 
@@ -413,10 +352,7 @@ class Method(ABC):
     def learning(self, known: Known) -> Learning:
         """Return what makes a party's half of a private run, without records.
 
-        Raises
-        ------
-        ProtocolError
-            If the method makes halves of records only: it has no private mode.
+        Raises ProtocolError if the method makes halves of records only: it has no private mode.
         """
         if self.learner is None:
             raise ProtocolError(f"{type(self).__name__} makes halves of records only")

@@ -17,10 +17,9 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth._warnings import warn_user
 from vflsynth.columns import NoisyHistogram, TableTransformer
 from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
-from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning
+from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning, warn_user
 from vflsynth.frames import check_no_empty_column, intersect, party_keys, positions
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.protocol import SERVER, Participant, answers, takes
@@ -45,23 +44,14 @@ class EncodingSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FromRecords:
-    """The encoding is learned from the records.
-
-    Parameters
-    ----------
-    template : TableTransformer
-        Cloned for every party.
-    """
+    """The encoding is learned from the records, by a clone of the template for every party."""
 
     template: TableTransformer
 
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
         """Fit the template on the matched rows.
 
-        Raises
-        ------
-        PartyDataError
-            If a column has no value, or its kind does not fit.
+        PartyDataError if a column has no value, or its kind does not fit.
         """
         check_no_empty_column(party, matched, among="matched records")
         transformer: TableTransformer = clone(self.template)

@@ -28,10 +28,7 @@ from vflsynth.protocol import Participant
 class Releasing:
     """What may be asked of a party that has records: releases that are paid for.
 
-    Parameters
-    ----------
-    party : Party
-        Adds noise to what it releases, by `Grid.release`. Let go of after `end`.
+    The party adds noise to what it releases, by `Grid.release`. It is let go of after `end`.
     """
 
     def __init__(self, party: Party) -> None:
@@ -48,19 +45,10 @@ class Releasing:
         self.__of = None
 
     def release(self, what: str, *public: Any) -> list[Release]:
-        """Have the party publish.
+        """Have the party publish by its method `what`.
 
-        Parameters
-        ----------
-        what : str
-            The party's method that does.
-        *public
-            Its arguments, which follow from earlier releases and public numbers.
-
-        Raises
-        ------
-        ProtocolError
-            If something else comes back: it would have no noise.
+        The arguments follow from earlier releases and public numbers. ProtocolError if something
+        else than releases comes back: it would have no noise.
         """
         found = list(getattr(self.__party, what)(*public))
         for own in found:
@@ -74,10 +62,7 @@ class Releasing:
     def weights(self) -> dict[str, Tensor]:
         """Return copies of weights that training with noise left, of shapes that are public.
 
-        Raises
-        ------
-        ProtocolError
-            If the party has no networks that are trained.
+        ProtocolError if the party has no networks that are trained.
         """
         if not isinstance(self.__party, TrainableParty):
             raise ProtocolError(f"{type(self.__party).__name__} has no networks that are trained")
@@ -88,15 +73,8 @@ class Releasing:
 class Known:
     """What a party of a private run knows besides its records.
 
-    Parameters
-    ----------
-    name : str
-        The party's.
-    transformer : TableTransformer
-        Of published histograms.
-    settings : as the method's `settings` returns
-    streams, shared : RandomStreams
-        The party's own, and what all parties draw alike.
+    The transformer is of published histograms, the settings as the method returns them. `streams`
+    are the party's own, `shared` what all parties draw alike.
     """
 
     name: str
@@ -107,12 +85,7 @@ class Known:
 
 
 class Learning(Participant, ABC):
-    """A party of a private run without its records.
-
-    Parameters
-    ----------
-    known : Known
-    """
+    """A party of a private run without its records."""
 
     def __init__(self, known: Known) -> None:
         self.name, self.transformer = known.name, known.transformer
@@ -138,10 +111,7 @@ class Learning(Participant, ABC):
 class TrainedLearning(Learning):
     """A party of a private run that trains: the weights that noisy gradients moved are all it has.
 
-    Parameters
-    ----------
-    known : Known
-        Weights must fit the settings, which are public numbers.
+    They must fit the settings, which are public numbers.
     """
 
     trained: dict[str, Tensor]

@@ -28,14 +28,8 @@ _LINE = re.compile(r"^( *)\{([a-z_, ]+)\}$", re.M)
 class Parameter:
     """A parameter's type and meaning, for people, and what it may be, for `fit`.
 
-    Parameters
-    ----------
-    kind : str
-        Type, as numpydoc has it.
-    text : str
-        Meaning. It names the default where that is None.
-    rule : Rule, optional
-        Default: other code checks it.
+    `kind` is the type, as numpydoc has it; `text` names the default where that is None. Without a
+    rule other code checks it.
     """
 
     kind: str

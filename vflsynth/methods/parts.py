@@ -52,23 +52,10 @@ def sample_parts(
     n_jobs: int | None,
     keys: bool,
 ) -> list[Path]:
-    """Write a sample; `BaseSynthesizer.sample_to` documents it.
+    """Write a sample; `BaseSynthesizer.sample_to` documents it. Return its parts, in order.
 
-    Parameters
-    ----------
-    model : Model
-    folder : Path
-    n, part_rows, n_jobs, keys
-        As of `BaseSynthesizer.sample_to`.
-    secret : bytes
-        Of the sample; every part has one that is derived from it.
-    call : int or None
-        Which of the model's own samples it is.
-
-    Returns
-    -------
-    list of Path
-        The parts, in order.
+    Every part has a secret that is derived of the sample's; `call` says which of the model's own
+    samples it is, if it is one.
     """
     expected = {**_identity(secret, n, part_rows, keys), "call": call}
     folder.mkdir(parents=True, exist_ok=True)

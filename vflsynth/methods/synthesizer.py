@@ -20,7 +20,6 @@ from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
-from vflsynth._warnings import warn_user
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.types import with_public_types
 from vflsynth.contract import (
@@ -38,6 +37,7 @@ from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
     PublishingWarning,
+    warn_user,
 )
 from vflsynth.frames import AlignmentReport, DrawnRecords, check_party_frames, key_of
 from vflsynth.frames.logical import as_frame
@@ -46,7 +46,9 @@ from vflsynth.mechanisms import HistogramMechanism, Mechanism
 from vflsynth.methods.combinations import check_combination
 from vflsynth.methods.parameters import document, rules_of
 from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
-from vflsynth.models import PartyModel, complete_rows, sample_given, sample_parties
+from vflsynth.models import PartyModel
+from vflsynth.models.conditions import complete_rows, sample_given
+from vflsynth.models.party_model import sample_parties
 from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.registry import find, full_name
@@ -611,21 +613,10 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         alignment, transcript = self.alignment_, self.transcript_
         if self.privacy_ledger_ is not None and self.privacy_ledger_.covers_synthetic_data:
             alignment = transcript = None
-        content = {
-            "class": full_name(type(self)),
-            "version": __version__,
-            "parameters": parameters_to_json(self),
+        content = fitted_to_json(self, alignment) | {
             "settings": self.settings_,
-            "alignment": None if alignment is None else alignment.to_dict(),
-            "history": history_to_json(self.history_),
-            "device": self.device_,
-            "interrupted": self.interrupted_,
             "transcript": None if transcript is None else transcript.to_dict("records"),
             "samples": {"secret": self._secret.hex(), "drawn": self._n_samples},
-            "privacy_ledger": (
-                None if self.privacy_ledger_ is None else self.privacy_ledger_.to_dict()
-            ),
-            "parties": list(self.parties_),
         }
         with artefacts.new_directory(path, KIND) as root:
             artefacts.write_json(root / "synthesizer.json", content)
@@ -652,22 +643,43 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         root = artefacts.open_directory(path, KIND)
         content = artefacts.read_json(root / "synthesizer.json")
         with artefacts.reading(root, f"a {cls.__name__}"):
-            if content["class"] != full_name(cls):
-                raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
-            synth = cls(**parameters_from_json(content["parameters"]))
-            alignment = content["alignment"]
-            synth.alignment_ = None if alignment is None else AlignmentReport(**alignment)
-            synth.history_ = history_from_json(content["history"])
+            synth: Self = fitted_from_json(cls, content, root)
             synth.settings_ = dict(content["settings"])
-            synth.device_, synth.interrupted_ = str(content["device"]), bool(content["interrupted"])
             transcript = content["transcript"]
             synth.transcript_ = None if transcript is None else pd.DataFrame(transcript)
             synth._secret = bytes.fromhex(content["samples"]["secret"])
             synth._n_samples = int(content["samples"]["drawn"])
-            ledger = content.get("privacy_ledger")
-            synth.privacy_ledger_ = None if ledger is None else PrivacyLedger.from_dict(ledger)
             names = content["parties"]
             if not names or sorted(names) != sorted(f.name for f in (root / "parties").iterdir()):
                 raise ArtefactError(f"{root} does not hold exactly the parties {names}")
         synth.parties_ = {name: PartyModel.read(root / "parties" / name, where) for name in names}
         return synth
+
+
+def fitted_to_json(estimator: Any, alignment: AlignmentReport | None) -> dict[str, Any]:
+    """Return what is written of any fitted estimator over party frames, JSON-safe."""
+    ledger = estimator.privacy_ledger_
+    return {
+        "class": full_name(type(estimator)),
+        "version": __version__,
+        "parameters": parameters_to_json(estimator),
+        "alignment": None if alignment is None else alignment.to_dict(),
+        "history": history_to_json(estimator.history_),
+        "device": estimator.device_,
+        "interrupted": estimator.interrupted_,
+        "privacy_ledger": None if ledger is None else ledger.to_dict(),
+        "parties": list(estimator.parties_),
+    }
+
+
+def fitted_from_json(cls: type[Any], content: Mapping[str, Any], root: Path) -> Any:
+    """Undo `fitted_to_json`, but for the parties; ArtefactError if it is of another class."""
+    if content["class"] != full_name(cls):
+        raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
+    found = cls(**parameters_from_json(content["parameters"]))
+    alignment, ledger = content["alignment"], content.get("privacy_ledger")
+    found.alignment_ = None if alignment is None else AlignmentReport(**alignment)
+    found.history_ = history_from_json(content["history"])
+    found.device_, found.interrupted_ = str(content["device"]), bool(content["interrupted"])
+    found.privacy_ledger_ = None if ledger is None else PrivacyLedger.from_dict(ledger)
+    return found

@@ -15,12 +15,17 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
-from vflsynth._warnings import warn_user
 from vflsynth.columns.base import naming
 from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
 from vflsynth.contract.given import is_implied
-from vflsynth.exceptions import ConditionError, ParameterError, RuleError, UnseenValueError
+from vflsynth.exceptions import (
+    ConditionError,
+    ParameterError,
+    RuleError,
+    UnseenValueError,
+    warn_user,
+)
 from vflsynth.frames.logical import as_frame
 from vflsynth.frames.typed import like_model
 from vflsynth.models.completing import (
@@ -31,9 +36,8 @@ from vflsynth.models.completing import (
     weigh_rows,
     weigh_wanted,
 )
-from vflsynth.models.neighbours import nearest_rows
 from vflsynth.models.party_model import PartyModel, sample_parties
-from vflsynth.models.satisfying import Demands, Tables, draw_until, filled
+from vflsynth.models.satisfying import Demands, Tables, draw_until, filled, nearest_rows
 
 _WORTH_REJECTING, _MOST_BEFORE = 32, 1024
 """Draws per record, and more, beyond which an autoregressive model weighs draws instead."""
@@ -50,31 +54,12 @@ def sample_given(
     secret: bytes,
     n_draws: int = 64,
 ) -> tuple[Tables, Cost | None]:
-    """Sample records under conditions.
+    """Sample records under conditions: tables by party, and what the contract's rules cost.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-    n : int
-        Records; as many as a frame of conditions has rows.
-    conditions : mapping of column to condition, or DataFrame
-        See `vflsynth.columns.wanted.wanted_of`; for a frame, `complete_rows`.
-    secret : bytes
-    n_draws : int, default=64
-        Per record, where draws are weighed.
-
-    Returns
-    -------
-    tables : dict of party name to DataFrame
-        ``.attrs["acceptance_rate"]`` where draws were thrown away, which is exact;
-        ``.attrs["effective_sample_size"]``, per record, where they were weighed.
-    cost : Cost or None
-        Of the contract's rules in what was drawn, which all records keep.
-
-    Raises
-    ------
-    ConditionError
-        If no party has a column, its values cannot be so, or too few draws are.
+    Conditions are as of `vflsynth.columns.wanted.wanted_of`, or a frame of n rows for
+    `complete_rows`. Where draws were thrown away, which is exact, tables have the attribute
+    ``acceptance_rate``; where `n_draws` per record were weighed, ``effective_sample_size``. Raises
+    ConditionError if no party has a column, its values cannot be so, or too few draws are.
     """
     conditions = as_frame(conditions)
     if isinstance(conditions, pd.DataFrame):
@@ -108,32 +93,13 @@ def sample_given(
 def complete_rows(
     halves: Mapping[str, PartyModel], known: pd.DataFrame, n_draws: int, secret: bytes
 ) -> tuple[Tables, Cost | None]:
-    """Draw what a table lacks: columns that are not there, and missing cells.
+    """Draw what a table lacks, as `sample_given`: columns that are not there, and missing cells.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-    known : DataFrame, shape (record, column)
-        Any columns of any parties. A missing cell gets a value that is not missing.
-    n_draws : int
-        Per record; of models without a likelihood, all records choose among the same draws.
-    secret : bytes
-
-    Returns
-    -------
-    tables : dict of party name to DataFrame
-        What is known is as it was given, in the model's types.
-    cost : Cost or None
-        Of the contract's rules in what was drawn, which all records keep.
-
-    Raises
-    ------
-    ConditionError
-        If no party has a column, or no draw resembles a record.
-    RuleError
-        If what is given breaks a rule of the contract.
-    PartyDataError
-        If a value is none that the model knows.
+    A missing cell gets a value that is not missing; what is known comes out as it was given, in the
+    model's types. There are `n_draws` per record; of models without a likelihood all records choose
+    among the same. Raises ConditionError if no party has a column or no draw resembles a record,
+    RuleError if what is given breaks a rule, PartyDataError for values that the model does not
+    know.
     """
     known = _typed(halves, known)
     check_columns(halves, known.columns)

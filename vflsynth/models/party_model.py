@@ -141,13 +141,7 @@ class PartyModel:
         return self.sample_and_pass_on(n, secret_from(random_state), received)[1]
 
     def check_alone(self) -> None:
-        """Refuse to draw rows that are not yet those of a sample.
-
-        Raises
-        ------
-        RuleError
-            Where a party leaves out rows that break rules: which are left, the others' parts say.
-        """
+        """Raise RuleError where the party leaves out rows: others' parts say which stay."""
         if self.preparation is None or not self.preparation.selects:
             return
         own = " or ".join(map(repr, self.preparation.open_rules)) or "rules of other parties"
@@ -160,27 +154,10 @@ class PartyModel:
     def sample_and_pass_on(
         self, n: int, secret: bytes, received: PassedOn | None = None, *, repairs: bool = True
     ) -> tuple[pd.DataFrame, dict[str, npt.NDArray[np.float32]]]:
-        """Sample with randomness from a secret that the parties share.
+        """Sample from a secret that the parties share, and return what `pass_on` does, too.
 
-        Parameters
-        ----------
-        n : int
-        secret : bytes
-        received : mapping of party name to array, optional
-            As of `sample`.
-        repairs : bool, default=True
-            Whether columns that a contract's rules compute are computed.
-
-        Returns
-        -------
-        table : DataFrame, shape (n, column)
-        passed_on : dict of party name to float32 array, shape (n, number)
-            See `pass_on`.
-
-        Raises
-        ------
-        ArtefactError
-            If the half was loaded, and what it says cannot be drawn from.
+        `repairs` says whether columns that a contract's rules compute are computed. Raises
+        ArtefactError if the half was loaded, and what it says cannot be drawn from.
         """
         with artefacts.using(self.source):
             return self._sampled(n, secret, received, repairs)
@@ -295,23 +272,8 @@ def sample_parties(
 ) -> dict[str, pd.DataFrame]:
     """Sample all parties' columns, each party after those whose rows it needs to know of.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-    n : int
-    secret : bytes
-    repairs : bool, default=True
-        As of `PartyModel.sample_and_pass_on`.
-
-    Returns
-    -------
-    dict of party name to DataFrame
-        In the order of `halves`; row i is the same record in all of them.
-
-    Raises
-    ------
-    ParameterError
-        If halves come after each other in a circle, or after one that is not there.
+    Row i is the same record in all tables; `repairs` as of `PartyModel.sample_and_pass_on`. Raises
+    ParameterError if halves come after each other in a circle, or after one that is not there.
     """
     tables: dict[str, pd.DataFrame] = {}
     waiting: dict[str, dict[str, npt.NDArray[np.float32]]] = {name: {} for name in halves}

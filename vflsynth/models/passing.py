@@ -24,30 +24,10 @@ def draw_with_files(
 ) -> pd.DataFrame:
     """Draw a party's rows, after reading what others passed on, and pass on in turn.
 
-    Parameters
-    ----------
-    half : PartyModel
-    n : int
-    secret : bytes
-        Shared by the parties, of one sample.
-    folder : Path, optional
-        With files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows: those
-        to this party are read, those from it written. Not needed where nobody waits for anybody.
-
-    Returns
-    -------
-    DataFrame, shape (n, column)
-
-    Raises
-    ------
-    ParameterError
-        If something is needed, and no folder is given.
-    TableFileError
-        If a file is not there.
-    MisalignedError
-        If a file is of another sample.
-    RuleError
-        If a party leaves out rows, see `PartyModel.check_alone` and `draw_part_with_files`.
+    The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
+    those to this party are read, those from it written. It is not needed where nobody waits for
+    anybody. Raises TableFileError if a file is not there, MisalignedError if it is of another
+    sample, RuleError if a party leaves out rows (`draw_part_with_files` is for these).
     """
     half.check_alone()
     return _drawn(half, [(n, secret)], secret, folder)
@@ -56,25 +36,11 @@ def draw_with_files(
 def draw_part_with_files(
     half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
 ) -> tuple[pd.DataFrame, SharedRows]:
-    """Draw a party's part of a sample from which rows are left out, more rows than are asked for.
+    """Draw a party's part of a sample of n rows from which rows that break rules are left out.
 
-    Parameters
-    ----------
-    half : PartyModel
-        With a preparation.
-    n : int
-        Rows that the sample shall have.
-    n_drawn : int
-        Rows to draw, at least; the same at all parties that pass on.
-    secret, folder
-        As of `draw_with_files`, which also raises the same errors.
-
-    Returns
-    -------
-    table : DataFrame, shape (row, column)
-        Rows that keep the party's own rules.
-    shared : SharedRows
-        Which they are, and the rules that are open: for `vflsynth.contract.rows_for_all`.
+    At least `n_drawn` rows are drawn, as many at all parties that pass on. Returns those that keep
+    the party's own rules, and which they are with the rules that are open, for
+    `vflsynth.contract.rows_for_all`. Otherwise as `draw_with_files`.
     """
     assert half.preparation is not None
     planned: list[tuple[int, bytes]] = []

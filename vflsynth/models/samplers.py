@@ -38,12 +38,9 @@ def pick(shares: Tensor, places: Tensor) -> Tensor:
 class Known:
     """What is known of records that are completed.
 
-    Parameters
-    ----------
-    allowed : sequence of Tensor of bool, shape (record or 1, code), or None
-        By column, which codes the records may have; None where nothing is known.
-    lower, upper : Tensor of float64, shape (record or 1, numeric column)
-        Between which the number lies where the code is 0.
+    `allowed` says by column which codes the records may have, bool (record or 1, code), None where
+    nothing is known; `lower` and `upper`, (record or 1, numeric column), between which the number
+    lies where the code is 0.
     """
 
     allowed: Sequence[Tensor | None]
@@ -100,40 +97,18 @@ class RowSampler(ABC):
         return torch.device("cpu")
 
     def latents(self, shared: RandomStreams, index: int, n: int) -> Tensor:
-        """Draw what rows of all parties have in common.
+        """Draw what rows of all parties have in common, shape (1, n, latent).
 
-        Parameters
-        ----------
-        shared : RandomStreams
-            The same at all parties.
-        index : int
-            Which draw of the streams.
-        n : int
-            Rows.
-
-        Returns
-        -------
-        Tensor, shape (1, n, latent)
-            Standard normal, if not said otherwise.
+        It is draw `index` of streams that are the same at all parties; standard normal, if not said
+        otherwise.
         """
         return shared.normal("sample", index, (n, self.latent_dim))
 
     @abstractmethod
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
-        """Draw encoded rows.
+        """Draw encoded rows, (n, encoded), for latents that are the same for all parties.
 
-        Parameters
-        ----------
-        latent : Tensor, shape (1, n, latent)
-            As `latents` draws them, the same for all parties.
-        streams : RandomStreams
-            The party's own, for all randomness that is not shared.
-        index : int
-            Which draw of the streams.
-
-        Returns
-        -------
-        Tensor, shape (n, encoded)
+        Randomness that is not shared is draw `index` of the party's own streams.
         """
 
     @property
@@ -144,14 +119,7 @@ class RowSampler(ABC):
     def draw_given(
         self, received: Mapping[str, Tensor], latent: Tensor, streams: RandomStreams, index: int
     ) -> Tensor:
-        """Draw encoded rows, given what the parties of `after` passed on.
-
-        Parameters
-        ----------
-        received : mapping of party to Tensor, shape (n, number)
-        latent, streams, index
-            As of `draw`.
-        """
+        """Draw encoded rows, given numbers (n, number) that the parties of `after` passed on."""
         return self.draw(latent, streams, index)
 
     def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
@@ -168,24 +136,11 @@ class RowSampler(ABC):
         secret: bytes,
         number: int,
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """Draw all parties' encoded rows, given what is known of records.
+        """Draw all parties' encoded rows, (record * draw, encoded), given what is known of records.
 
-        Parameters
-        ----------
-        samplers : mapping of party to RowSampler
-            All parties' halves of one model.
-        facts : mapping of party to Evidence
-        n_records, n_draws : int
-            Records, and draws of each, one after the other.
-        secret : bytes
-        number : int
-            Of the block of records.
-
-        Returns
-        -------
-        rows : dict of party to Tensor, shape (record * draw, encoded)
-        log_weights : Tensor, shape (record or 1, draw or 1)
-            Log probability of what is known, estimated by every draw.
+        The draws of a record come one after the other; `number` is that of the block of records.
+        The second result are log probabilities of what is known, estimated by every draw, of shape
+        (record or 1, draw or 1).
         """
         raise NotImplementedError(f"draws of {cls.__name__} cannot be given what is known")
 

@@ -165,24 +165,11 @@ class Slope(NamedTuple):
 
 
 class MLP(nn.Module):
-    """Linear layers with LeakyReLU(0.2) between them.
+    """Linear layers with LeakyReLU(0.2) between them, and after the last one if it says so.
 
-    Parameters
-    ----------
-    dims : sequence of int
-        Input, hidden and output sizes.
-    bias : bool
-    activate_last : bool
-        Whether LeakyReLU also follows the last layer.
-    streams : RandomStreams
-        Initial weights.
-    name : str
-        Of the streams.
-
-    Notes
-    -----
-    Gradients of the parameters are written into ``parameter.grad``, which must exist (`FlatAdam`
-    makes it).
+    `dims` are input, hidden and output sizes; initial weights are those of the streams called
+    `name`. Gradients of the parameters are written into ``parameter.grad``, which must exist
+    (`FlatAdam` makes it).
     """
 
     def __init__(
@@ -219,16 +206,8 @@ class MLP(nn.Module):
     def cotangents(self, trace: Sequence[Tensor], upstream: Tensor) -> list[Tensor]:
         """Compute the gradient of ``(upstream * outputs).sum()`` for every pre-activation.
 
-        Parameters
-        ----------
-        trace : sequence of Tensor
-            From `trace`.
-        upstream : Tensor, shape (replica, batch, out)
-
-        Returns
-        -------
-        list of Tensor
-            One per layer, (replica, batch, dim), first layer first.
+        `trace` is from `trace`, `upstream` has shape (replica, batch, out). Returns one per layer,
+        (replica, batch, dim), first layer first.
         """
         found: list[Tensor] = []
         for i in reversed(range(len(self.layers))):
@@ -260,17 +239,10 @@ class MLP(nn.Module):
     def push(self, trace: Sequence[Tensor], cotangents: Sequence[Tensor], change: Tensor) -> Tensor:
         """Add to the weights' gradients the derivative of ``(change * input_gradient).sum()``.
 
-        Parameters
-        ----------
-        trace, cotangents : sequence of Tensor
-            Of the records at which the input gradient was taken.
-        change : Tensor, shape (replica, batch, in)
-            Derivative of the loss with respect to the input gradient.
-
-        Returns
-        -------
-        Tensor, shape (replica, batch, out)
-            Derivative with respect to the upstream that the cotangents started from.
+        Trace and cotangents are of the records at which the input gradient was taken; `change`,
+        (replica, batch, in), is the derivative of the loss with respect to it. Returns the
+        derivative with respect to the upstream that the cotangents started from, (replica, batch,
+        out).
         """
         changes = self.push_through(trace, change)
         self.add_pushed(changes, cotangents)
@@ -285,11 +257,9 @@ class MLP(nn.Module):
     def push_through(self, trace: Sequence[Tensor], change: Tensor) -> list[Tensor]:
         """Carry a change of the input gradient forwards, layer by layer.
 
-        Returns
-        -------
-        list of Tensor
-            L + 1 tensors (replica, batch, dim), the change itself first. One record's derivative
-            with respect to a weight is the outer product of the layer's entry and its cotangent.
+        Returns L + 1 tensors (replica, batch, dim), the change itself first. One record's
+        derivative with respect to a weight is the outer product of the layer's entry and its
+        cotangent.
         """
         changes = [change]
         for (weight, _), activated, outputs in zip(self.layers, self._activated, trace[1:]):

@@ -1,16 +1,22 @@
-"""The file of a privacy account: one file, one lock beside it, and what was in it last."""
+"""The file of a privacy account: one file, one lock beside it, and what was in it last.
+
+Its records are a chain: each holds the digest of the one before it. A record that is changed, taken
+out or put in later breaks it. Whoever can write the file can still cut off its end or write all of
+it anew; that shows if somebody else has kept a later digest.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from vflsynth import _artefacts as artefacts
-from vflsynth import _chains as chains
 from vflsynth.exceptions import ArtefactError
 
 _FORMAT, _VERSION = "vflsynth privacy account", 2
@@ -19,19 +25,53 @@ OPENED, BUDGET, SHOWN, RUN, SPENT = "opened", "budget", "shown", "run", "spent"
 Record: TypeAlias = dict[str, Any]
 
 
+START = "0" * 64
+"""What the first record has in place of a digest before it."""
+
+
+def link(n: int, previous: str, event: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the record number `n`, from 1, that follows another, by the digest of that one.
+
+    The event is one word, details are JSON values. The record has the time and its own digest.
+    """
+    content = {
+        "n": n,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "event": event,
+        "details": dict(details),
+        "previous": previous,
+    }
+    return content | {"digest": digest_of(content)}
+
+
+def first_broken(records: Iterable[object]) -> int | None:
+    """Return the number of the first record that is not what was written; None if all are.
+
+    They may be anything: what is no record is broken.
+    """
+    last = START
+    for n, record in enumerate(records, start=1):
+        if not isinstance(record, Mapping):
+            return n
+        content = dict(record)
+        digest = content.pop("digest", None)
+        if (content.get("n"), content.get("previous"), digest) != (n, last, digest_of(content)):
+            return n
+        last = digest
+    return None
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 of a record without its own digest, in canonical JSON."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 class AccountFile:
     """Where the records of an account are, whatever name leads there.
 
-    Parameters
-    ----------
-    path : path-like
-        A symbolic link is followed: lock, file and head are beside what it leads to.
-
-    Notes
-    -----
-    The head, a second file, has the number of records and the last one's digest. It is written
-    after the account, so that a crash between the two leaves one that the account still contains,
-    and read before it.
+    Of a symbolic link lock, file and head are beside what it leads to. The head, a second file, has
+    the number of records and the last one's digest. It is written after the account, so that a
+    crash between the two leaves one that the account still contains, and read before it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -57,7 +97,7 @@ class AccountFile:
         self._check_new()  # without waiting for a run that has it open
         with self.lock(patience):
             self._check_new()
-            self.write([chains.link(1, chains.START, OPENED, details)])
+            self.write([link(1, START, OPENED, details)])
 
     def read(self) -> list[Record]:
         """Read the records; ArtefactError unless they are what was written, all of it."""
@@ -70,7 +110,7 @@ class AccountFile:
             if (content["format"], content["version"]) != (_FORMAT, _VERSION):
                 raise ValueError("another format or version")
             found = content["records"]
-            broken = chains.first_broken(found)
+            broken = first_broken(found)
             if broken is not None or not found:
                 raise ValueError(f"record {broken or 1} is not what was written")
         except FileNotFoundError as error:
@@ -133,7 +173,7 @@ class AccountFile:
 
 def next_record(records: Sequence[Record], event: str, details: Mapping[str, Any]) -> Record:
     """Make the record that follows the others."""
-    return chains.link(len(records) + 1, records[-1]["digest"], event, details)
+    return link(len(records) + 1, records[-1]["digest"], event, details)
 
 
 def unreadable(path: Path, error: Exception) -> ArtefactError:

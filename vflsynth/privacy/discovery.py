@@ -47,13 +47,9 @@ _SIGNIFICANT = 5.0
 
 
 class ColumnCounts(NamedTuple):
-    """Numbers of one party's columns: all that the noise depends on.
+    """Numbers of one party's columns, of all and of unlisted ones: the noise depends on no more.
 
-    Parameters
-    ----------
-    total : int
-    unlisted : int
-        Of those, the ones that the public schema does not list.
+    The latter are those that the public schema does not list.
     """
 
     total: int

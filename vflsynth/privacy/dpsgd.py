@@ -53,12 +53,8 @@ _NORM_MARGIN = 2.0**-38  # relative error of a squared norm that is computed in 
 class LayerTrace:
     """What one linear layer saw: enough for every per-example gradient of it.
 
-    Parameters
-    ----------
-    inputs : Tensor, shape (replica, batch, in)
-    output_gradients : Tensor, shape (replica, batch, out)
-        Gradient of each record's own score with respect to the layer's outputs.
-    has_bias : bool
+    `output_gradients`, (replica, batch, out), are of each record's own score with respect to the
+    layer's outputs; `inputs` have shape (replica, batch, in).
     """
 
     inputs: Tensor

@@ -29,25 +29,13 @@ from vflsynth.privacy.histograms import histogram_sensitivity, release_divided_h
 class PublicEncoding:
     """Public bounds and categories, and the noise of the histograms that refine them.
 
-    Parameters
-    ----------
-    schema : PublicSchema
-        What is known without looking at the records.
-    n_bins : int
-        Bins of a numeric column's histogram.
-    noise_std : float or None
-        Of every cell, in counts, if it were released once; see `release_divided_histograms`. None
-        releases no histogram: columns are scaled by their public bounds, as if spread evenly
-        between them, and missing values are not synthesised.
-    discovery : Discovery, optional
-        Noise of the ranges and categories of columns that the schema does not list. Default: it
-        must list all of them.
-    kinds : mapping of column to kind
-        What users declared, of any parties' columns; see `TableTransformer`.
-    columns : mapping of party to ColumnCounts
-        What the noise was calibrated for. A party that has more to release refuses.
-    spikes : bool
-        Whether a value that half of the records share is a state; see `NoisyHistogram.with_spikes`.
+    A numeric column's histogram has `n_bins`. `noise_std` is of every cell, in counts, if it were
+    released once; see `release_divided_histograms`. None releases no histogram: columns are scaled
+    by their public bounds, as if spread evenly between them, and missing values are not
+    synthesised. Without a `discovery` the schema must list all columns. `kinds` are what users
+    declared, of any parties' columns; `columns` what the noise was calibrated for: a party that has
+    more to release refuses. `spikes` says whether a value that half of the records share is a
+    state; see `NoisyHistogram.with_spikes`.
     """
 
     schema: PublicSchema

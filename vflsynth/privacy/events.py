@@ -199,13 +199,7 @@ class SampledRelease:
 class LabelRelease:
     """Labels that are randomised once, each on its own: randomised response.
 
-    Parameters
-    ----------
-    released : str
-        In words.
-    party : str
-    epsilon : float
-        Of one label, with δ = 0.
+    `epsilon` is of one label, with δ = 0; `released` says in words what it is.
     """
 
     released: str

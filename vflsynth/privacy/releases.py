@@ -172,13 +172,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """Published whole numbers.
-
-    Parameters
-    ----------
-    steps : int64 array, of any shape
-    grid : Grid
-    """
+    """Published whole numbers: so many steps of a grid."""
 
     steps: Ints
     grid: Grid

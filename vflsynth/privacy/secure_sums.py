@@ -50,19 +50,10 @@ class FeatureSum:
 
     A record's features are, at each of K frequencies, cosine and sine of its joint angle over
     ``sqrt(K)``. `vflsynth.secure.rotations` adds them up across parties, at W frequencies of every
-    record, each rounded and in units of which a record has at most ``F^k sqrt(W)``: the sensitivity
-    needs no margin for rounding.
-
-    Parameters
-    ----------
-    noise_std : float
-        That each party adds, where a record's features have norm 1: the noise multiplier times
-        `mean_embedding_sensitivity`.
-    n_features : int
-        2 K.
-    n_parties, n_records : int
-    width : int, optional
-        W. Default: K.
+    record (`width`, by default K), each rounded and in units of which a record has at most ``F^k
+    sqrt(W)``: the sensitivity needs no margin for rounding. `n_features` are 2 K. `noise_std` is
+    what each party adds, where a record's features have norm 1: the noise multiplier times
+    `mean_embedding_sensitivity`.
     """
 
     noise_std: float

@@ -140,13 +140,7 @@ class Participant:
         cls._by_question, cls._by_message = asked, taken
 
     def answer(self, kind: type[Message], step: int) -> Message:
-        """Compute the message of this kind for `step`.
-
-        Raises
-        ------
-        ProtocolError
-            If this participant has no answer.
-        """
+        """Compute the message of this kind for `step`; ProtocolError if there is no answer."""
         method = self._by_question.get(kind)
         if method is None:
             raise ProtocolError(f"party {self.name!r} cannot answer {kind.__name__}")
@@ -154,13 +148,7 @@ class Participant:
         return found
 
     def take(self, message: Message) -> None:
-        """Act on a message from the server.
-
-        Raises
-        ------
-        ProtocolError
-            If this participant does not expect it.
-        """
+        """Act on a message from the server; ProtocolError if it is not expected."""
         method = self._by_message.get(type(message))
         if method is None:
             raise ProtocolError(f"party {self.name!r} cannot take {type(message).__name__}")
@@ -216,10 +204,7 @@ class LocalChannel:
     def gather(self, kind: type[M], step: int) -> dict[str, M]:
         """Ask every party; return their messages by party name, in name order.
 
-        Raises
-        ------
-        ProtocolError
-            If an answer is not what was asked for, or not as it is declared.
+        Raises ProtocolError if an answer is not what was asked for, or not as it is declared.
         """
         replies: dict[str, M] = {}
         for name, party in self._parties.items():
@@ -241,13 +226,7 @@ class LocalChannel:
         return replies
 
     def scatter(self, messages: Mapping[str, Message]) -> None:
-        """Send each party its message.
-
-        Raises
-        ------
-        ProtocolError
-            If a message is for somebody else, or not as it is declared.
-        """
+        """Send each party its message; refuse one for somebody else, or not as it is declared."""
         for name, party in self._parties.items():
             message = addressed(messages, name)
             message.check()

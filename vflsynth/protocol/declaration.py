@@ -195,13 +195,7 @@ class Message:
         return found and f"a {type(self).__name__} whose {found}"
 
     def check(self) -> None:
-        """Refuse tensors that are not what their declarations say.
-
-        Raises
-        ------
-        ProtocolError
-            Naming the sender.
-        """
+        """Raise ProtocolError, naming the sender, if a tensor is not what its declaration says."""
         if (problem := self.problem()) is not None:
             whose = "the server" if self.sender == SERVER else f"party {self.sender!r}"
             raise ProtocolError(
@@ -230,10 +224,7 @@ def message(
 ) -> Callable[[type[M]], type[M]]:
     """Declare a class of messages; see `Declaration`, and `holds` for fields that are tensors.
 
-    Raises
-    ------
-    ProtocolError
-        If another class has this name, or a tensor has no type and axes.
+    Raises ProtocolError if another class has this name, or a tensor has no type and axes.
     """
     declared = Declaration(
         from_party, made_of, when, contents, tells, frozenset(uses), slow, in_process, masked

@@ -21,25 +21,11 @@ ROTATION_SIZE = 128
 class Schedule:
     """Everything the parties must draw alike, without telling the server (paper's assumption 1).
 
-    Parameters
-    ----------
-    streams : RandomStreams
-        From the shared secret.
-    n_records : int
-        Training records per replica.
-    batch_size : int
-    latent_dim : int, default=0
-        0 where nothing is generated.
-    replica_rows : Tensor of int64, shape (replica, n_records), optional
-        Positions of each replica's training records; by default all replicas use all records.
-
-    Attributes
-    ----------
-    keys : KeySchedule
-        Of what hides something in this attempt: a secret of the parties that the server lacks.
-    rotating : bytes
-        The key of rotations: of `keys`, or in a resumed run that of the attempt that began it,
-        which rotated the same records.
+    Streams come from the shared secret; `latent_dim` is 0 where nothing is generated.
+    `replica_rows`, int64 (replica, n_records), are positions of each replica's training records; by
+    default all replicas use all records. `keys` make what hides something in this attempt, of a
+    secret that the server lacks. `rotating` is the key of rotations: of `keys`, or in a resumed run
+    that of the attempt that began it, which rotated the same records.
     """
 
     keys: KeySchedule
@@ -99,24 +85,17 @@ class Schedule:
         return self.streams.normal("evaluation", step, (n, self.latent_dim))
 
     def rotate(self, records: Tensor, *, reuse: bool) -> Tensor:
-        """Mix records by secret rotations.
+        """Mix records, (replica, n, column), by secret rotations.
 
-        Parameters
-        ----------
-        records : Tensor, shape (replica, n, column)
-        reuse : bool
-            False is for real records. It mixes twice, so that a row is made of records from all
-            over the table and no second moment of a small group shows: in a group, one holder of a
-            category is easily alone. True is for fakes at every evaluation. It mixes once, by the
-            same matrices at every call, which saves making them; the receiver then also learns
-            inner products between columns of different calls.
+        The result is Q x with Q orthogonal: ``(Q x)^T (Q y) = x^T y`` holds for every party's x and
+        y, so the receiver, who does not know Q, can compute joint second moments. Q is made of
+        blocks that are uniform over the orthogonal group.
 
-        Returns
-        -------
-        Tensor, shape (replica, n, column)
-            Q x with Q orthogonal: ``(Q x)^T (Q y) = x^T y`` holds for every party's x and y, so the
-            receiver, who does not know Q, can compute joint second moments. Q is made of blocks
-            that are uniform over the orthogonal group.
+        Real records are mixed twice, so that a row is made of records from all over the table and
+        no second moment of a small group shows: in a group, one holder of a category is easily
+        alone. Fakes are mixed once, with `reuse` by the same matrices at every call, which saves
+        making them; the receiver then also learns inner products between columns of different
+        calls.
         """
         # One rotation for all replicas: several replicas exist only inside one trust domain.
         n_blocks = -(-records.shape[1] // ROTATION_SIZE)
@@ -153,22 +132,10 @@ class Schedule:
 class HeldOutSchedule(Schedule):
     """Some records are held out of all batches: they say when to stop.
 
-    Parameters
-    ----------
-    streams, batch_size, replica_rows
-        See `Schedule`.
-    n_records : int
-        Training records per replica, those that are held out included.
-    n_held_out : int
-    most_steps : int, optional
-        Of an epoch, which then need not be a whole pass over the records: the next one goes on
-        where it ends.
-
-    Attributes
-    ----------
-    order : Tensor of int64, shape (replica, record)
-        Positions of the replica's records in an order that the parties draw alike. Those held out
-        come first; `rows` are places in this order.
+    `n_records` per replica include them. An epoch of at most `most_steps` need not be a whole pass
+    over the records: the next one goes on where it ends. `order`, int64 (replica, record), are
+    positions of the replica's records in an order that the parties draw alike; those held out come
+    first, and `rows` are places in it.
     """
 
     def __init__(
@@ -201,17 +168,10 @@ class HeldOutSchedule(Schedule):
 class SubsetSchedule(Schedule):
     """A fresh uniform subset of the records at every step, drawn without replacement.
 
-    Parameters
-    ----------
-    streams, **shared
-        See `Schedule`.
-    sampling : HiddenStreams
-        Where subsets are drawn from, by the parties alike. Not `streams`, which may derive from a
-        seed that everybody knows: amplification by sampling holds against those who cannot tell
-        which records were drawn.
+    Subsets are drawn from `sampling`, by the parties alike. Not from `streams`, which may derive
+    from a seed that everybody knows: amplification by sampling holds against those who cannot tell
+    which records were drawn.
 
-    Notes
-    -----
     Source: the sampling that VFLGAN's Proposition 4 (Wang et al. 2019) is about. The batches of an
     epoch of `Schedule`, as of most training code, are disjoint, which the proposition does not
     cover.
@@ -231,20 +191,11 @@ class SubsetSchedule(Schedule):
 
 
 class PoissonSchedule(SubsetSchedule):
-    """Every record is in a batch with the same probability, independently of all others.
+    """Every record is in a batch with the probability `sample_rate`, independently of all others.
 
-    Parameters
-    ----------
-    streams, **sampled
-        See `SubsetSchedule`; `batch_size` is that of the fakes.
-    sample_rate : float
-        Probability of a record to be in a batch.
-
-    Notes
-    -----
-    Batches have as many places in (nearly) all steps, see `places_of_batches`: were there just
-    enough for the records drawn, the last bits of what networks compute of fakes could depend on
-    how many these are.
+    `batch_size` is that of the fakes. Batches have as many places in (nearly) all steps, see
+    `places_of_batches`: were there just enough for the records drawn, the last bits of what
+    networks compute of fakes could depend on how many these are.
     """
 
     def __init__(self, streams: RandomStreams, *, sample_rate: float, **sampled: Any) -> None:
@@ -271,13 +222,8 @@ class PoissonSchedule(SubsetSchedule):
     def partners(self, step: int) -> tuple[Tensor, Tensor]:
         """Draw a fake for every record of the batch, and where between the two a penalty is taken.
 
-        Returns
-        -------
-        fakes : Tensor of int64, shape (replica, place)
-        weights : Tensor, shape (replica, place, 1)
+        Fakes are int64 (replica, place), weights (replica, place, 1).
 
-        Notes
-        -----
         Privacy: independent draws per record, that nobody can repeat. If the k-th record of a batch
         met the k-th fake, one record more would give other partners to all that come after it, and
         the sum of their terms would move by more than the clipping bound.
@@ -311,18 +257,7 @@ class PoissonSchedule(SubsetSchedule):
 
 
 class PlacedPoissonSchedule(PoissonSchedule):
-    """Poisson samples as places in an order of the replica's records, as `HeldOutSchedule` has it.
-
-    Parameters
-    ----------
-    streams, n_records, replica_rows, **sampled
-        See `PoissonSchedule`.
-
-    Attributes
-    ----------
-    order : Tensor of int64, shape (replica, record)
-        Positions of the replica's records; `rows` are places in it.
-    """
+    """Poisson samples as places in an `order` of the replica's records, see `HeldOutSchedule`."""
 
     def __init__(
         self,

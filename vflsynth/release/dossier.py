@@ -168,22 +168,9 @@ class Dossier:
     ) -> Report:
         """Make the internal edition: the verdicts, and the whole report with real rows in pictures.
 
-        Parameters
-        ----------
-        history : DataFrame, optional
-            Of the training, as of `vflsynth.evaluation.report`.
-        audit : AuditReport, optional
-        reader : str, optional
-            Who it is for, where the contract says who may see it.
-        report : {"internal", "evaluation"}, default="internal"
-            What the contract calls it.
-
-        Raises
-        ------
-        ContractError
-            If the contract does not let the reader see it.
-        MissingExtraError
-            If matplotlib or jinja2 is not installed.
+        `report` is what the contract calls it, "internal" or "evaluation", and `reader` who it is
+        for, where the contract says who may see it; others get ContractError. `history` and `audit`
+        are those of `vflsynth.evaluation.report`.
         """
         self.contract.check_reader(report, reader)
         require_packages("the page of a release")
@@ -204,12 +191,8 @@ class Dossier:
     def public_content(self, table: dict[str, Any], commitments: dict[str, str]) -> dict[str, Any]:
         """Return the machine-readable twin of the edition to hand out, as JSON values.
 
-        Parameters
-        ----------
-        table : dict
-            File name, digest, rows and columns of the published table.
-        commitments : dict of str to str
-            See `vflsynth.release.publishing`.
+        `table` has file name, digest, rows and columns of the published table; for commitments see
+        `vflsynth.release.publishing`.
         """
         restricted = "public" in self.contract.readers
         verdict = "passed" if self.passed else "failed" if self.failing else "not measured"
@@ -238,16 +221,7 @@ class Dossier:
     def public_page(self, content: dict[str, Any], title: str = "Synthetic table") -> Page:
         """Make the edition to hand out: no picture, no key, no value of any record.
 
-        Parameters
-        ----------
-        content : dict
-            Of `public_content`: page and twin say the same.
-        title : str, default="Synthetic table"
-
-        Raises
-        ------
-        MissingExtraError
-            If jinja2 is not installed.
+        `content` is that of `public_content`: page and twin say the same.
         """
         require_packages("the page of a release")
         n_rows, n_columns = content["table"]["rows"], len(content["table"]["columns"])

@@ -183,14 +183,7 @@ def _likeness(tables: Tables, evaluation: MetricResults) -> Findings:
 
 
 def promised_rules(model: IsModel | None, contract: Contract, real: pd.DataFrame) -> list[Rule]:
-    """Return the model's rules, and the contract's others with what they learn of the real table.
-
-    Parameters
-    ----------
-    model : BaseSynthesizer or None
-    contract : Contract
-    real : DataFrame
-    """
+    """Return the model's rules, and the contract's others as the real table completes them."""
     own = [] if model is None or model.contract is None else list(model.rules())
     known, least = {rule.title for rule in own}, contract.rare_records
     others = [rule for rule in contract.all_rules if rule.title not in known]

@@ -213,15 +213,8 @@ def _plain_file(path: Path) -> bytes:
 def opens(opening: Mapping[str, Any], name: str, file: str | os.PathLike[str], to: str) -> bool:
     """Whether a published commitment is to this very file: what an auditor asks.
 
-    Parameters
-    ----------
-    opening : mapping
-        Content of ``internal/opening.json``.
-    name : str
-        What the commitment is called.
-    file : path-like
-    to : str
-        The commitment in ``release.json``.
+    `opening` is the content of ``internal/opening.json``; the commitment, called `name`, and what
+    it is (`to`) are in ``release.json``.
     """
     secret = bytes.fromhex(opening["key"])
     return hmac.compare_digest(_committed(secret, name, _file_digest(Path(file))), to)

@@ -22,13 +22,7 @@ JOINED = "joined"
 
 
 class JoinedRun(LocalRun):
-    """One run on all parties' matched rows, side by side in one table.
-
-    Parameters
-    ----------
-    method, frames, on, secrets, device, templates, schema, options, least_records
-        See `LocalRun`.
-    """
+    """One run on all parties' matched rows, side by side in one table; see `LocalRun`."""
 
     def __init__(
         self,

@@ -19,10 +19,9 @@ from torch import Tensor
 from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._random import RandomStreams, derive
 from vflsynth._validation import Number, check_parameters
-from vflsynth._warnings import warn_user
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
-from vflsynth.exceptions import ParameterError, PublishingWarning
+from vflsynth.exceptions import ParameterError, PublishingWarning, warn_user
 from vflsynth.frames import (
     AlignmentReport,
     DrawnRecords,
@@ -57,19 +56,9 @@ _USUAL_SHARE = 2 / 3
 class Options:
     """What surrounds a training, as the estimators' ``fit`` documents it.
 
-    Parameters
-    ----------
-    callbacks : sequence of Callback
-    checkpoint, resume : path-like, optional
-    checkpoint_every : int
-    transcript : bool
-    replica_rows : int array, shape (replica, record), optional
-        Positions among the matched records that each replica trains on.
-    verbose : bool
-    account : PrivacyAccount or path-like, optional
-        Where private releases are booked before they are made.
-    memory_limit : float, optional
-        Bytes; None takes most of what is free.
+    `replica_rows`, int (replica, record), are positions among the matched records that each replica
+    trains on. Private releases are booked in `account` before they are made. The memory limit is in
+    bytes; None takes most of what is free.
     """
 
     callbacks: Sequence[Callback] = ()
@@ -93,42 +82,11 @@ class Options:
 class LocalRun(ServerRun):
     """One run with all its nodes in this process.
 
-    Parameters
-    ----------
-    method : Method
-    frames : mapping of party name to DataFrame
-        Checked.
-    on : column label, mapping of party name to column label, MatchOn or None
-    secrets : sequence of bytes
-        One per replica; every stream of random numbers derives from it.
-    device : torch.device
-    templates : mapping of party name to TableTransformer
-    schema : PublicSchema, optional
-    options : Options
-    server : str, default="server"
-        What the server's random streams are derived by.
-    own : str, optional
-        Name of the party whose table is the server's own: it is matched like all others, and
-        nothing is asked of it in training.
-    own_has_columns : bool
-        Whether that table has columns besides the key.
-    encoders : mapping of party name to EncodingSource, optional
-        In place of the method's.
-    holder : str, optional
-        Name of the holder of the joined table.
-    identity : mapping
-        What else must be equal for a checkpoint to be continued.
-    least_records : int
-        See `Seat`.
-
-    Attributes
-    ----------
-    parties : dict of str to PartyRun
-    transcript : Transcript or None
-    rows : Tensor or None
-        `replica_rows`, int64.
-    preparations : mapping of party name to Preparation
-        How every party prepared its table, if there is a contract.
+    Every stream of random numbers derives from `secrets`, one per replica, the server's by the name
+    `server`. The table of the party `own`, if any, is the server's: it is matched like all others,
+    and nothing is asked of it in training; it may have no columns besides the key. Encoders, by
+    party, take the place of the method's. See `Seat` for the rest. `preparations` say how every
+    party prepared its table, if there is a contract.
     """
 
     preparations: Mapping[str, Preparation] = MappingProxyType({})
@@ -405,17 +363,9 @@ def match_records(
 ) -> AlignmentReport:
     """Let every party know which of its records all others have, and in which order to use them.
 
-    Parameters
-    ----------
-    channel : Channel
-        Reaches the parties.
-    frames : mapping of party name to DataFrame
-        In the order in which the parties are reported; the common order does not depend on it.
-    on : hashable, mapping or MatchOn
-    check : callable, optional
-        Of the number of matched records, before the parties are told.
-    private : bool
-        Then nothing is said about records that are not matched.
+    Parties are reported in the order of `frames`; the common order does not depend on it. `check`
+    gets the number of matched records before the parties are told. If `private`, nothing is said
+    about records that are not matched.
     """
     replies = channel.gather(KeyList, 0)
     keys = {name: replies[name].keys for name in frames}

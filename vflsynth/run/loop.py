@@ -119,14 +119,7 @@ class EarlyStopping:
 class Progress:
     """How far training is: a bar in terminals and notebooks, elsewhere lines in the log.
 
-    Parameters
-    ----------
-    n_epochs, done : int
-        Planned, and finished before a resume.
-    phase : str
-        What the bar is labelled with.
-    enabled : bool
-        False shows nothing.
+    `n_epochs` are planned, `done` were finished before a resume. Not `enabled`, it shows nothing.
     """
 
     def __init__(self, n_epochs: int, *, done: int, phase: str, enabled: bool) -> None:
@@ -182,12 +175,7 @@ def _reached(record: Mapping[str, Any]) -> str:
 
 
 class History:
-    """Losses, distances and times of every epoch, for every replica.
-
-    Parameters
-    ----------
-    n_replicas : int
-    """
+    """Losses, distances and times of every epoch, for every replica."""
 
     def __init__(self, n_replicas: int) -> None:
         self.n_replicas = n_replicas

@@ -27,17 +27,9 @@ def check_memory(
     *,
     own_rows: bool,
 ) -> int:
-    """Estimate the memory of a fit and compare it with the limit.
+    """Estimate the bytes of a fit, and compare them with the limit.
 
-    Returns
-    -------
-    int
-        The estimate in bytes.
-
-    Raises
-    ------
-    MemoryLimitError
-        Naming the party that takes most, its widest column and what to do about it.
+    Raises MemoryLimitError, which names the party that takes most and its widest column.
     """
     estimates = {
         party: method.memory(party, settings, n_records, replicas, own_rows=own_rows)

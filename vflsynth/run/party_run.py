@@ -50,19 +50,8 @@ class PartyRun(Participant):
     entry of the ledger that covers it is paid for; what no entry covers is refused, whatever its
     name.
 
-    Parameters
-    ----------
-    seat : Seat
-    method : Method
-
-    Attributes
-    ----------
-    schedule : Schedule
-        What the parties draw alike, once networks are built.
-    n_dummies : int
-        Records that are nobody's, among those that the server counts.
-    discriminator : Module or None
-        Of the party, as training left it, once halves are made; for audits.
+    `n_dummies` of the records that the server counts are nobody's. `discriminator` is the party's,
+    as training left it, once halves are made; for audits.
     """
 
     schedule: Schedule
@@ -90,13 +79,7 @@ class PartyRun(Participant):
 
     @property
     def party(self) -> Any:
-        """What has the records; of a private run until its half is made of releases.
-
-        Raises
-        ------
-        ProtocolError
-            After that.
-        """
+        """What has the records; nothing has, once the half of a private run is made of releases."""
         if self._party is None:
             raise ProtocolError(f"party {self.name!r} has given its releases: no record is left")
         return self._party
@@ -133,12 +116,7 @@ class PartyRun(Participant):
 
     @takes(Terms)
     def take_terms(self, message: Terms) -> None:
-        """Learn of the others; refuse terms that misstate this party.
-
-        Raises
-        ------
-        ProtocolError
-        """
+        """Learn of the others; refuse terms that misstate this party."""
         agreed = self._agreed = Agreed.of(message.terms)
         stated = (agreed.rows, agreed.columns, agreed.unlisted, agreed.nonces)
         if tuple(of.get(self.name) for of in stated) != (
@@ -156,10 +134,7 @@ class PartyRun(Participant):
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records; agree on noise, encode, and pay for the first releases.
 
-        Raises
-        ------
-        TooFewRecordsError
-            If they are fewer than what a model without a guarantee is fitted on.
+        Raises TooFewRecordsError below the fewest that a model without a guarantee is fitted on.
         """
         self.party.align(message)
         self.n_dummies = self.draw_dummies()
@@ -209,13 +184,7 @@ class PartyRun(Participant):
 
     @takes(EncodedSizes)
     def build(self, message: EncodedSizes) -> None:
-        """Make the networks, at the start or as a checkpoint has them.
-
-        Raises
-        ------
-        ProtocolError
-            If the server misstates this party.
-        """
+        """Make the networks, at the start or as a checkpoint has them; refuse a misstated width."""
         method, n_records, has_columns = self.method, self.n_records, self.seat.has_columns
         self._widths = {name: int(width) for name, width in message.widths.items()}
         own = self.party.transformer.width_ if has_columns else None
@@ -296,10 +265,7 @@ class PartyRun(Participant):
     def answer(self, kind: type[Message], step: int) -> Message:
         """Compute the message of this kind for `step`, paying first.
 
-        Raises
-        ------
-        ProtocolError
-            If nothing answers, or if no entry of the privacy ledger covers it.
+        Raises ProtocolError if nothing answers, or no entry of the privacy ledger covers it.
         """
         self._pay_for(kind, step)
         if kind in self._by_question:
@@ -307,13 +273,7 @@ class PartyRun(Participant):
         return self._learner_or_party("_by_question", kind).answer(kind, step)
 
     def take(self, message: Message) -> None:
-        """Act on a message from the server.
-
-        Raises
-        ------
-        ProtocolError
-            If nothing takes it, or not before the networks are built.
-        """
+        """Act on a message from the server; refuse what nothing takes, or not yet."""
         if type(message) in self._by_message:
             super().take(message)
         elif self.settings is None:

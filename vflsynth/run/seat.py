@@ -25,24 +25,10 @@ from vflsynth.protocol.messages import Hello
 class Agreed:
     """What all nodes of an attempt know of the parties.
 
-    Parameters
-    ----------
-    rows : dict of party name to int
-        Numbers of records before matching.
-    columns : dict of party name to int
-        Numbers of columns, without the key column.
-    unlisted : dict of party name to int
-        How many of them nobody stated anything public about; 0 without privacy.
-    nonces : dict of party name to str
-        New in every attempt.
-    epoch : int
-        After which the run goes on; 0 to start.
-    key_offset : int
-        Where minted keys start.
-    accounts : dict of party name to dict
-        What `PrivacyAccount.show` returned at the parties that have one.
-    contracts : dict of party name to dict
-        What `vflsynth.federation.contracts.facts` returned, in runs across processes.
+    Of each party: `rows` before matching, `columns` without the key, `unlisted` ones about which
+    nobody stated anything public (0 without privacy), a nonce that is new in every attempt, and
+    what its privacy account and its contract showed, if it has one. The run goes on after `epoch`,
+    0 to start; minted keys start at `key_offset`.
     """
 
     rows: dict[str, int]
@@ -79,12 +65,7 @@ class Agreed:
 
     @classmethod
     def of(cls, terms: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote and another node sent.
-
-        Raises
-        ------
-        ProtocolError
-        """
+        """Read what `to_dict` wrote and another node sent; ProtocolError if it cannot be read."""
         try:
             return cls(
                 {str(name): int(n) for name, n in terms["rows"].items()},
@@ -122,12 +103,7 @@ def accounts_of(hellos: Mapping[str, Hello]) -> dict[str, Any]:
 
 
 def shown_accounts(accounts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Read what parties showed of their privacy accounts.
-
-    Raises
-    ------
-    PayloadRejectedError
-    """
+    """Read what parties showed of their privacy accounts; PayloadRejectedError if it is no such."""
     found = {}
     for name, account in accounts.items():
         try:
@@ -150,12 +126,7 @@ def _shown(account: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fact(hello: Hello, name: str, kind: type) -> Any:
-    """Return one fact of a hello, of the type that it must have.
-
-    Raises
-    ------
-    PayloadRejectedError
-    """
+    """Return one fact of a hello; PayloadRejectedError if it is of another type than this."""
     value = hello.facts.get(name)
     if type(value) is not kind:
         raise PayloadRejectedError(
@@ -222,38 +193,15 @@ class Account(Protocol):
 class Seat:
     """What one party alone brings into a run; nothing of it is sent anywhere.
 
-    Parameters
-    ----------
-    name : str
-    frame : DataFrame
-    on : column label or None
-        Key column; None matches by the index.
-    own : sequence of bytes
-        The party's own secrets, one per replica: initial weights and noise of the generator.
-    make_schedule : callable
-        Of method, number of records, settings and `Agreed`: what the parties draw alike.
-    fingerprint : bytes
-        Keys the digest by which a checkpoint knows the records.
-    device : torch.device
-    template : TableTransformer
-        With the kinds that the user declared for this party's columns.
-    schema : PublicSchema, optional
-        What is public about this party's columns.
-    checkpoints : Checkpoints
-    encoder : EncodingSource, optional
-        In place of the method's.
-    holder : str, optional
-        Who holds the joined table: this party, or nobody.
-    n_training : int, optional
-        Training records per replica. Default: all matched records.
-    has_columns : bool
-        False for an active party that has labels only.
-    identity : mapping
-        What else must be equal for a checkpoint to be continued, JSON-safe.
-    least_records : int
-        Matched records without which a model that has no guarantee is not fitted.
-    padding_secret : callable, optional
-        Of `Agreed`: what the parties draw the number of dummies of, which the server lacks.
+    Its `own` secrets, one per replica, make its weights and noise; `make_schedule`, of method,
+    number of records, settings and `Agreed`, makes what the parties draw alike, and
+    `padding_secret`, of `Agreed`, what they draw the number of dummies of. `fingerprint` keys the
+    digest by which a checkpoint knows the records, and `identity`, JSON-safe, must be equal, too.
+    The `template` has the declared kinds of the party's columns, `schema` what is public about
+    them; `encoder` takes the place of the method's. `holder` names who holds the joined table, this
+    party or nobody. `n_training` records per replica are by default all matched ones; with fewer
+    than `least_records` no model without a guarantee is fitted. An active party that has labels
+    only has no columns.
     """
 
     name: str
@@ -278,23 +226,10 @@ class Seat:
 def party_templates(
     transformer: Any, column_kinds: Any, frames: Mapping[str, pd.DataFrame], on: Any
 ) -> dict[str, TableTransformer]:
-    """Make a transformer for every party, with the kinds that concern its columns.
+    """Clone a transformer for every party, with the kinds that concern its columns.
 
-    Parameters
-    ----------
-    transformer : TableTransformer or None
-        Cloned for every party.
-    column_kinds : mapping of column to kind, or None
-        These come before the transformer's own.
-    frames : mapping of party name to DataFrame
-    on : column label or None
-
-    Raises
-    ------
-    ParameterError
-        If a parameter is of another type.
-    ColumnKindError
-        If there is no such column or kind.
+    `column_kinds` come before the transformer's own. Raises ColumnKindError if there is no such
+    column or kind.
     """
     template = TableTransformer() if transformer is None else transformer
     if not isinstance(column_kinds, Mapping | None):

@@ -30,30 +30,10 @@ logger = logging.getLogger("vflsynth")
 class ServerRun(ABC):
     """One run of one method, with parties that may be anywhere.
 
-    Parameters
-    ----------
-    method : Method
-    own : sequence of bytes
-        The server's own secrets, one per replica; never the parties' shared one.
-    device : torch.device
-    checkpoints : Checkpoints
-    checkpoint_every : int, optional
-        Epochs between checkpoints; the last epoch is always written. None writes none.
-    identity : mapping
-        What else must be equal for a checkpoint to be continued, JSON-safe.
-
-    Attributes
-    ----------
-    agreed : Agreed
-    alignment : AlignmentReport
-    settings : what `Method.settings` returned
-    duration : Duration
-    algorithm : Algorithm
-    history : History
-    interrupted : bool
-        Whether Ctrl-C ended training early.
-    keys : sequence of KeySchedule
-        Of the noise that the server adds, one per replica.
+    `own` are the server's secrets, one per replica, never the parties' shared one, and `keys` make
+    the noise that it adds. A checkpoint is written every `checkpoint_every` epochs and after the
+    last one, never if None; to continue it, `identity`, JSON-safe, must be equal. `interrupted`
+    says whether Ctrl-C ended training early.
     """
 
     keys: Sequence[KeySchedule]
@@ -148,12 +128,7 @@ class ServerRun(ABC):
     def join(self) -> tuple[int, dict[str, int]]:
         """Match and encode the records, and agree on noise and settings.
 
-        Returns
-        -------
-        done : int
-            The epoch to go on from.
-        widths : dict of party name to int
-            Numbers of encoded columns.
+        Returns the epoch to go on from, and numbers of encoded columns by party.
         """
         method = self.method
         hellos = self.everybody.gather(Hello, 0)

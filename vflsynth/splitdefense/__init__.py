@@ -6,7 +6,6 @@ others: on the labels once before training (`RandomizedResponse`), on the object
 (`Marvell` and others).
 """
 
-from vflsynth.splitdefense.aligned import AlignedFrames, aligned
 from vflsynth.splitdefense.classifiers import (
     BaseSplitClassifier,
     CutShiftClassifier,
@@ -16,6 +15,7 @@ from vflsynth.splitdefense.classifiers import (
     SplitNNRegressor,
 )
 from vflsynth.splitdefense.gafm import GAFMClassifier
+from vflsynth.splitdefense.inputs import AlignedFrames, aligned
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.base import LeakageAttack
 from vflsynth.splitdefense.leakage.columns import Inversion, column_attacks

@@ -14,13 +14,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
-from vflsynth._version import __version__
-from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import AlignmentReport
-from vflsynth.parameters import from_json, parameters_from_json, parameters_to_json, to_json
+from vflsynth.methods.synthesizer import fitted_from_json, fitted_to_json
+from vflsynth.parameters import from_json, to_json
 from vflsynth.privacy import PrivacyLedger
-from vflsynth.registry import full_name
-from vflsynth.run import history_from_json, history_to_json
 from vflsynth.splitdefense.inputs import (
     are_party_frames,
     owned_columns,
@@ -103,22 +100,11 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
         alignment = self.alignment_
         if getattr(self, "privacy", None) is not None:
             alignment = None
-        content = {
-            "class": full_name(type(self)),
-            "version": __version__,
-            "parameters": parameters_to_json(self),
+        content = fitted_to_json(self, alignment) | {
             "settings": to_json(self.settings_),
-            "alignment": None if alignment is None else alignment.to_dict(),
-            "history": history_to_json(self.history_),
-            "device": self.device_,
-            "privacy_ledger": (
-                None if self.privacy_ledger_ is None else self.privacy_ledger_.to_dict()
-            ),
-            "interrupted": self.interrupted_,
             "on": to_json(self._on),
             "n_features": self.n_features_in_,
             "feature_names": list(getattr(self, "feature_names_in_", [])),
-            "parties": list(self.parties_),
         }
         with artefacts.new_directory(path, CLASSIFIER_KIND) as root:
             artefacts.write_json(root / "classifier.json", content)
@@ -136,16 +122,8 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
         root = artefacts.open_directory(path, CLASSIFIER_KIND)
         content = artefacts.read_json(root / "classifier.json")
         with artefacts.reading(root, f"a {cls.__name__}"):
-            if content["class"] != full_name(cls):
-                raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
-            found = cls(**parameters_from_json(content["parameters"]))
+            found: Self = fitted_from_json(cls, content, root)
             found.settings_ = from_json(content["settings"])
-            alignment = content["alignment"]
-            found.alignment_ = None if alignment is None else AlignmentReport(**alignment)
-            found.history_ = history_from_json(content["history"])
-            found.device_, found.interrupted_ = content["device"], content["interrupted"]
-            ledger = content.get("privacy_ledger")
-            found.privacy_ledger_ = None if ledger is None else PrivacyLedger.from_dict(ledger)
             found._on, found.n_features_in_ = from_json(content["on"]), content["n_features"]
             if content["feature_names"]:
                 found.feature_names_in_ = np.array(content["feature_names"], dtype=object)

@@ -14,8 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from torch import Tensor
 
-from vflsynth._warnings import warn_user
-from vflsynth.exceptions import OwnTableWarning, ParameterError
+from vflsynth.exceptions import OwnTableWarning, ParameterError, warn_user
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives import Objective

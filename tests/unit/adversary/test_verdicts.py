@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, mannwhitneyu, rankdata
 
-from vflsynth.adversary.verdicts import (
+from vflsynth.adversary.intervals import (
     holm,
     least_leak_found,
     most_telling,

@@ -115,6 +115,6 @@ def test_domias_is_the_ratio_of_kernel_densities(tables):
 def test_blocks_of_candidates_do_not_matter(tables, monkeypatch):
     arguments = tables["copies"], tables["members"], tables["reference"]
     before = [attack(*arguments) for attack in (monte_carlo, domias)]
-    monkeypatch.setattr("vflsynth.adversary.distances._BLOCK_ELEMENTS", 3000)
+    monkeypatch.setattr("vflsynth.adversary.encoding._BLOCK_ELEMENTS", 3000)
     for attack, expected in zip((monte_carlo, domias), before):
         np.testing.assert_allclose(attack(*arguments), expected)

@@ -480,6 +480,7 @@ def test_rules_of_a_table_are_proposed_and_chance_is_not():
         "start <= end",
         "fixed combinations of is_0, is_1, is_2",
         "fixed combinations of education, number",
+        *(f"{by} determines is_{k}" for by in ("education", "number") for k in range(3)),
     }
     found = {p.rule.title for p in discover(frames["other"].drop(columns="id"))}
     assert {"total == net + tax", "zip determines town"} <= found

@@ -302,11 +302,13 @@ def hard_tables():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("proposed", [False, True])
 @pytest.mark.parametrize("name", hard_tables())
-def test_relations_that_share_columns_are_all_kept(name):
+def test_relations_that_share_columns_are_all_kept(name, proposed):
     frame = pd.DataFrame(hard_tables()[name])
     found = discover(frame)
-    table = fitted(frame).sample(1500)
+    contract = propose({"one": frame})[0] if proposed else None
+    table = fitted(frame, contract=contract).sample(1500)
     assert len(found) >= 2
     assert {f.rule.title for f in found if not f.rule.learned(frame, 1).keeps(table).all()} == set()
 
@@ -351,17 +353,23 @@ def test_a_step_undoes_what_another_did():
     pd.testing.assert_frame_equal(back[high], frame[high])
 
 
-def test_what_a_contract_speaks_of_is_the_contracts():
-    contract = Contract({"one": PartyContract({"net": ColumnContract(decimals=0)})})
+def test_a_rule_across_parties_leaves_relations_within_them_as_they_are():
+    contract = Contract(rules=["billed == fee + paid"])
+    model = IndependentSynthesizer(random_state=0, contract=contract).fit(FRAMES, on="record_id")
+    table = model.sample(300)
+    assert np.allclose(table["billed"], table["fee"] + table["paid"])
+    assert {rule.title for rule in rules_within() if not rule.keeps(table).all()} == set()
+
+
+@pytest.mark.parametrize(("decimals", "computed"), [(0, {"copy", "total"}), (-1, {"copy"})])
+def test_a_column_that_the_contract_rounds_computes_no_other(decimals, computed):
+    contract = Contract({"one": PartyContract({"net": ColumnContract(decimals=decimals)})})
     rng = np.random.default_rng(0)
     net, tax = rng.integers(1, 99, (2, 300))
     frame = pd.DataFrame({"net": net, "tax": tax, "total": net + tax, "copy": tax})
     model = fitted(frame, contract=contract)
     steps = model.parties_["one"].preparation.steps
-    assert [type(step).__name__ for step in steps] == [
-        "Computed",
-        "Ordered",
-    ]  # tax <= total is left
+    assert {s.column for s in steps if isinstance(s, structure.Computed)} == computed
     encoded = TableTransformer(encoders={"total": "standard"})
     model = fitted(frame, transformer=encoded)
     assert "total" in model.parties_["one"].transformer.kinds_
@@ -478,13 +486,19 @@ def test_the_gate_fails_rows_that_break_what_all_real_rows_keep():
 
 @pytest.mark.slow
 def test_boosted_trees_hardly_tell_rows_of_the_default_model_from_real_ones():
-    frames = make_structured_frames(6000, random_state=1)
-    model = AutoregressiveSynthesizer(random_state=0, verbose=0).fit(frames, on="record_id")
-    fresh = make_structured_frames(6000, random_state=2)
+    both = make_structured_frames(8000, random_state=1)
+    first = set(both["hospital"]["record_id"][::2])
+    halves = [
+        {party: f[f["record_id"].isin(first) == is_first] for party, f in both.items()}
+        for is_first in (True, False)
+    ]
+    contract = Contract(rules=["billed == fee + paid"])
+    model = AutoregressiveSynthesizer(random_state=0, verbose=0, contract=contract)
+    model.fit(halves[0], on="record_id")
     real, other = (
-        f["hospital"].merge(f["insurer"], on="record_id").drop(columns=["record_id", "billed"])
-        for f in (frames, fresh)
+        f["hospital"].merge(f["insurer"], on="record_id").drop(columns="record_id") for f in halves
     )
-    table = model.sample(6000)[list(real.columns)]
+    table = model.sample(4000)[list(real.columns)]
     chance = detection_auc(real, other).value
     assert detection_auc(real, table).value <= chance + 0.03
+    assert exact_structure(real, table).value == 1.0

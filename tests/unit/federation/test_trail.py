@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from vflsynth import _chains
 from vflsynth.cli import main
 from vflsynth.exceptions import ArtefactError
 from vflsynth.federation import consent, trail
 from vflsynth.federation.sampling import draw_part
+from vflsynth.privacy import account_file
 
 
 def write(folder, n=4):
@@ -62,7 +62,7 @@ def test_a_line_of_ones_own_with_a_right_digest_does_not_fit_in(tmp_path):
     lines = path.read_text().splitlines()
     forged = json.loads(lines[1]) | {"details": {"job": "another"}}
     del forged["digest"]
-    forged["digest"] = _chains.digest_of(forged)
+    forged["digest"] = account_file.digest_of(forged)
     path.write_text("\n".join([lines[0], json.dumps(forged), *lines[2:]]) + "\n")
     with pytest.raises(ArtefactError, match="line 3"):
         trail.verify(tmp_path)

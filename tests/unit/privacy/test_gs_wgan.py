@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.methods.wgan_gp.gs_wgan_gradients import (
+from vflsynth.methods.wgan_gp.gs_wgan import (
     batch_sensitivity,
     clip_rows,
     sanitised_gradients,

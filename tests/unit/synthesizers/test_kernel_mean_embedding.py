@@ -24,16 +24,14 @@ from vflsynth.methods.mean_embedding.embedding import (
     shrink_mean_embedding,
 )
 from vflsynth.methods.mean_embedding.messages import (
+    DRAWN_RECORDS,
     MaskedPoints,
     NoisyHistograms,
     WindowWidth,
-)
-from vflsynth.methods.mean_embedding.party import MeanEmbeddingParty
-from vflsynth.methods.mean_embedding.published import (
-    DRAWN_RECORDS,
     published_encoding,
     published_histograms,
 )
+from vflsynth.methods.mean_embedding.party import MeanEmbeddingParty
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as decimals_module
 from vflsynth.privacy import histograms as histograms_module

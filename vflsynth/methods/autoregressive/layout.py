@@ -29,15 +29,10 @@ VALUE_FEATURES = 1 + len(_CENTRES)
 class EncodedColumn:
     """Where one table column is in the encoded row.
 
-    Parameters
-    ----------
-    codes : slice or None
-        The one-hot code of its category or state; None for numbers that are always ordinary.
-    value : int or None
-        The scaled number, which counts where the code is 0.
-    within : tuple of int, optional
-        Of the second part of a code in two parts: how many codes it may have, by the code of the
-        column before it.
+    `codes` are the one-hot code of its category or state, None for numbers that are always
+    ordinary; `value` is the scaled number, which counts where the code is 0. `within`, of the
+    second part of a code in two parts, says how many codes it may have by the code of the column
+    before it.
     """
 
     codes: slice | None
@@ -53,19 +48,8 @@ class EncodedColumn:
 class Layout:
     """The columns of encoded rows, as codes and numbers.
 
-    Parameters
-    ----------
-    spans : sequence of OutputSpan
-        Of the encoded row.
-
-    Attributes
-    ----------
-    columns : tuple of EncodedColumn
-        In the order of the row.
-    numeric : tuple of int
-        Which of them have numbers.
-    width : int
-        Of the encoded row.
+    `columns` are in the order of the row, `numeric` says which of them have numbers, and `width` is
+    that of the row.
     """
 
     def __init__(self, spans: Sequence[OutputSpan]) -> None:

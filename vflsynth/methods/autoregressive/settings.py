@@ -18,21 +18,10 @@ Unmatched = Literal["train", "ignore"]
 class AutoregressiveSettings:
     """Sizes and rates, resolved; `AutoregressiveSynthesizer` documents them.
 
-    Parameters
-    ----------
-    protocol : {"bounded", "trained", "one_message"}
-    order : tuple of str
-        Parties in the order in which their columns are drawn; without those that have none to draw.
-    batch_size, n_features, context_dim, sender_hidden, n_held_out, patience : int
-    hidden, hidden_of_many : int
-        Of a column, and of one of a party with so many that each sees only some
-        (`layout.MOST_SEEING_ALL`).
-    n_featured : int
-        Records of which parties send features.
-    dropout, learning_rate, weight_average : float
-    bits_per_record : float or None
-        None where nothing bounds it.
-    unmatched : {"train", "ignore"}
+    `order` are the parties in the order in which their columns are drawn, without those that have
+    none to draw; `hidden_of_many` counts for a column of a party with so many that each sees only
+    some (`layout.MOST_SEEING_ALL`); `n_featured` are the records of which parties send features.
+    `bits_per_record` is None where nothing bounds it.
     """
 
     protocol: ContextProtocol

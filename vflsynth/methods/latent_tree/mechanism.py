@@ -31,16 +31,10 @@ _COVERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class LatentTreePlan(Plan):
-    """Noise of the two rounds of tables.
+    """Noise of the two rounds of tables, in counts; see `Plan` for the rest.
 
-    Parameters
-    ----------
-    **shared
-        See `Plan`.
-    pair_std : float
-        In counts, of the tables of all pairs of columns of one party; 0 if there is no such pair.
-    tree_std : float
-        In counts, of the tables of pairs of latent attributes, and of latent attribute and column.
+    `pair_std` is of the tables of all pairs of columns of one party, 0 if there is no such pair;
+    `tree_std` of those of pairs of latent attributes, and of latent attribute and column.
     """
 
     pair_std: float

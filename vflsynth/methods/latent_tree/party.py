@@ -177,25 +177,12 @@ class LatentTreeParty(ProductsParty):
 class LatentTreeLearning(Learning):
     """A party that has published tables: it makes groups and latent attributes of them.
 
-    Parameters
-    ----------
-    known : Known
-    group_sizes : list of int
-        Of the party's groups of columns.
-    n_groups : mapping of party name to int
-    width : int
-        Most states of a latent attribute of any party.
-    n_states, n_latent_states : int
-        Most states of a discretised column; states of a latent attribute.
-    rng : numpy.random.Generator
-        For the starts of expectation maximisation.
+    `group_sizes` are those of its groups of columns; `width` is the most states of a latent
+    attribute of any party; `n_states` are the most of a discretised column, `n_latent_states` those
+    of a latent attribute. `rng` is for the starts of expectation maximisation.
 
-    Attributes
-    ----------
-    columns : list of float64 array, shape (latent state, cell)
-        p(cell | latent attribute of the column's group), per column, of the encoding's cells.
-    group_of : list of int
-        Group of each column.
+    Afterwards `columns` has p(cell | latent attribute of the column's group), (latent state, cell),
+    of every column and the encoding's cells, and `group_of` the group of each.
     """
 
     columns: list[Floats]

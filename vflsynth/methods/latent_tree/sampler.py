@@ -34,30 +34,17 @@ class Fit:
 class LatentTreeSampler(RowSampler):
     """A tree of latent attributes that all parties draw alike, and own columns given them.
 
-    Parameters
-    ----------
-    parents : sequence of int
-        Of all parties' latent attributes; -1 for the root.
-    shares : sequence of Tensor
-        Of every attribute: of the root, shape (state,); else given the parent, (parent state,
-        state).
-    columns : sequence of Tensor, shape (latent state, cell)
-        p(cell | latent attribute) of the party's columns, in the order of the encoded row: bins or
-        categories, and then missing values if the column is gated.
-    latent_of : sequence of int
-        Each column's latent attribute.
-    bins : sequence of Tensor or None
-        Where a numeric column's bins begin and end in its encoding, shape (2, bin); None:
-        categories.
-    gated : sequence of bool
-        Whether a column's encoding has a state "missing".
+    `parents` are those of all parties' latent attributes, -1 for the root; `shares` their
+    distributions, (state,) of the root and (parent state, state) of others. `columns` have p(cell |
+    latent attribute), (latent state, cell), of the party's columns in the order of the encoded row:
+    bins or categories, and then missing values if the column is `gated`. `latent_of` is each
+    column's latent attribute. `bins` say where a numeric column's bins begin and end in its
+    encoding, (2, bin); None: categories.
 
-    Notes
-    -----
     Latent attributes and columns are quantiles at the points of Latin hypercubes (McKay, Beckman
     and Conover 1979): each row has the distribution of the tree, and a table's shares of single
-    attributes are closer to the tree's than those of as many independent rows. Points that are
-    even in pairs of dimensions, too, leave marks: see the decisions.
+    attributes are closer to the tree's than those of as many independent rows. Points that are even
+    in pairs of dimensions, too, leave marks: see the decisions.
     """
 
     kind = "latent tree"

@@ -36,18 +36,11 @@ _SMALLEST_SHARE = 1e-16
 class Marginal:
     """Distribution of one table column in its encoded form.
 
-    Parameters
-    ----------
-    value : int or None
-        Matrix column of the scaled value.
-    first_state : int or None
-        First matrix column of the one-hot state or category.
-    probabilities : list of float
-        Of the states; ``[1.0]`` if there is only the value. With a value, state 0 is "ordinary".
-    quantiles : NormalScores or None
-        Of the ordinary values: at most 1000 knots and a quarter of the records.
-    code : TwoPartCode, optional
-        Of categories that have a code in two parts.
+    `value` is the matrix column of the scaled value, `first_state` the first one of the one-hot
+    state or category; either may be None. `probabilities` are of the states, ``[1.0]`` if there is
+    only the value; with a value, state 0 is "ordinary". `quantiles` are of the ordinary values: at
+    most 1000 knots and a quarter of the records. `code` is of categories that have one in two
+    parts.
     """
 
     value: int | None
@@ -209,14 +202,9 @@ def _scores(places: Floats) -> Floats:
 class MarginalSampler(RowSampler):
     """One marginal distribution per column, perhaps tied together by a Gaussian copula.
 
-    Parameters
-    ----------
-    marginals : sequence of Marginal
-    loadings : Tensor, shape (latent, column), optional
-        Columns of unit length: ``latent @ loadings`` are the columns' normal scores, and over all
-        parties they have the correlations of the copula. None draws scores independently.
-    width : int
-        Columns of the encoded row.
+    `loadings`, (latent, column), have columns of unit length: ``latent @ loadings`` are the
+    columns' normal scores, and over all parties they have the correlations of the copula. None
+    draws scores independently. `width` is that of the encoded row.
     """
 
     kind = "marginals"

@@ -33,19 +33,11 @@ _COVERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class MeanEmbeddingPlan(Plan):
-    """What parties and server work with.
+    """What parties and server work with; see `Plan` for the rest.
 
-    Parameters
-    ----------
-    **shared
-        See `Plan`.
-    noise_multiplier : float
-        Of the sum of all records' features: noise standard deviation over sensitivity.
-    noise_std : float
-        That every party adds to that sum, in every feature, in units of a record's norm.
-    n_features : int
-    bandwidths : tuple of float
-    most_megabytes : float
+    `noise_multiplier` is of the sum of all records' features: noise standard deviation over
+    sensitivity. `noise_std` is what every party adds to that sum, in every feature, in units of a
+    record's norm.
     """
 
     noise_multiplier: float

@@ -16,13 +16,12 @@ from vflsynth.learning.messages import SumShares
 from vflsynth.mechanisms import Discriminators, Mechanism
 from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
-from vflsynth.methods.mean_embedding.messages import MaskedPoints, NoisyHistograms
+from vflsynth.methods.mean_embedding.messages import MaskedPoints, NoisyHistograms, frequencies_of
 from vflsynth.methods.mean_embedding.party import (
     MeanEmbeddingLearning,
     MeanEmbeddingParty,
     seed_of_frequencies,
 )
-from vflsynth.methods.mean_embedding.published import frequencies_of
 from vflsynth.methods.mean_embedding.server import MeanEmbeddingServer
 from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.histograms import largest_count
@@ -46,14 +45,6 @@ _LEARNING_RATE, _BETAS, _GENERATOR_AVERAGE = 4e-3, (0.9, 0.999), 0.99
 class MeanEmbedding(Algorithm):
     """Two releases, an estimate made of both, and training at the server, which sends its result.
 
-    Parameters
-    ----------
-    channel : Channel
-        Reaches the parties.
-    server : MeanEmbeddingServer
-
-    Notes
-    -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), with the parties' generators in place of
     one, and with `mean_embedding.embedding`. The last (averaged) generators are kept: choosing
     among epochs by the records would not be private.

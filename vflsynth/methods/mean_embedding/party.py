@@ -22,13 +22,11 @@ from vflsynth.methods.gan.generator import sample_encoded
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.mean_embedding.embedding import project_records
 from vflsynth.methods.mean_embedding.messages import (
+    DRAWN_RECORDS,
     GeneratorWeights,
     MaskedPoints,
     NoisyHistograms,
     WindowWidth,
-)
-from vflsynth.methods.mean_embedding.published import (
-    DRAWN_RECORDS,
     published_histograms,
 )
 from vflsynth.methods.mean_embedding.training import weights_from

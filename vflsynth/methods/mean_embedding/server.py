@@ -19,13 +19,11 @@ from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.mean_embedding.embedding import feature_moments, shrink_mean_embedding
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan
 from vflsynth.methods.mean_embedding.messages import (
+    DRAWN_RECORDS,
     GeneratorWeights,
     MaskedPoints,
     NoisyHistograms,
     WindowWidth,
-)
-from vflsynth.methods.mean_embedding.published import (
-    DRAWN_RECORDS,
     frequencies_of,
     published_encoding,
 )
@@ -40,36 +38,12 @@ class MeanEmbeddingServer:
     """Adds up masked points, publishes the noisy mean of the features, and learns from it.
 
     Fakes are compared with the release as `shrink_mean_embedding` reads it, not with the release
-    itself, whose errors they would learn.
+    itself, whose errors they would learn. `features` are as if every record counted at all
+    frequencies, and as it does once that is chosen; `largest_count` is that of a published
+    histogram, of either sign; `n_steps` are of training; `relation` tells whether the number of
+    records is public; `streams` are the server's own. `released` and `target`, (n_features,), are
+    the noisy mean embedding and what fakes are compared with, None before the release.
 
-    Parameters
-    ----------
-    names : sequence of str
-        The parties.
-    features : FeatureSum
-        If every record counts at all frequencies.
-    embedding : MeanEmbeddingPlan
-    settings : Settings
-    largest_count : float
-        In a published histogram, of either sign.
-    n_steps : int
-        Of training.
-    relation : NeighbouringRelation
-        Tells whether the number of records is public.
-    streams : RandomStreams
-        The server's own.
-
-    Attributes
-    ----------
-    features : FeatureSum
-        As every record counts, once that is chosen.
-    released, target : Tensor or None, shape (n_features,)
-        The noisy mean embedding, and what fakes are compared with; None before the release.
-    training : GeneratorTraining
-        After it.
-
-    Notes
-    -----
     Sees masked points, turns and shares, which are uniformly random but for the noisy sum that all
     add up to (`vflsynth.secure.rotations`), and noisy histograms. All that it learns is made of
     these two releases.

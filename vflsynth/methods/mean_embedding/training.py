@@ -31,22 +31,11 @@ FINAL_LEARNING_RATE = 0.02
 class GeneratorTraining:
     """Generators of all parties, trained side by side.
 
-    Parameters
-    ----------
-    settings : Settings
-    encodings : mapping of party to TableTransformer
-        What is published about the parties' columns.
-    frequencies : Tensor, shape (encoded, n_features / 2)
-        Of all parties, in the order of their names.
-    target : Tensor, shape (n_features,)
-        The mean embedding that fakes are to have.
-    n_steps : int
-        Over which the learning rate falls.
-    streams : RandomStreams
-        The server's own: initial weights, latents and Gumbel noise.
+    `encodings` are what is published about the parties' columns, `frequencies`, (encoded,
+    n_features / 2), of all parties in the order of their names, and `target`, (n_features,), the
+    mean embedding that fakes are to have. The learning rate falls over `n_steps`. `streams` are the
+    server's own: initial weights, latents and Gumbel noise.
 
-    Notes
-    -----
     Source: DP-MERF (Harder, Adamczewski and Park 2021), with the parties' generators in place of
     one, an average of their weights, and a learning rate that falls by half a cosine.
     """

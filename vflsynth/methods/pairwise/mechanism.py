@@ -31,16 +31,7 @@ _COVERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PairwisePlan(Plan):
-    """Noise of the products.
-
-    Parameters
-    ----------
-    **shared
-        See `Plan`.
-    pair_std : float
-        Of the sums of products of all pairs of columns, where a product has a norm of at most 1; 0
-        if there is no pair.
-    """
+    """Noise of the sums of products of all pairs, of a norm of at most 1; 0 if there is no pair."""
 
     pair_std: float
 
@@ -58,7 +49,10 @@ class PairwiseTables(HistogramMechanism):
     Parameters
     ----------
     **shared
-        See `HistogramMechanism`; `preprocessing_share` is more than 0.
+        See `HistogramMechanism`.
+    preprocessing_share : float, default=0.4
+        Of the budget, for histograms, more than 0: where a column has few bins, a detector sees
+        these first, and relations are between them.
 
     Notes
     -----
@@ -80,6 +74,8 @@ class PairwiseTables(HistogramMechanism):
     one_release = True
     secure_sums = True
     needs_histograms = True
+
+    preprocessing_share: float = 0.4
 
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> PairwisePlan:
         """Calibrate the noise by numbers of columns; see `Mechanism.plan`."""

@@ -103,24 +103,11 @@ class PairwiseParty(ProductsParty):
 class PairwiseLearning(Learning):
     """A party that has published histograms and products: it says what codes are, and learns.
 
-    Parameters
-    ----------
-    known : Known
-    n_states, n_fine, n_labels : int
-        Most states of a column of numbers, of one where noise is little, and of one of categories,
-        missing values not included.
-    n_columns : mapping of party name to int
-    n_components : int
-        Of the mixture that the server will send.
-    grid : Grid, optional
-        Of this party's noise. Default: there is no pair of columns.
-
-    Attributes
-    ----------
-    cells : list of float64 array, shape (state, cell)
-        p(cell | state) of every column, of the encoding's cells, by the published histograms.
-    mixture : Mixture or None
-        What the server fitted.
+    `n_states`, `n_fine` and `n_labels` are the most states of a column of numbers, of one where
+    noise is little, and of one of categories, missing values not included; `n_components` those of
+    the mixture that the server will send. The grid is that of this party's noise, None if there is
+    no pair of columns. `cells` are p(cell | state) of every column, (state, cell), of the
+    encoding's cells, by the published histograms.
     """
 
     mixture: Mixture | None = None

@@ -129,14 +129,9 @@ class ProductMixture:
 class Evidence:
     """What speaks for relations, of every two columns: their products' distances from independence.
 
-    Parameters
-    ----------
-    found : float64 Tensor, shape (column, column)
-        Squares of what was fitted, each over the variance of its error.
-    shown : float64 Tensor, shape (column, column)
-        The same, fitted times held out: like `found` if all is true, about 0 if all is noise.
-    variance : float
-        Of what was held out, over that of the error.
+    `found`, float64 (column, column), are squares of what was fitted, each over the variance of its
+    error; `shown` is fitted times held out: like `found` if all is true, about 0 if all is noise.
+    `variance` is that of what was held out, over that of the error.
     """
 
     found: Tensor
@@ -147,15 +142,10 @@ class Evidence:
     def of(
         cls, codes: StackedCodes, precision: Tensor, found: Tensor, held_out: Tensor
     ) -> Evidence:
-        """Add up.
+        """Add up; precision is that of products, 0 for those that are not known.
 
-        Parameters
-        ----------
-        codes : StackedCodes
-        precision : Tensor, shape (stacked coordinate, stacked coordinate)
-            Of products, 0 for those that are not known.
-        found, held_out : Tensor, shape (split, stacked coordinate, stacked coordinate)
-            By how much products differ from those of independent columns, or of another model.
+        `found` and `held_out`, (split, stacked coordinate, stacked coordinate), say by how much
+        products differ from those of independent columns, or of another model.
         """
         own, shown = (
             codes.sums((precision * found * other).mean(0)).double() for other in (found, held_out)
@@ -168,17 +158,9 @@ class Evidence:
         return Evidence(self.found * pairs, self.shown * pairs, self.variance)
 
     def harm(self, pairs: Tensor) -> float:
-        """Return how much better what was held out is predicted without what was found.
+        """Return how much better what was held out is predicted without some pairs' relations.
 
-        Parameters
-        ----------
-        pairs : bool Tensor, shape (column, column)
-            Of which.
-
-        Returns
-        -------
-        float
-            By how many deviations of what noise does to that; 0 if nothing was found.
+        By how many deviations of what noise does to that; 0 if nothing was found.
         """
         return float(self._harm((self.found * pairs).sum(), (self.shown * pairs).sum()))
 
@@ -205,38 +187,16 @@ def fit_product_mixture(
 ) -> tuple[ProductMixture, Tensor]:
     """Fit to mean products by weighted least squares, for as long as it predicts better.
 
-    Parameters
-    ----------
-    marginals : Tensor, shape (column, state)
-        One-way shares, 0 for states that a column has not got; where the search begins.
-    codes : StackedCodes
-    products : Tensor, shape (stacked coordinate, stacked coordinate)
-        Mean products of two columns' codes, with noise.
-    noise : Tensor, shaped like `products`
-        Variance of each one's noise; 0 for those that are not known.
-    sampling : Tensor, shaped like `products`
-        Variance by which records were drawn.
-    basis : Tensor, shape (column, tilt, state)
-        Directions in which a component's log shares differ from the marginals'; see
-        `vflsynth.methods.pairwise.tilts.tilt_basis`.
-    starts : Tensor, shape (search, component, column, tilt)
-        Normal numbers by which components differ at first: alike they would stay alike.
-    splits : Tensor, shape (split, *products.shape)
-        Normal numbers that take the products apart, each time anew.
-    groups : int64 Tensor, shape (column,)
-        Numbers, from 0, of the parties that have the columns.
-    n_steps : int
-        Of Adam, at most.
+    The search begins at the `marginals`, (column, state), 0 for states that a column has not got.
+    `products`, (stacked coordinate, stacked coordinate), have variances by `noise`, 0 for what is
+    not known, and by which records were drawn (`sampling`). `basis`, (column, tilt, state), is that
+    of `tilts.tilt_basis`. `starts`, (search, component, column, tilt), are normal numbers by which
+    components differ at first: alike they would stay alike; `splits`, (split, *products.shape),
+    those that take the products apart. `groups` are numbers, from 0, of the parties that have the
+    columns; Adam takes `n_steps` at most. Returns the mixture of the components of all searches,
+    and a bool tensor (column, column): false for columns of two groups that have no relation which
+    is more than noise.
 
-    Returns
-    -------
-    mixture : ProductMixture
-        One, of the components of all searches.
-    pairs : bool Tensor, shape (column, column)
-        False for columns of two groups that have no relation which is more than noise.
-
-    Notes
-    -----
     Where a search ends depends on where it starts: products of two columns do not say what three
     have together. The mean of mixtures from several starts has less of what is peculiar to one, and
     is a mixture.

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsynth._warnings import warn_user
-from vflsynth.exceptions import ProtocolError, PublishingWarning
+from vflsynth.exceptions import ProtocolError, PublishingWarning, warn_user
 from vflsynth.learning.received import check_distributions, states_of, tables_of
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Codes
 from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, codes_of

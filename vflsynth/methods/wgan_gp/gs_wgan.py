@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from vflsynth._validation import Number, Optional
 from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.lengths import Length, power_of_two
 from vflsynth.mechanisms.planning import WHO_JOINS, calibrate_training, ledger_of
-from vflsynth.methods.wgan_gp.gs_wgan_gradients import batch_sensitivity
 from vflsynth.privacy.accountants import RDPAccountant
 from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.privacy.dpsgd import clip_factors
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
+from vflsynth.privacy.releases import Grid
 from vflsynth.registry import register
+
+
+def clip_rows(gradients: Tensor, max_grad_norm: float) -> Tensor:
+    """Scale each fake's own gradient, (replica, batch, encoded), to an L2 norm of at most C.
+
+    C is in gradient units. Rows that are not finite become zero: no factor could bound them. Raises
+    PrivacyParameterError if C is not positive.
+    """
+    norms = torch.linalg.vector_norm(gradients.double(), dim=-1, keepdim=True)
+    factors = clip_factors(norms, max_grad_norm)
+    clipped = gradients * factors.to(gradients.dtype)
+    return torch.where(factors > 0.0, clipped, torch.zeros_like(clipped))  # 0 * inf is not 0
+
+
+def sanitised_gradients(
+    gradients: Tensor,
+    max_grad_norm: float,
+    noise_multiplier: float,
+    *,
+    rng: torch.Generator | None = None,
+) -> Tensor:
+    """Clip the gradient at every fake and add discrete Gaussian noise to every coordinate.
+
+    Gradients, (replica, batch, encoded), are of each fake's own score, not of the batch's mean. C
+    is in gradient units; 1 in the paper, about the slope that the penalty asks for. The multiplier
+    is the noise's standard deviation over the sensitivity of the whole batch of fakes. `rng` is for
+    tests only; see `discrete_gaussian`.
+
+    Source: Chen, Orekondy and Fritz 2020 (GS-WGAN) and their code. Their noise multiplier is over
+    the sensitivity 2C of a single fake: ours times ``sqrt(B)``.
+    """
+    clipped = clip_rows(gradients, max_grad_norm)
+    grid = Grid.of(noise_multiplier * batch_sensitivity(max_grad_norm, gradients.shape[1]))
+    return grid.release_tensor(clipped, rng=rng)
+
+
+def batch_sensitivity(max_grad_norm: float, batch_size: int) -> float:
+    """L2 sensitivity of the clipped gradients at all B fakes of a batch, ``2 C sqrt(B)``."""
+    return 2.0 * max_grad_norm * math.sqrt(batch_size)
+
 
 RECORDS_PER_SHARD = 60
 """Where the number of shards is not given: that of the paper for MNIST."""
@@ -24,7 +69,7 @@ PRETRAINING_STEPS = 1_000
 
 _GAP = (
     "what earlier draws of shards tell: ε takes every draw for independent of all that was "
-    "released before (the published proof's gap, see vflsynth.methods.wgan_gp.gs_wgan_gradients)"
+    "released before (the published proof's gap, see vflsynth.methods.wgan_gp.gs_wgan)"
 )
 
 
@@ -77,7 +122,7 @@ class GSWGAN(HistogramMechanism):
     Privacy: recipients of the synthetic data and of the generators are protected. Whoever joins the
     tables is not: it sees all of them. ε is conditional: it takes every draw of a shard for
     independent of all that was released before, which the published proof does not show. The ledger
-    says so, and `vflsynth.methods.wgan_gp.gs_wgan_gradients` explains the gap.
+    says so, and `vflsynth.methods.wgan_gp.gs_wgan` explains the gap.
 
     Departs from the paper's accounting, which counts the gradients at a batch of fakes as releases
     of shards drawn afresh for each: here they are one release, which the same shard answers. Every

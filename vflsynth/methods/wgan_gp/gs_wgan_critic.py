@@ -14,8 +14,7 @@ from vflsynth.methods.gan.critics import Critic, CriticParty
 from vflsynth.methods.gan.discriminator import Discriminator
 from vflsynth.methods.vertigan.messages import SummedBackboneGradients
 from vflsynth.methods.vertigan.party import VertiGANParty
-from vflsynth.methods.wgan_gp.gs_wgan import GSWGANPlan
-from vflsynth.methods.wgan_gp.gs_wgan_gradients import sanitised_gradients
+from vflsynth.methods.wgan_gp.gs_wgan import GSWGANPlan, sanitised_gradients
 from vflsynth.networks.adam import FlatAdam
 from vflsynth.networks.layers import one_replica
 from vflsynth.privacy import StepBudget

@@ -25,19 +25,16 @@ from vflsynth.reporting import (
     require_packages,
 )
 from vflsynth.splitdefense.classifiers import BaseSplitClassifier
-from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
-from vflsynth.splitdefense.leakage.base import Found, as_frame
-from vflsynth.splitdefense.leakage.columns import column_attacks
-from vflsynth.splitdefense.leakage.monitor import Evidence, pooled
-from vflsynth.splitdefense.leakage.scores import (
-    BATCH_ATTACKS,
-    batch_measures,
-    one_against_rest,
-    principal_direction,
+from vflsynth.splitdefense.leakage.measured import (
+    AT_THE_CUT,
+    BROKEN,
+    COALITION,
+    OWN_OUTPUTS,
+    PARTLY,
+    measured,
 )
-
-BROKEN, PARTLY = 0.5, 0.15
-"""Share disclosed of what outputs leave open, from which labels are called disclosed, or partly."""
+from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.leakage.scores import principal_direction
 
 LEVELS = {
     "broken": "Disclosed",
@@ -45,14 +42,6 @@ LEVELS = {
     "held": "Close to the baseline",
     "not applicable": "Not applicable",
 }
-COALITION = "all passive parties together"
-"""Who attacks with what all of them have of a training."""
-
-OWN_OUTPUTS = "own outputs"
-"""What a party sees that looks at no gradient."""
-
-AT_THE_CUT = "outputs at the cut"
-"""What the label holder sees, who attacks columns with it."""
 
 _NO_ATTACK = ("baseline", "not applicable")
 _CSS_LEVELS = {"broken": "far", "partly": "partly", "held": "close", "not applicable": ""}
@@ -113,43 +102,12 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
             "there is no evidence of what passive parties received: fit with monitor=True and at "
             "least one passive party, and make the report in the same process"
         )
-    frames = []
-    for name, evidence in classifier.evidence_.items():
-        transcript = _transcript(evidence, random_state, classifier)
-        forward = float(transcript["value"].iloc[0])
-        frames += [
-            transcript,
-            _batch_attacks(evidence, forward).assign(sees="one message"),
-            _first_layer(classifier, evidence, forward).assign(sees="first layer"),
-            _completion(classifier, name, random_state).assign(sees="trained bottom model"),
-            column_attacks(evidence, random_state).assign(sees=AT_THE_CUT),
-        ]
-    if len(classifier.evidence_) > 1:
-        together = pooled(list(classifier.evidence_.values()), COALITION)
-        frames.append(_transcript(together, random_state))
-    frame = pd.concat(frames, ignore_index=True).fillna({"column": ""})
-    open_ = (1.0 - frame["baseline"]).clip(lower=1e-9)
-    frame["disclosed"] = (frame["gain"] / open_).clip(lower=0.0)
-    frame["verdict"] = [
-        "broken" if share >= BROKEN else "partly" if share >= PARTLY else "held"
-        for share in frame["disclosed"]
-    ]
-    is_baseline = (frame["attack"] == "forward output") & (frame["sees"] == "whole training")
-    frame.loc[is_baseline, "verdict"] = "baseline"
-    frame.loc[frame["gain"].isna(), "verdict"] = "not applicable"
-    return LeakageReport(frame, classifier)
+    return LeakageReport(measured(classifier, random_state), classifier)
 
 
 @dataclass(frozen=True, eq=False)
 class LeakageReport(Page):
-    """How far labels and columns leaked, by party and attack, as a table and as a page.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        See `to_frame`.
-    classifier : split classifier
-    """
+    """How far labels and columns leaked, by party and attack, as a table and as a page."""
 
     frame: pd.DataFrame
     classifier: BaseSplitClassifier
@@ -239,13 +197,7 @@ class LeakageReport(Page):
 
     @cached_property
     def html(self) -> str:
-        """The page, made when first asked for: one file, no network.
-
-        Raises
-        ------
-        MissingExtraError
-            If matplotlib or jinja2 is not installed.
-        """
+        """The page, made when first asked for: one file, no network."""
         require_packages("leakage_report")
         page = render(
             "vflsynth.splitdefense.leakage",
@@ -278,60 +230,6 @@ def summarise(batches: pd.DataFrame) -> pd.DataFrame:
         }
     )
     return found.rename_axis("attack")
-
-
-def _transcript(evidence: Evidence, random_state: int, classifier: Any = None) -> pd.DataFrame:
-    """Attacks on the whole training; the first, which needs no gradient, is of its own."""
-    frame = transcript_attacks(evidence, random_state, classifier)
-    sees = np.where(frame.index == 0, OWN_OUTPUTS, "whole training")
-    return frame.assign(sees=sees)
-
-
-def _batch_attacks(evidence: Evidence, forward: float) -> pd.DataFrame:
-    if evidence.batches.empty:  # no batch had two classes
-        return pd.DataFrame()
-    values = evidence.batches[list(BATCH_ATTACKS)].quantile(0.95)
-    frame = pd.DataFrame(
-        {
-            "party": evidence.party,
-            "attack": [name.replace("_", " ") for name in BATCH_ATTACKS],
-            "knows": "set up with all labels",
-            "measure": "AUC",
-            "value": values.to_numpy(),
-            "baseline": forward,
-        }
-    )
-    return frame.assign(gain=frame["value"] - frame["baseline"])
-
-
-def _first_layer(
-    classifier: BaseSplitClassifier, evidence: Evidence, forward: float
-) -> pd.DataFrame:
-    """Norm and angle of the last gradients at the party's own first layer (Marvell §5)."""
-    network = classifier.parties_[evidence.party].network
-    records = torch.tensor(evidence.encoded).double().unsqueeze(0)
-    first = network.first(records).detach().requires_grad_()
-    gradients = torch.tensor(evidence.last_gradients).double().unsqueeze(0)
-    (at_first,) = torch.autograd.grad(network.after_first(first), first, gradients)
-    found = one_against_rest(
-        lambda positive: batch_measures(at_first, at_first, positive.unsqueeze(0)),
-        torch.tensor(evidence.labels),
-        evidence.n_classes,
-    )
-    values = dict(zip(BATCH_ATTACKS, found[:, 0].tolist()))
-    rows = [
-        Found(name, "set up with all labels", "AUC", values[name], forward)
-        for name in ("norm", "cosine")
-    ]
-    return as_frame(evidence.party, rows)
-
-
-def _completion(classifier: BaseSplitClassifier, party: str, random_state: int) -> pd.DataFrame:
-    network = classifier.parties_[party].network
-    frame = completion_attacks(classifier.evidence_[party], network, random_state)
-    if party in (classifier.malicious or {}):
-        frame["attack"] = "active " + frame["attack"]
-    return frame
 
 
 def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str]:

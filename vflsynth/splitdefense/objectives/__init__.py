@@ -1,12 +1,11 @@
 """Objectives: what the active party minimises, and which clean cut gradients follow from it."""
 
 from vflsynth.splitdefense.objectives.base import Batch, Objective, Surroundings, Task
-from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropy
+from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropy, SquaredError
 from vflsynth.splitdefense.objectives.dimip import DIMIP
 from vflsynth.splitdefense.objectives.distance_correlation import DistanceCorrelation
 from vflsynth.splitdefense.objectives.gafm import GAFM
 from vflsynth.splitdefense.objectives.mid import MID
-from vflsynth.splitdefense.objectives.squared_error import SquaredError
 
 __all__ = [
     "DIMIP",

@@ -1,4 +1,4 @@
-"""Plain split learning: the top model minimises cross-entropy."""
+"""Plain split learning: the top model minimises cross-entropy, or the squared error of numbers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vflsynth.splitdefense.objectives.base import (
     Task,
     cross_entropy,
     descend,
+    weighted_mean,
 )
 
 
@@ -75,3 +76,23 @@ class CrossEntropyTask(Task):
         optimizers = [self.networks[name][1] for name in losses]
         total = torch.stack(list(losses.values()))
         return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
+
+
+@register
+class SquaredError(Objective):
+    """Squared error of the top model's output, in variances of the target."""
+
+    has_held_out_loss = True
+    of_classes = False
+
+    def make(self, members: Sequence[SquaredError], around: Surroundings) -> Task:
+        """Build the top model and the heads."""
+        return SquaredErrorTask(around)
+
+
+class SquaredErrorTask(CrossEntropyTask):
+    """The same networks, with another loss."""
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the mean squared error of a head's output, (replica,)."""
+        return weighted_mean((outputs.squeeze(-1) - batch.labels).square(), batch.weights)

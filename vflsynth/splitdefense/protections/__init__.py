@@ -1,13 +1,15 @@
 """Protections of a party's cut gradients, applied by the active party before it sends them."""
 
 from vflsynth.splitdefense.protections.base import Chain, Context, Draws, Protection
-from vflsynth.splitdefense.protections.compression import (
+from vflsynth.splitdefense.protections.baselines import (
     PPDL,
     DiscreteSGD,
     GradientCompression,
+    Isotropic,
+    MaxNorm,
+    NoisyGradient,
 )
 from vflsynth.splitdefense.protections.marvell import Marvell
-from vflsynth.splitdefense.protections.noise import Isotropic, MaxNorm, NoisyGradient
 
 __all__ = [
     "PPDL",
