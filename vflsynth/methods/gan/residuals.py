@@ -121,4 +121,5 @@ def _normal_scores(values: Tensor) -> Tensor:
     """Return standard normal scores of ranks; equal values get neighbouring ones."""
     ranks = torch.empty_like(values)
     ranks[values.argsort(stable=True)] = torch.arange(len(values), dtype=values.dtype)
-    return torch.special.ndtri((ranks + 0.5) / len(values))
+    scores: Tensor = torch.special.ndtri((ranks + 0.5) / len(values))
+    return scores

@@ -208,15 +208,19 @@ class GeneratorSampler(RowSampler):
         if spec.n_weights(spans) > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
-        found = (
+        marginals, places, residuals = (
             {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
             for label in labels
         )
-        made = (
-            kind.restore(own, spans) if own else None
-            for kind, own in zip((MarginalMap, PlaceOffsets, Residuals), found)
+        return cls(
+            spec,
+            spans,
+            weights,
+            device,
+            MarginalMap.restore(marginals, spans) if marginals else None,
+            PlaceOffsets.restore(places, spans) if places else None,
+            Residuals.restore(residuals, spans) if residuals else None,
         )
-        return cls(spec, spans, weights, device, *made)
 
 
 def _spans_in(spans: Sequence[OutputSpan], place: slice) -> list[OutputSpan]:
