@@ -21,7 +21,8 @@ from vflsynth.columns.wanted import Domain, value_from_text
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
 from vflsynth.methods.synthesizer import BaseSynthesizer
-from vflsynth.models import PartyModel, draw_with_files
+from vflsynth.models import PartyModel
+from vflsynth.models.passing import draw_with_files
 
 logger = logging.getLogger("vflsynth")
 

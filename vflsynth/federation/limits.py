@@ -27,7 +27,7 @@ class Limits:
     exchange : float, default=60.0
         Seconds that the server waits for all parties in an exchange.
     setup : float, default=300.0
-        The same for joining, matching and encoding.
+        The same for joining, a part of the matching, and encoding.
     max_bytes : int, default=256 MiB
         Of a frame.
     """

@@ -12,7 +12,9 @@ from vflsynth import (
     MixtureSynthesizer,
     PairwiseTables,
     WGANGPSynthesizer,
+    load,
 )
+from vflsynth.cli import main
 from vflsynth.exceptions import (
     DuplicateKeyError,
     MissingKeyError,
@@ -168,6 +170,19 @@ def test_refused_before_anything_is_learned(frames, tmp_path):
     write_table(pd.concat([frames["lab"]] * 2), files["lab"])
     with pytest.raises(DuplicateKeyError):
         read_records(files, "id", max_records=50)
+
+
+def test_the_command_line_draws_by_its_seed(frames, tmp_path):
+    files = write(frames, tmp_path, "")
+    told = [f"{name}={path}" for name, path in files.items()]
+    common = ["--on", "id", "--max-records", "40", "--seed", "0", "--quiet"]
+    options = ["--method", "IndependentSynthesizer", "--output", str(tmp_path / "model")]
+    assert main(["fit", *told, *common, *options]) == 0
+    synth = load(tmp_path / "model")
+    assert (synth.alignment_.n_matched, synth.alignment_.n_used) == (N, 40)
+    drawn = read_records(files, "id", max_records=40, random_state=0)
+    expected = IndependentSynthesizer(random_state=0).fit(drawn, on="id").sample(20)
+    pd.testing.assert_frame_equal(synth.sample(20), expected)
 
 
 def test_a_file_that_grows_between_the_passes_is_no_table(frames, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import gc
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from vflsynth import (
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     LatentTree,
+    MeanEmbedding,
     MixtureSynthesizer,
     PairwiseTables,
     VFLGANSynthesizer,
@@ -22,9 +24,10 @@ from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.exceptions import MemoryLimitError
 from vflsynth.learning import FromRecords
 from vflsynth.methods.gan.settings import estimate_memory
+from vflsynth.methods.latent_tree import method, model
 from vflsynth.methods.vflgan.party import VFLGANParty
 from vflsynth.protocol import LocalChannel
-from vflsynth.run import match_records
+from vflsynth.run import local, match_records
 
 
 def mixed(n, n_columns, seed=0):
@@ -74,11 +77,47 @@ SOON = {"all seen"}
 )
 def test_estimates_are_of_the_size_that_is_measured(name):
     """Within a factor of two of how much the process grew; small fits are lost in its noise."""
-    model, shape = PEAKS[name]
+    synth, shape = PEAKS[name]
     frames = mixed(*shape)
-    model.set_params(device="cpu", verbose=0, random_state=0)
-    estimated = model.estimate_memory(frames)
-    assert 0.5 * estimated < peak_of(lambda: model.fit(frames)) < 2.0 * estimated
+    synth.set_params(device="cpu", verbose=0, random_state=0)
+    estimated = synth.estimate_memory(frames)
+    assert 0.5 * estimated < peak_of(lambda: synth.fit(frames)) < 2.0 * estimated
+
+
+PRIVATE = {
+    "latent tree": lambda given: DPLTSynthesizer(privacy=LatentTree(**given)),
+    "mixture": lambda given: MixtureSynthesizer(privacy=PairwiseTables(**given)),
+    "mean embedding": lambda given: VFLGANSynthesizer(
+        epochs=1, verbose=0, device="cpu", privacy=MeanEmbedding(**given)
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRIVATE)
+def test_estimates_of_private_fits_are_of_the_size_that_is_measured(name, monkeypatch):
+    estimates, check = [], local.check_memory
+    monkeypatch.setattr(
+        local, "check_memory", lambda *a, **k: estimates.append(check(*a, **k)) or estimates[-1]
+    )
+    given = {"delta": 1e-6, "public_schema": PublicSchema(dtypes="given"), "epsilon": 20.0}
+    PRIVATE[name](given).fit(mixed(300, 6))  # what is loaded once
+    frames = mixed(20_000, 20)
+    measured = peak_of(lambda: PRIVATE[name](given).fit(frames))
+    assert 0.5 * estimates[-1] < measured < 2.0 * estimates[-1]
+
+
+def test_the_largest_group_of_a_latent_tree_takes_what_is_estimated(monkeypatch):
+    """Arrays of cells times latent states, two at a time, counted by the allocator."""
+    monkeypatch.setattr(model, "_EM_STEPS", 2)
+    monkeypatch.setattr(model, "_EM_STARTS", 1)
+    rng = np.random.default_rng(0)
+    joint = rng.dirichlet(np.ones(12**4)).reshape([12] * 4)
+    tracemalloc.start()
+    model.LatentClasses.fit(joint, 8, rng)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 0.5 < peak / (8 * method._COPIES * joint.size * 8) < 2.0
 
 
 def test_every_method_refuses_what_does_not_fit(monkeypatch):
@@ -89,12 +128,12 @@ def test_every_method_refuses_what_does_not_fit(monkeypatch):
         "hidden": AutoregressiveSynthesizer(verbose=0),
         "batch_size": VFLGANSynthesizer(verbose=0),
         "n_states": MixtureSynthesizer(privacy=PairwiseTables(**given)),
-        "fewer records": DPLTSynthesizer(privacy=LatentTree(**given)),
+        "group_size": DPLTSynthesizer(privacy=LatentTree(**given)),
         "records or columns": GaussianCopulaSynthesizer(),
     }
-    for advice, model in fits.items():
+    for advice, synth in fits.items():
         with pytest.raises(MemoryLimitError, match=r"party '[ab]'.*GiB") as caught:
-            model.fit(mixed(400, 20))
+            synth.fit(mixed(400, 20))
         assert advice in caught.value.fix
 
 

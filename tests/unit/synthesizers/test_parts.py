@@ -53,6 +53,22 @@ def test_any_number_of_workers_writes_the_same_bytes(model, tmp_path, backend):
         assert sampled(model, tmp_path / "two", n_jobs=2) == one
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_two_workers_of_a_dask_cluster_write_the_same_bytes(model, tmp_path):
+    """By joblib's own registration of dask's backend: nothing here knows of it."""
+    distributed = pytest.importorskip("distributed", reason="dask is not installed")
+    one = sampled(model, tmp_path / "one", n_jobs=1)
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+    )
+    with cluster, distributed.Client(cluster) as client, joblib.parallel_config("dask"):
+        assert sampled(model, tmp_path / "two", n_jobs=-1) == one
+        ran = client.run(lambda: "vflsynth.methods.parts" in __import__("sys").modules)
+    assert len(ran) == 2
+    assert any(ran.values())
+
+
 def test_an_interrupted_sample_is_continued_to_the_same_bytes(model, tmp_path, monkeypatch):
     whole = sampled(model, tmp_path / "whole")
     write, written = parts.write_table, []

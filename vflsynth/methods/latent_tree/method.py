@@ -20,6 +20,9 @@ from vflsynth.privacy.releases import Grid
 from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import Channel, Schedule
 
+_COPIES = 2
+"""Of tables, groups and blocks while they are made."""
+
 
 class PublishTree(Algorithm):
     """Noisy tables of one party's attributes, secure sums for those across parties, and the tree.
@@ -118,3 +121,28 @@ class LatentTreeMethod(OneRound):
         """Make the exchange, and the server that puts tables together."""
         server = LatentTreeServer(self.n_groups, self.width, self.n_records, self.grid)
         return PublishTree(channel, server, self.terms, streams)
+
+    needs_less_memory = "use fewer columns, or lower group_size, n_states and n_latent_states"
+
+    def memory(
+        self,
+        party: LatentTreeParty,
+        settings: AtOnce,
+        n_records: int,
+        replicas: int,
+        *,
+        own_rows: bool,
+    ) -> int:
+        """Estimate the bytes of a party's codes and tables, its largest group and a block."""
+        parameters, n_own = self.parameters, len(party.transformer.histograms_)
+        most = int(parameters.n_states) + 1
+        sizes = self._sizes(self.columns[party.name].total)
+        n_others = sum(self.n_groups.values()) - len(sizes)
+        codes = len(sizes) * self.width
+        block = self.terms.blocks[0].stop * (codes + 2 * n_others * (self.width + 1))
+        pairs = n_own * (n_own - 1) // 2 * most**2
+        group = most ** max(sizes) * int(parameters.n_latent_states)
+        states = n_records * (n_own + codes if n_others else n_own)
+        return super().memory(
+            party, settings, n_records, replicas, own_rows=own_rows
+        ) + 8 * _COPIES * (states + block + pairs + group)
