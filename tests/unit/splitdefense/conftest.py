@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import wraps
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ _HONEST = RandomizedResponse.transform
 def same_responses() -> Iterator[None]:
     """Have every fit draw the same responses, so that tests can repeat it."""
 
+    @wraps(_HONEST)
     def transform(self, labels, n_classes, key=b"the same in every fit of these tests"[:32]):
         return _HONEST(self, labels, n_classes, key)
 
