@@ -274,7 +274,8 @@ def exit_code(error: Exception) -> ExitCode:
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split())
+    said = [str(error).removesuffix("."), *getattr(error, "__notes__", ())]
+    text = " ".join((". ".join(said) if said[1:] else str(error)).split())
     if isinstance(error, VFLSynthError | OSError):
         return text
     return f"unexpected {type(error).__name__}: {text} (--debug shows where it comes from)"

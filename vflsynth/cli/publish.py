@@ -95,11 +95,7 @@ def publish(study: str | os.PathLike[str], *, quiet: bool = False) -> bool:
 
 def interrupted(options: argparse.Namespace) -> str:
     """Say what is left of a job that Ctrl-C ended."""
-    return _kept(options.study)
-
-
-def _kept(study: Path) -> str:
-    return f"what was finished is kept; next: vflsynth publish {study}"
+    return f"what was finished is kept; next: vflsynth publish {options.study}"
 
 
 @dataclass(frozen=True)
@@ -259,7 +255,7 @@ class _Job:
             try:
                 code = self._do(step)
             except VFLSynthError as error:
-                error.add_note(f"{_kept(self.study.path)}, once that is mended")
+                error.add_note(f"Next: vflsynth publish {self.study.path}; what is done is kept")
                 raise
             if code not in (0, 1):
                 return code
