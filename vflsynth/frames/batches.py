@@ -213,9 +213,11 @@ class _Stored:
             if on is None:
                 return pd.RangeIndex(self._count())
             table = self._dataset.to_table(columns=[str(label)]).replace_schema_metadata(None)
-            keys = pd.Index(frame_of(table, self.party).iloc[:, 0], name=label)
+            keys: pd.Index = pd.Index(frame_of(table, self.party).iloc[:, 0], name=label)
         dtype: Any = self.empty[label].dtype
-        return keys if isinstance(dtype, pd.CategoricalDtype) else keys.astype(dtype)
+        if not isinstance(dtype, pd.CategoricalDtype):
+            keys = keys.astype(dtype)
+        return keys
 
     def read(self, rows: Rows, n_rows: int) -> pd.DataFrame:
         """Return some rows, whose positions are sorted, of a table of so many."""
