@@ -183,7 +183,10 @@ def show() -> None:
             )
             if leak == "nothing":
                 alarms = binomial_interval(int((p <= 0.05).sum()), len(found))
-                print(f"{'':<28}false alarms: {alarms} (95 % interval); at most .05 is promised")
+                print(
+                    f"{'':<28}false alarms: {alarms} (95 % interval); at most .05 is promised; "
+                    f"{len(found)} of {NEGATIVES} audits were run"
+                )
 
 
 if __name__ == "__main__":

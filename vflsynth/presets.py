@@ -118,6 +118,7 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
     else:
         settings |= {
             "generator": "parallel",
+            "residuals": False,
             "gradient_penalty": "layerwise",
             "discriminator_steps": 5,
             "private_heads": method == "vflgan",

@@ -126,7 +126,8 @@ class JointVFLGAN:
         settings, r = self.settings, self.r
         rows = self.schedule.rows(step)[r]
         real = [party.records[rows] for party in self.parties]
-        fake = [rows.detach() for rows in self.fakes(step, "discriminator")]
+        self.drawn = self.fakes(step, "discriminator")
+        fake = [rows.detach() for rows in self.drawn]
         a = self.schedule.interpolation(step)[r]
         mixed = [a * x + (1 - a) * y for x, y in zip(real, fake, strict=True)]
 
@@ -175,11 +176,9 @@ class JointVFLGAN:
         features = [first(part) for first, part in zip(self.firsts, parts, strict=True)]
         return self.shared(torch.cat(features, 1))
 
-    def generator_step(self, step):
+    def generator_step(self):
         """Eqs. 9, 17-19: one loss for all generators."""
-        features = [
-            first(x) for first, x in zip(self.firsts, self.fakes(step, "generator"), strict=True)
-        ]
+        features = [first(x) for first, x in zip(self.firsts, self.drawn, strict=True)]
         loss = -self.settings.shared_weights[1] * self.shared(torch.cat(features, 1)).mean()
         for head, f in zip(self.heads, features, strict=False):
             loss = loss - head(f).mean()
@@ -250,7 +249,7 @@ def test_steps_through_messages_equal_a_joint_graph(
         for reference in joint:
             reference.discriminator_step(step)
             if step % 5 == 4:
-                reference.generator_step(step)
+                reference.generator_step()
     assert not torch.equal(before, parties[0].generator.output.weight)
     for reference in joint:
         reference.assert_equal(parties, server)

@@ -17,7 +17,9 @@ def running(tmp_path_factory):
     running = Running(tmp_path_factory.mktemp("federation"))
     # A server that would allow everything: what is refused below, the parties refuse.
     local = running.federation.kits["server"] / "local"
-    (local / "authorization.json").write_text((local / "authorization.json.default").read_text())
+    allowed = json.loads((local / "authorization.json").read_text())
+    allowed["permissions"]["lead"]["byoc"] = "any"
+    (local / "authorization.json").write_text(json.dumps(allowed))
     resources = json.loads((local / "resources.json").read_text())
     resources["class_allow_list"] = ["*"]
     (local / "resources.json").write_text(json.dumps(resources))

@@ -176,6 +176,7 @@ class Running:
                 "setup_timeout": 900.0,
                 "checkpoint_every": 5,
                 "restarts": restarts,
+                "most_hours": 1e6,
             }
         )
 

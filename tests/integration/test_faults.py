@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 from tests.integration.processes import PATIENCE, epoch, job_process, same_bytes, trains
 from vflsynth.federation.administrator import Administrator, abort
+from vflsynth.federation.daemon import REFUSED
+from vflsynth.federation.kit import node_command
 from vflsynth.federation.reports import KILLED
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
@@ -93,6 +96,71 @@ def test_a_job_that_is_aborted_stops_everywhere(running):
     assert abort(job, running.federation.admin) == 0
 
 
+def submitted(running, job, *options):
+    """Submit a job as people do; return the process, whose words are in a file of the job's."""
+    program = "import sys; from vflsynth.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "parties", "submit"]
+    command += [job_file(job, running.folder / f"{job.name}.toml")]
+    command += ["--admin", running.federation.admin, "--key", running.key, *options]
+    with (running.folder / f"{job.name}.txt").open("a") as said:
+        return subprocess.Popen(list(map(str, command)), stdout=said, stderr=said)
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_kit_is_refused_and_told_so_and_the_run_goes_on(running):
+    """As on another machine: the server has the name in use, and says from where."""
+    kit, copy = running.federation.kits["party_2"], running.folder / "copy-of-party_2"
+    shutil.copytree(kit, copy, ignore=shutil.ignore_patterns("*-*-*-*-*", "daemon.lock"))
+    job = running.job("copied", epochs=60)
+    job_id = running.submit(job)
+    running.wait_for(trains(running, job.name))
+    for _ in range(2):
+        second = subprocess.run(node_command(copy), cwd=copy, capture_output=True, text=True)
+        assert second.returncode == REFUSED
+        assert "another process uses this kit: 'party_2' is connected from" in second.stderr
+    assert running.administrator.wait(job_id, PATIENCE) == "FINISHED:COMPLETED"
+    log = (running.federation.kits["server"] / "log.txt").read_text()
+    assert "another process uses this kit: 'party_2'" in log
+    for name, half in running.in_process(job).parties_.items():
+        assert same_bytes(running.half(name, job), half)
+
+
+@pytest.mark.slow
+def test_the_submitter_of_a_job_hears_why_it_ended(running):
+    """One that is running is not submitted twice; where two race, the second hears the server."""
+    job = running.job("twice", epochs=100_000)
+    job_id = running.submit(job)
+    running.wait_for(trains(running, job.name))
+    assert submitted(running, job).wait() == 2
+    said = (running.folder / "twice.txt").read_text()
+    assert f"job 'twice' is running already, as {job_id}" in said
+    again = running.submit(job)
+    running.administrator.wait(again, PATIENCE)
+    assert "this job is running in this folder already" in running.administrator.said(again)
+    assert abort(job, running.federation.admin) == 1
+    running.administrator.wait(job_id, PATIENCE)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of its sockets
+def test_the_processes_of_a_job_end_when_the_server_is_gone(running):
+    """A minute after the report is written: the server's own limits are the job's."""
+    job = replace(running.job("orphan", epochs=100_000), exchange_timeout=10.0, setup_timeout=20.0)
+    running.submit(job)
+    running.wait_for(trains(running, job.name))
+    pids = [job_process(running, party) for party in running.frames]
+    running.administrator.close()
+    running.federation.kill("server")
+    gone = time.monotonic()
+    running.wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+    took = time.monotonic() - gone
+    print(f"the last process of the job ended {took:.0f} s after its server")
+    assert all("PartyLostError" in running.outcome(party, job.name) for party in running.frames)
+    running.federation.start("server")
+    running.administrator = Administrator(running.federation.admin, sorted(running.frames))
+    assert took < 10.0 + 10.0 + 20.0 + 10.0 + 60.0 + 60.0  # the last for a busy machine
+
+
 def job_file(job, path):
     """Write a job as people do."""
     content = {name: value for name, value in job.to_dict().items() if value is not None}
@@ -107,10 +175,6 @@ def job_file(job, path):
 def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
     """First a party's process of the job, then the server with all that it started."""
     job, federation = running.job("supervised", epochs=300), running.federation
-    program = "import sys; from vflsynth.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "parties", "submit"]
-    command += [job_file(job, running.folder / "supervised.toml"), "--admin", federation.admin]
-    command += ["--key", running.key, "--attempts", "4", "--timeout", "1800"]
 
     def beyond(epoch):
         folder = running.folder / "party_1" / job.name / "checkpoints"
@@ -118,8 +182,7 @@ def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
 
     running.administrator.close()  # it would not outlive its server
     began = time.monotonic()
-    with (running.folder / "supervised.txt").open("w") as said:
-        supervisor = subprocess.Popen(list(map(str, command)), stdout=said, stderr=said)
+    supervisor = submitted(running, job, "--attempts", "4", "--timeout", "1800")
     running.wait_for(beyond(0))
     os.kill(job_process(running, "party_2"), signal.SIGKILL)
     running.wait_for(beyond(100))

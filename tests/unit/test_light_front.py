@@ -8,7 +8,7 @@ import pytest
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._signatures import new_key
-from vflsynth.cli.main import command_parser, exit_code
+from vflsynth.cli.main import command_parser, exit_code, next_command
 from vflsynth.exceptions import (
     ArtefactError,
     ContractError,
@@ -109,3 +109,28 @@ def test_a_parser_for_one_command_names_all_others():
 )
 def test_exit_codes_tell_kinds_of_errors_apart(error, code):
     assert exit_code(error) == code
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fit lab.csv --output model", "sample model -n 1000 -o synthetic.parquet"),
+        (
+            "sample model -n 5 -o s.csv",
+            "evaluate --real PARTY=FILE ... --on KEY --synthetic s.csv -o report.html",
+        ),
+        (
+            "audit model --real lab=lab.csv --on id --json",
+            "release model --real lab=lab.csv --on id --synthetic FILE --audit audit.json "
+            "-o release",
+        ),
+        (
+            "release model --real a=a.csv --synthetic s.csv -o rel",
+            "verify rel/public --public KEY",
+        ),
+        ("doctor", None),
+    ],
+)
+def test_a_command_names_the_next(line, said):
+    found = next_command(command_parser(line.split()[0]).parse_args(line.split()))
+    assert found == (said and f"vflsynth {said}")

@@ -73,6 +73,9 @@ def quick(monkeypatch):
         few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
         for module in (train_test, inference):
             monkeypatch.setattr(module, kind.__name__, few)
+    for drawn in ("marginals", "association_maps", "pairs"):
+        monkeypatch.setattr(f"vflsynth.evaluation.pictures.{drawn}", lambda *_: [])
+    monkeypatch.setattr("vflsynth.evaluation.pictures.projection", lambda *_: None)
     monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda _: "data:,")
 
 
@@ -316,7 +319,9 @@ def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     command = ["new", str(tmp_path / "lab.parquet"), "--on", "id", "--target", "", "-q"]
     command += ["--epsilon", "3", "--audit-minutes", "5", "-o", str(tmp_path / "study.toml")]
     assert main(command) == 0
-    columns = read_contract(tmp_path / "contract.toml").parties["lab"].columns
+    proposed = read_contract(tmp_path / "contract.toml")
+    assert set(proposed.release.waived) == {"utility", "inference"}, "nothing is to be predicted"
+    columns = proposed.parties["lab"].columns
     assert {label: column.role for label, column in columns.items()} == {"age": "quasi-identifier"}
     study = Study.read(tmp_path / "study.toml")
     assert (study.method, study.is_private, study.rows) == ("MixtureSynthesizer", True, 1000)

@@ -100,9 +100,7 @@ class AuditReport:
     @property
     def epsilon_ceiling(self) -> float:
         """The bound on epsilon if the attack never erred: no audit of this size shows more."""
-        n_in = int(self.targets[0].attacks[0].is_member.sum())
-        n_out = len(self.targets[0].attacks[0].is_member) - n_in
-        return most_epsilon(n_in, n_out, delta=self.delta, confidence=self.bound_confidence)
+        return most_epsilon(*self._n_test, delta=self.delta, confidence=self.bound_confidence)
 
     @cached_property
     def p_values(self) -> list[float]:
@@ -127,17 +125,19 @@ class AuditReport:
     @property
     def least_leak_found(self) -> float:
         """How often a leak must show for this many models to find it with probability `POWER`."""
-        inside = self.targets[0].attacks[0].is_member
-        n_in = int(inside.sum())
         level = self.level / len(self.targets)
-        return least_leak_found(n_in, len(inside) - n_in, level=level, power=POWER)
+        return least_leak_found(*self._n_test, level=level, power=POWER)
 
     @property
     def power(self) -> str:
         """What this audit would have found, in a sentence."""
+        return say_power(*self._n_test, len(self.targets), self.confidence)
+
+    @property
+    def _n_test(self) -> tuple[int, int]:
+        """Test models with the target and without."""
         inside = self.targets[0].attacks[0].is_member
-        n_in = int(inside.sum())
-        return say_power(n_in, len(inside) - n_in, len(self.targets), self.confidence)
+        return int(inside.sum()), int((~inside).sum())
 
     @property
     def contradicts_claim(self) -> bool:

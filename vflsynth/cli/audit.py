@@ -35,7 +35,6 @@ from vflsynth.cli.tables import (
     match_on,
     on_of,
     read_party_frames,
-    real_of,
 )
 from vflsynth.cli.targets import check_file, check_folder
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
@@ -181,14 +180,6 @@ def run(options: argparse.Namespace) -> int:
         audit.page().save(options.output)
         logger.info("wrote %s", options.output)
     return 0
-
-
-def following(options: argparse.Namespace) -> str:
-    """Say what comes after an audit."""
-    return (
-        f"vflsynth release {options.model or 'MODEL'} {real_of(options)} --synthetic FILE "
-        "--audit audit.json --key publisher.pem -o release"
-    )
 
 
 def _questions(

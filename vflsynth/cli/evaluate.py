@@ -18,7 +18,6 @@ from vflsynth.cli.judged import (
     rule_metrics,
 )
 from vflsynth.cli.models import open_model
-from vflsynth.cli.tables import real_of
 from vflsynth.cli.targets import check_file
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError
@@ -74,11 +73,6 @@ def run(options: argparse.Namespace) -> int:
     if dossier is not None and not options.json:
         say(f"\n{dossier}")
     return 0
-
-
-def following(options: argparse.Namespace) -> str:
-    """Say what comes after an evaluation."""
-    return f"vflsynth audit {options.model or 'MODEL'} {real_of(options)} --json > audit.json"
 
 
 def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:

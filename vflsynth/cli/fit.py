@@ -159,11 +159,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def following(options: argparse.Namespace) -> str:
-    """Say what comes after a fit."""
-    return f"vflsynth sample {options.output} -n 1000 -o synthetic.parquet"
-
-
 def interrupted(options: argparse.Namespace) -> str:
     """Say what is left of a fit that Ctrl-C ended at once."""
     checkpoint = options.checkpoint or options.resume

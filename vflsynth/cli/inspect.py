@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -99,7 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Describe and print."""
-    path, is_model = Path(options.what[0]), _is_model(options)
+    path = Path(options.what[0])
+    is_model = len(options.what) == 1 and (path.is_dir() or not path.suffix)
     if options.numbers and not is_model:
         raise ParameterError(f"--numbers is for models, and {path} is no model")
     if is_model:
@@ -136,27 +136,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def following(options: argparse.Namespace) -> str:
-    """Say what comes after a look at a model, or at tables."""
-    if _is_model(options):
-        return f"vflsynth sample {options.what[0]} -n 1000 -o synthetic.parquet"
-    command = ["vflsynth", "fit", *options.what]
-    command += [word for text in options.on or () for word in ("--on", text)]
-    contract = options.write_contract or options.contract
-    command += [] if contract is None else ["--contract", str(contract)]
-    return shlex.join([*command, "--output", "model"])
-
-
-def _is_model(options: argparse.Namespace) -> bool:
-    path = Path(options.what[0])
-    return len(options.what) == 1 and (path.is_dir() or not path.suffix)
-
-
 def _propose(frames: Mapping[str, pd.DataFrame], on: Any, path: Path) -> None:
     """Write a contract that a person has to read."""
     contract, reasons = propose(frames, on)
     write_contract(contract, path, proposal_text(reasons))
     logger.info("%s: a proposed contract; read and correct it", path)
+    logger.info("next: vflsynth fit PARTY=FILE ... --on KEY --contract %s --output model", path)
 
 
 def _held(contract: Contract, frames: Mapping[str, pd.DataFrame], on: Any) -> list[str]:

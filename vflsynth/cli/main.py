@@ -96,6 +96,15 @@ _COMMANDS = {
 }
 """What each command is for. Its module is imported when it is the one that runs."""
 
+_NEXT = {
+    "fit": "sample {output} -n 1000 -o synthetic.parquet",
+    "sample": "evaluate --real PARTY=FILE ... --on KEY --synthetic {output} -o report.html",
+    "evaluate": "audit {model} --real {real} {keys} --json > audit.json",
+    "audit": "release {model} --real {real} {keys} --synthetic FILE --audit audit.json -o release",
+    "release": "verify {output}/public --public KEY",
+}
+"""What comes after a command, with what it was told; capitals are to be filled in."""
+
 
 class ExitCode(IntEnum):
     """What the process returns."""
@@ -136,8 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             code = options.run(options)
             sys.stdout.flush()
-            if options.following is not None and not code:
-                logger.info("next: %s", options.following(options))
+            if not code and (following := next_command(options)) is not None:
+                logger.info("next: %s", following)
         except BrokenPipeError:  # the reader has seen enough, as in `vflsynth inspect x | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.BROKEN_PIPE
@@ -230,9 +239,20 @@ def command_parser(only: str | None = None) -> argparse.ArgumentParser:
         own.set_defaults(
             run=command.run,
             interrupted=getattr(command, "interrupted", _nothing_saved),
-            following=getattr(command, "following", None),
+            command=name,
         )
     return parser
+
+
+def next_command(options: argparse.Namespace) -> str | None:
+    """Return the command that comes after one, with what this one was told."""
+    if options.command not in _NEXT:
+        return None
+    said = {name: value or name.upper() for name, value in vars(options).items()}
+    said["keys"] = " ".join(f"--on {text}" for text in vars(options).get("on") or ())
+    tables = vars(options).get("real", ())
+    said["real"] = " ".join(f"{table.party}={table.path}" for table in tables)
+    return " ".join(f"vflsynth {_NEXT[options.command].format(**said)}".split())
 
 
 def _nothing_saved(options: argparse.Namespace) -> str:

@@ -89,11 +89,6 @@ def run(options: argparse.Namespace) -> int:
     return 0 if dossier.passed else 1
 
 
-def following(options: argparse.Namespace) -> str:
-    """Say what comes after a release that passes."""
-    return f"vflsynth verify {options.output / 'public'} --public KEY"
-
-
 def judge(options: argparse.Namespace) -> Dossier:
     """Hold the table against its contract, and write what there is to write."""
     model = open_model(options.model)

@@ -21,7 +21,8 @@ from vflsynth.columns.wanted import Domain, value_from_text
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
 from vflsynth.methods.synthesizer import BaseSynthesizer
-from vflsynth.models import PartyModel, draw_with_files
+from vflsynth.models import PartyModel
+from vflsynth.models.passing import draw_with_files
 
 logger = logging.getLogger("vflsynth")
 
@@ -118,12 +119,6 @@ def run(options: argparse.Namespace) -> int:
         say_rule_cost(model)
     write_or_print(table, options.output)
     return 0
-
-
-def following(options: argparse.Namespace) -> str:
-    """Say what comes after a sample."""
-    table = options.output or "FILE"
-    return f"vflsynth evaluate --real PARTY=FILE ... --on KEY --synthetic {table} -o report.html"
 
 
 def _sample_parts(model: BaseSynthesizer | PartyModel, options: argparse.Namespace) -> int:

@@ -52,6 +52,8 @@ class Study(Publishing):
 
         Raises ParameterError, naming each key that is wrong, and what there is instead.
         """
+        if not path.is_file():
+            raise ParameterError(f"there is no study {path}. Fix: 'vflsynth new' writes one")
         content = read_configuration(path)
         Configuration({str(path): content})  # names of parameters
         study = cls(path=path, content=content, **content.pop("publish", {}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shlex
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,13 +120,6 @@ def add_key(parser: Any) -> None:
         metavar="WORDS",
         help=f"form in which keys are compared, some of: {' '.join(STEPS)}",
     )
-
-
-def real_of(options: argparse.Namespace) -> str:
-    """Return ``--real`` and ``--on`` as they were given, for the next command."""
-    files = [f"{table.party}={table.path}" for table in options.real]
-    keys = [word for text in options.on or () for word in ("--on", text)]
-    return shlex.join(["--real", *files, *keys])
 
 
 def on_of(texts: Sequence[str] | None) -> str | dict[str, str] | None:

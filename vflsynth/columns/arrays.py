@@ -198,20 +198,12 @@ _MODULUS = 2**64
 
 @dataclass(frozen=True)
 class FloatAxis:
-    """Real numbers of a known range, perhaps with a known number of decimals.
+    """Real numbers of a known range, in the column's unit.
 
-    Parameters
-    ----------
-    lower, upper : float
-        Observed range, in the column's unit.
-    decimals : int or None
-        Decimals that all observed values can be rounded to without change, at most 12; None if
-        there is no such number.
-    exponent : int
-        Coordinates are ``values / 2**exponent``: 0, except for columns so large or so small that
-        their squares would leave the range of float64.
-    relative_precision : float
-        Rounding unit of the column's own dtype.
+    All observed values can be rounded to `decimals`, at most 12, without change; None if there is
+    no such number. Coordinates are ``values / 2**exponent``: 0, except for columns so large or so
+    small that their squares would leave the range of float64. `relative_precision` is the rounding
+    unit of the column's own dtype.
     """
 
     lower: float
@@ -233,7 +225,7 @@ class FloatAxis:
         exponent = 0 if largest == 0 or 1e-100 < largest < 1e100 else math.frexp(largest)[1]
         precision = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
         number = dtype if dtype.kind == "f" else np.dtype(np.float64)
-        decimals = _decimals(ordered, number) if largest < 1e15 else None
+        decimals = decimals_of(ordered, number) if largest < 1e15 else None
         return cls(float(ordered[0]), float(ordered[-1]), decimals, exponent, precision)
 
     def to_coordinates(self, values: npt.NDArray[Any]) -> Floats:
@@ -276,17 +268,9 @@ class FloatAxis:
 class IntegerAxis:
     """64-bit integers ``lower, lower + step, ..., upper``, exact over their whole range.
 
-    Differences are taken modulo 2**64, so that the full range of int64 and of uint64 fits.
-
-    Parameters
-    ----------
-    lower, upper : int
-        Observed range.
-    step : int
-        Greatest common divisor of the differences: dates stay whole days and prices in steps of 50
-        stay so. 0 if there is only one value.
-    unsigned : bool
-        Whether values are uint64 rather than int64.
+    Differences are taken modulo 2**64, so that the full range of int64 and of uint64 fits. `step`
+    is their greatest common divisor: dates stay whole days and prices in steps of 50 stay so. It is
+    0 if there is only one value.
     """
 
     lower: int
@@ -356,8 +340,8 @@ def axis_from_dict(content: Mapping[str, Any]) -> Axis:
     return IntegerAxis(**content) if "step" in content else FloatAxis(**content)
 
 
-def _decimals(values: Floats, dtype: np.dtype[Any]) -> int | None:
-    """Fewest decimals that change no value of a column of float type `dtype`."""
+def decimals_of(values: Floats, dtype: npt.DTypeLike = np.float64) -> int | None:
+    """Fewest decimals that change no value of a column of float type `dtype`; None for any."""
     own = values.astype(dtype)
     decimals = 0
     for part in (slice(1024), slice(None)):  # a few values rule out most counts cheaply

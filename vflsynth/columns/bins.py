@@ -69,15 +69,9 @@ class Bins:
 
     @classmethod
     def between(cls, bounds: Bounds, edges: npt.ArrayLike, points: Sequence[float] = ()) -> Self:
-        """Make the bins between edges, which a column with a step moves to its half steps.
+        """Make the bins between two or more edges, which a column with a step moves to half steps.
 
-        Parameters
-        ----------
-        bounds : Bounds
-        edges : float64 array, shape (edge,)
-            At least two different ones, in any order.
-        points : sequence of float
-            Values with a bin of their own, for columns without a step.
+        Without a step, `points` have bins of their own.
         """
         found = np.unique(np.asarray(edges, np.float64))
         if not bounds.step:

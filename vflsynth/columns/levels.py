@@ -116,12 +116,7 @@ def allocate(shares: Sequence[float], n_records: int) -> Codes:
 def members(slots: Codes, levels: Codes, n_slots: int) -> Codes:
     """Index of a level for every record's slot; the levels of a slot take turns.
 
-    Parameters
-    ----------
-    slots : array of int, shape (record,)
-    levels : array of int, shape (level,)
-        Slot of every level that may come out, or -1.
-    n_slots : int
+    `levels` has the slot of every level that may come out, or -1.
     """
     order = np.argsort(levels, kind="stable")
     ends = np.searchsorted(levels[order], np.arange(n_slots + 1))
@@ -142,26 +137,10 @@ def merged(
 ) -> pd.Series[Any]:
     """Return a column in which all values are among those that are kept, or are `OTHER`.
 
-    Parameters
-    ----------
-    column : Series, shape (record,)
-    kept : sequence
-        Distinct values.
-    shares : sequence of float
-        How frequent each of them is.
-    rare : {"redraw", "nearest", "pool"}
-        See `CategoricalTransformer`. What a value becomes depends on the value and on what is kept,
-        and not on the other records.
-
-    Returns
-    -------
-    Series
-        The categories of a type are those that are kept and those that no record has.
-
-    Raises
-    ------
-    CardinalityError
-        If nothing is kept that a number or an ordered category could become.
+    For `rare` see `CategoricalTransformer`. What a value becomes depends on the value and on what
+    is kept, and not on the other records. The categories of a type are those that are kept and
+    those that no record has. CardinalityError if nothing is kept that a number or an ordered
+    category could become.
     """
     known = set(kept)
     present = column.dropna().unique()

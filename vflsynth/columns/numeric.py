@@ -218,19 +218,11 @@ class NumericTransformer(ColumnTransformer):
         return within
 
     def score_cells(self, column: pd.Series[Any]) -> tuple[Floats, Floats, float]:
-        """Find the scaled numbers that decode to each value.
+        """Find the scaled numbers that decode to each value: lower and upper ends of intervals.
 
-        Parameters
-        ----------
-        column : Series, shape (record,)
-
-        Returns
-        -------
-        lower, upper : float64 arrays, shape (record,)
-            Ends of the intervals; meaningless where a record's state is not the ordinary one.
-        log_width : float
-            0 for values on a grid. Others get intervals of a millionth of the range; this is the
-            logarithm of their width, to be subtracted for a density in the column's unit.
+        They are meaningless where a record's state is not the ordinary one. The third result is 0
+        for values on a grid. Others get intervals of a millionth of the range; then it is the
+        logarithm of their width, to be subtracted for a density in the column's unit.
         """
         assert self.axis_ is not None
         assert self.encoder_ is not None

@@ -47,15 +47,7 @@ _DAYS = [date(year, 1, 1).toordinal() - _EPOCH for year in _YEARS]
 
 @dataclass(frozen=True, slots=True)
 class NumberRanges:
-    """Ranges of columns of numbers.
-
-    Parameters
-    ----------
-    kind : str
-        Of the columns, for error messages.
-    whole : bool
-        Whether they hold whole numbers only, as those of every integer dtype do.
-    """
+    """Ranges of columns of a kind of numbers; of whole ones, as every integer dtype holds."""
 
     kind: str
     whole: bool
@@ -265,16 +257,9 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 @dataclass(frozen=True)
 class ColumnGrid:
-    """Whole multiples of a step.
+    """Whole multiples of a step, an int for columns of whole numbers and times.
 
-    Parameters
-    ----------
-    step : int or float
-        An int for columns of whole numbers and times.
-    decimals : int
-        Of the step.
-    lower, upper : int or float
-        Outermost multiples inside the column's range.
+    `lower` and `upper` are the outermost multiples inside the column's range.
     """
 
     step: int | float

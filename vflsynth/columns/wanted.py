@@ -48,14 +48,7 @@ class Range:
 class Wanted:
     """What a column's values must be, in the column's own type.
 
-    Parameters
-    ----------
-    values : tuple
-        Any of these,
-    low, high : number, Timestamp, Timedelta or None
-        or between these, unless `values` has something,
-    missing : bool
-        or missing.
+    Any of `values`, or, if there are none, between `low` and `high`; or `missing`.
     """
 
     values: tuple[Any, ...] = ()

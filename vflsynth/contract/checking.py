@@ -84,20 +84,9 @@ def check_units(rules: Iterable[Rule], dtypes: Mapping[Hashable, Any]) -> None:
 
 
 def hold(rules: Iterable[Rule], table: pd.DataFrame, whose: str) -> tuple[Held, ...]:
-    """Count the rows that keep each rule.
+    """Count the rows that keep each rule, of which none is still to be learned.
 
-    Parameters
-    ----------
-    rules : iterable of Rule
-        All about columns of this table, and none of them still to be learned.
-    table : DataFrame, shape (row, column)
-    whose : str
-        What errors begin with.
-
-    Raises
-    ------
-    ContractError
-        If a rule cannot be computed, or no row keeps it.
+    ContractError, which begins with `whose`, if a rule cannot be computed, or no row keeps it.
     """
     found = []
     for rule in rules:

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vflsynth.columns.arrays import decimals_of
 from vflsynth.contract.expressions import plain_values
-from vflsynth.contract.recoding import decimals_of, kind_of_values
+from vflsynth.contract.recoding import kind_of_values
 from vflsynth.contract.rules import (
     Check,
     Determines,
@@ -474,9 +475,7 @@ def _confirmed(
         if kept == 1.0:
             break
     share, rule = best
-    if share < 1.0 and not (nearly and share >= NEARLY):
-        return None
-    return Finding(rule, kind, n, surprise, share)
+    return Finding(rule, kind, n, surprise, share) if _counts(share, nearly) else None
 
 
 def _scaled(made: Floats, factor: str) -> Floats:
@@ -533,9 +532,12 @@ def _date_rule(
     if surprise < LEAST_SURPRISE:
         return None
     share = _kept(table, rule)
-    if share < 1.0 and not (nearly and share >= NEARLY):
-        return None
-    return Finding(rule, "dates", n, surprise, share)
+    return Finding(rule, "dates", n, surprise, share) if _counts(share, nearly) else None
+
+
+def _counts(share: float, nearly: bool) -> bool:
+    """Whether enough records keep a relation."""
+    return share == 1.0 or (nearly and share >= NEARLY)
 
 
 def _kept(table: _Table, rule: Rule) -> float:
@@ -580,7 +582,7 @@ def _orders(
         one, other = table.values(low), table.values(high)
         both = np.isfinite(one) & np.isfinite(other)
         share = 1.0 - float((one > other)[both].mean())
-        if (one == other)[both].all() or (share < 1.0 and not (nearly and share >= NEARLY)):
+        if (one == other)[both].all() or not _counts(share, nearly):
             continue
         if any({low, high} <= group for group in together):
             implied |= {(low, high)} if share == 1.0 else set()

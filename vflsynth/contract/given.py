@@ -37,8 +37,6 @@ def domains(preparation: Preparation | None, table: TableTransformer) -> dict[Ha
             values = dict.fromkeys(c[k] for c in composite.combinations if c[k] is not None)
             ordered = kind_of_values(dtype) in "iufmM"
             found[label] = Domain(dtype, None if ordered else tuple(values))
-    for difference in preparation.differences:
-        found[difference.high] = Domain(difference.dtype)
     for step in preparation.steps:
         found[step.column] = _domain(step, found)
     return {label: found[label] for label in preparation.columns if label in found}
@@ -66,8 +64,7 @@ def modelled_wanted(
 
     What the model has in place of `computed` columns, those that rules compute, does not matter.
     """
-    recoded = {d.high for d in preparation.differences} | set(computed)
-    recoded |= {step.column for step in preparation.steps}
+    recoded = {*computed, *(step.column for step in preparation.steps)}
     found = {label: own for label, own in wanted.items() if label not in recoded}
     for composite in preparation.composites:
         asked = {k: found.pop(c) for k, c in enumerate(composite.columns) if c in found}
@@ -114,12 +111,8 @@ def modelled_rows(
 
     A missing cell of `known` is not known, or is a value; `computed` is as in `modelled_wanted`. Of
     combinations, and of labels that determine others, the second result lists those that each
-    record may have. What `is_implied` says no to has no part in it.
-
-    Raises
-    ------
-    ColumnKindError
-        If an ordered column holds values of another type.
+    record may have. What `is_implied` says no to has no part in it. ColumnKindError if an ordered
+    column holds values of another type.
     """
     rows = known.drop(columns=[label for label in known if label in computed])
     for step in preparation.steps:
@@ -131,7 +124,7 @@ def modelled_rows(
             others = known.reindex(columns=list(step.by))
             free = others.notna().all(axis=1) & ~step.fixes(others)
             rows[step.column] = rows[step.column].where(free)
-    for difference in preparation.all_differences:
+    for difference in preparation.differences:
         column = difference.column
         if column not in rows:
             continue
@@ -160,12 +153,11 @@ def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
     One of two ordered columns needs the one that it is modelled beside, and a computed one all that
     it is computed of, unless they are labels that it is looked up by.
     """
-    needed: dict[Hashable, tuple[Hashable, ...]] = {
-        d.column: (d.beside,) for d in preparation.all_differences
+    needed = {
+        step.column: step.by
+        for step in preparation.steps
+        if not _is_by_labels(step) or step.by[0] in known
     }
-    for step in preparation.steps:
-        if not _is_by_labels(step) or step.by[0] in known:
-            needed[step.column] = step.by
     return not any(
         column in known
         and (

@@ -52,8 +52,6 @@ class Preparation:
     columns : tuple of column label
         Of the published table, in order.
     composites : tuple of Composite
-    differences : tuple of Difference
-        In the order in which they are taken: each larger column once.
     replacements : tuple of Surrogate or Pseudonym
     rounded : mapping of column label to int
         Decimals of published numbers.
@@ -66,8 +64,7 @@ class Preparation:
     left_out : tuple of column label
         Neither modelled nor published as they are.
     steps : tuple of Step
-        What keeps relations that were found in the records, in the order of restoring; all of
-        columns that nothing above is about.
+        What keeps orders, and relations that were found in the records, in the order of restoring.
     selects : bool
         Whether any party leaves out rows after drawing, so that rows drawn apart are not yet those
         of the sample.
@@ -77,7 +74,6 @@ class Preparation:
 
     columns: tuple[Hashable, ...]
     composites: tuple[Composite, ...] = ()
-    differences: tuple[Difference, ...] = ()
     replacements: tuple[Surrogate | Pseudonym, ...] = ()
     rounded: Mapping[Hashable, int] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
@@ -90,7 +86,6 @@ class Preparation:
     def __post_init__(self) -> None:
         parts = {
             Composite: self.composites,
-            Difference: self.differences,
             Rule: (*self.rules, *self.across),
             Step: self.steps,
         }
@@ -140,13 +135,13 @@ class Preparation:
         made = cls(
             tuple(label for label in frame.columns if label != on and label not in gone),
             plan.composites,
-            plan.differences,
             plan.replacements,
             {k: c.decimals for k, c in part.columns.items() if c.decimals is not None},
             plan.all_rules,
             tuple(rule.title for rule in plan.all_rules if plan.makes_certain(rule)),
             tuple(across),
             plan.part.left_out,
+            tuple(Ordered(difference) for difference in plan.differences),
         )
         return replace(made, selects=bool(made.open_rules))
 
@@ -190,8 +185,6 @@ class Preparation:
             If nothing is left to model.
         """
         published = frame = frame.drop(columns=list(self.left_out))
-        for difference in reversed(self.differences):  # while the lower column is what it was
-            frame = difference.apply(frame)
         for composite in self.composites:
             frame = composite.apply(frame)
         for step in self.steps:
@@ -199,10 +192,9 @@ class Preparation:
         return frame
 
     @property
-    def all_differences(self) -> tuple[Difference, ...]:
-        """Those of a contract, and those that keep orders which were found."""
-        own = (step.difference for step in self.steps if isinstance(step, Ordered))
-        return (*self.differences, *own)
+    def differences(self) -> tuple[Difference, ...]:
+        """Those that keep orders."""
+        return tuple(step.difference for step in self.steps if isinstance(step, Ordered))
 
     def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
         """Restore what others tell, after cells of a published table were given values.
@@ -256,10 +248,6 @@ class Preparation:
         columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
         for composite in self.composites:
             columns |= composite.restore(table)
-        for difference in self.differences:
-            columns[difference.high] = difference.restore(
-                columns[difference.low], columns[difference.high]
-            )
         for step in self.steps:
             columns[step.column] = step.restore(columns, table.index)
         streams = RandomStreams([derive(secret, f"surrogates of {party}")])

@@ -119,13 +119,17 @@ def prepared_party(
         return made, template
     own = _Spoken() if made is None else _Spoken.of(made, contract, party, frame)
     free = frame[[label for label in frame.columns if label not in {on, *own.gone}]]
-    declared = {*(template.encoders or {}), *(template.overrides or {})} - own.stated
+    declared = {*(template.encoders or {}), *(template.overrides or {})}
     found = Structure.of(free, template.rare_records or 0, declared, own.written, own.holding)
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)
-        made = replace(made, steps=found.steps, composites=(*made.composites, *found.groups))
-        sure = (r.title for r in made.rules if keeps_order(made.all_differences, r))
+        made = replace(
+            made,
+            steps=(*made.steps, *found.steps),
+            composites=(*made.composites, *found.groups),
+        )
+        sure = (r.title for r in made.rules if keeps_order(made.differences, r))
         made = replace(made, certain=tuple(dict.fromkeys((*made.certain, *sure))))
         made = replace(made, selects=bool(made.open_rules))
     return made, found.encoded(template)
@@ -133,23 +137,14 @@ def prepared_party(
 
 @dataclass(frozen=True)
 class _Spoken:
-    """What of a party's columns is the contract's.
+    """What of a party's columns is the contract's, when relations that were found are kept.
 
-    Parameters
-    ----------
-    gone : set of column labels
-        Not there, or not yet what they are published as, when relations that were found are kept.
-    written : set of column labels
-        There, and not to be written again.
-    stated : set of column labels
-        With an entry in the contract, which is no reason to model a column as it is.
-    holding : tuple of Rule
-        Own rules that all records keep.
+    Columns are `gone`: not there, or not yet what they are published as; `written`: there, and not
+    to be written again. All records keep the own rules that are `holding`.
     """
 
     gone: frozenset[Hashable] = frozenset()
     written: frozenset[Hashable] = frozenset()
-    stated: frozenset[Hashable] = frozenset()
     holding: tuple[Rule, ...] = ()
 
     @classmethod
@@ -170,7 +165,7 @@ class _Spoken:
         written = {k for c in made.composites for k in c.columns}
         written |= {k for pair in made.differences for k in (pair.low, pair.high)}
         written |= {k for k, own in columns.items() if own.bounds or own.categories}
-        return cls(frozenset(gone), frozenset(written), frozenset(columns), tuple(holding))
+        return cls(frozenset(gone), frozenset(written), tuple(holding))
 
 
 def _has_decimals(column: pd.Series[Any], decimals: int) -> bool:
@@ -253,13 +248,8 @@ def with_contract(
 ) -> TableTransformer:
     """Return a party's transformer with what the contract says of its columns.
 
-    `template` has the kinds that were declared elsewhere. Its `rare_records` and `extreme_records`
-    count only above the contract's.
-
-    Raises
-    ------
-    ContractError
-        If another kind was declared elsewhere.
+    `template` has the kinds that were declared elsewhere; ContractError if they are others. Its
+    `rare_records` and `extreme_records` count only above the contract's.
     """
     plan = _Encoding(template, contract, party, frame, prepared)
     encoders = {k: v for k, v in (template.encoders or {}).items() if k not in plan.gone}

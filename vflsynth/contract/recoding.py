@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -9,12 +10,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.arrays import decimals_of, numpy_dtype
 from vflsynth.columns.codec import array_of
 from vflsynth.contract.rules import Check, Combination, Rule, combinations_of
 from vflsynth.registry import register
-
-_MOST_DECIMALS = 9
 
 
 @register
@@ -22,16 +21,8 @@ _MOST_DECIMALS = 9
 class Composite:
     """Several columns as one column of labels.
 
-    Parameters
-    ----------
-    label : str
-        Of the column of labels.
-    columns : tuple of column label
-    dtypes : tuple of dtype
-    combinations : tuple of tuples
-        Sorted, by numbers if there are any: models that know an order of labels keep relations so.
-    usual : int
-        Number of the one that others count as.
+    Its `combinations` are sorted, by numbers if there are any: models that know an order of labels
+    keep relations so. `usual` is the number of the one that others count as.
     """
 
     registry_group: ClassVar[str] = "parameters"
@@ -71,19 +62,10 @@ class Composite:
 @register
 @dataclass(frozen=True)
 class Difference:
-    """One of two ordered columns as how far it is from the other.
+    """One of two ordered columns, of type `dtype`, as how far it is from the other.
 
-    Parameters
-    ----------
-    low, high : column label
-    dtype : dtype
-        Of the column that is modelled so.
-    decimals : int, optional
-        Of its values; None if they may lie anywhere.
-    ends : (smallest, largest), optional
-        That enough records reach; what is beyond is mirrored at them. None for no limits.
-    of_low : bool, default=False
-        Whether it is the lower column.
+    `decimals` is None if its values may lie anywhere. What is beyond the `ends` that enough records
+    reach is mirrored at them.
     """
 
     registry_group: ClassVar[str] = "parameters"
@@ -125,7 +107,11 @@ class Difference:
         if not known.any() or not (frame[high] >= frame[low])[known].all():
             return None
         ordered = own[known].sort_values()
-        decimals = decimals_of(ordered.to_numpy(np.float64)) if kinds[1] == "f" else None
+        decimals = (
+            decimals_of(ordered.to_numpy(np.float64), numpy_dtype(own.dtype))
+            if kinds[1] == "f"
+            else None
+        )
         k = min(least, len(ordered) // 2)
         ends = (ordered.iloc[k - 1], ordered.iloc[-k]) if k > 1 else None
         return cls(low, high, own.dtype, decimals, ends, of_low)
@@ -220,15 +206,8 @@ def differences_of(
             and (difference := Difference.of(frame, *pair, least(pair[1]))) is not None
         ):
             found[pair[1]] = difference
-    order: list[Difference] = []
-    while len(order) < len(found):  # lower columns first
-        done = {difference.high for difference in order}
-        order += [
-            d
-            for high, d in found.items()
-            if high not in done and (d.low not in found or d.low in done)
-        ]
-    return tuple(order)
+    graph = {high: {d.low} & found.keys() for high, d in found.items()}
+    return tuple(found[high] for high in graphlib.TopologicalSorter(graph).static_order())
 
 
 def kind_of_values(dtype: Any) -> str:
@@ -241,11 +220,3 @@ def kind_of_values(dtype: Any) -> str:
 def is_true(found: pd.Series[Any]) -> pd.Series[Any]:
     """Return where something is known to be so."""
     return found.fillna(False).astype("bool")
-
-
-def decimals_of(values: Any) -> int | None:
-    """Return the decimal places that all of some numbers have; None if they may lie anywhere."""
-    for decimals in range(_MOST_DECIMALS + 1):
-        if np.array_equal(np.round(values, decimals), values):
-            return decimals
-    return None

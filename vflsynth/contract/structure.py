@@ -91,14 +91,8 @@ class Step(ABC):
 class Computed(Step):
     """A column that a rule computes.
 
-    Parameters
-    ----------
-    column : column label
-    dtype : dtype
-    rule : Check
-    is_left_out : bool
-        Whether the column misses a value exactly where one of the others does. If not, it is
-        modelled, and what is computed stands in place of its values.
+    It is left out if it misses a value exactly where one of the others does. If not, it is
+    modelled, and what is computed stands in place of its values.
     """
 
     column: Hashable
@@ -124,22 +118,9 @@ class Computed(Step):
 class Lookup(Step):
     """A column that others determine, by a table of what enough records have.
 
-    Parameters
-    ----------
-    column : column label
-    dtype : dtype
-    on : tuple of column labels
-    keys : tuple of tuples
-        Of one column of numbers: where a run of equal values begins, in order, the first of them
-        below all. Of others: combinations.
-    values : tuple
-        What belongs to each key.
-    usual : object
-        What belongs to all others, where the column is not modelled.
-    of_numbers : bool
-    is_left_out : bool
-        False where several columns determine it: then the model says what belongs to
-        combinations that are not in the table.
+    `keys` are combinations of the columns `on`; of one column of numbers, where runs of equal
+    values begin, in order, the first below all. `values` belong to them, `usual` to what is no key.
+    Where several columns determine it, it is modelled, and the model says what belongs there.
     """
 
     column: Hashable
@@ -208,19 +189,8 @@ class Lookup(Step):
 class Redrawn(Step):
     """A column that has, beside values of others, only what enough records have there.
 
-    It is modelled as it is. What records do not have is drawn anew from what they have.
-
-    Parameters
-    ----------
-    column : column label
-    dtype : dtype
-    on : tuple of column labels
-    keys : tuple of tuples
-        Of values of the others.
-    values : tuple of tuples
-        For each key what the column may be.
-    shares : tuple of tuples
-        How often it is, in sum 1.
+    It is modelled as it is. Beside each of `keys`, combinations of the columns `on`, what is not
+    among its `values` is drawn anew from them, by their `shares`.
     """
 
     column: Hashable
@@ -274,19 +244,11 @@ class Redrawn(Step):
 class Fixed(Step):
     """A column that has certain values where others have certain ones.
 
-    Parameters
-    ----------
-    column : column label
-    dtype : dtype
-    levels : tuple of Level
-        Each fixes a value of the column, or is one of which the column must not have the first
-        value where another has not the second. Only the first may hold both ways: then the column
-        is modelled without its value, and where it is fixed, records count as having a value of
-        others, drawn at random.
-    otherwise : object
-        What stands in place of values that must not be there.
-    bound : {"below", "above"}, optional
-        Whether it is nowhere larger, or smaller, than the other column of the first level.
+    Each of `levels` fixes a value of the column, or is one of which the column must not have the
+    first value where another has not the second; `otherwise` stands in place of that. Only the
+    first may hold both ways: then the column is modelled without its value, and where it is fixed,
+    records count as having a value of others, drawn at random. With `bound` the column is nowhere
+    "below" or "above" the other column of the first level.
     """
 
     column: Hashable
@@ -384,12 +346,7 @@ class Fixed(Step):
 @register
 @dataclass(frozen=True)
 class Ordered(Step):
-    """A column that is never beyond another: modelled as how far it is from it.
-
-    Parameters
-    ----------
-    difference : Difference
-    """
+    """A column that is never beyond another: modelled as how far it is from it."""
 
     difference: Difference
 
@@ -428,14 +385,8 @@ class Ordered(Step):
 class Structure:
     """What is exact in a party's table, and how it is kept.
 
-    Parameters
-    ----------
-    steps : tuple of Step
-        In the order in which columns are restored.
-    groups : tuple of Composite
-        Flags of which exactly one is set, as one column of labels.
-    codes : tuple of column label
-        Whole numbers whose order means nothing.
+    `steps` are in the order of restoring, `groups` flags of which exactly one is set, as one column
+    of labels, `codes` whole numbers whose order means nothing.
     """
 
     steps: tuple[Step, ...]
@@ -520,17 +471,9 @@ def _rank(finding: Finding) -> tuple[int, int, float]:
 class Choice:
     """Which relation is kept by which step.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    found : list of Finding
-        Exact ones, in the order in which they are kept.
-    least : int
-        The fewest records of anything that is kept of the table.
-    as_they_are : set of column labels
-        Columns that are modelled as they are.
-    taken : set of column labels
-        Columns that are restored before any step.
+    The exact relations are in the order in which they are kept, `least` is the fewest records of
+    anything that is kept of the table. Columns are modelled `as_they_are`, or `taken`: restored
+    before any step.
     """
 
     frame: pd.DataFrame
@@ -549,7 +492,7 @@ class Choice:
         order, tried = list(self.found), set[Rule]()
         best: tuple[Step, ...] = ()
         fewest = len(self.found) + 1
-        while len(tried) < _ATTEMPTS:
+        while self.found and len(tried) < _ATTEMPTS:
             steps = self._in(order)
             broken = self.broken(steps)
             if len(broken) < fewest:
@@ -577,7 +520,8 @@ class Choice:
         merged = isinstance(old, Fixed) and isinstance(step, Fixed)
         if step.column in self.taken or (old is not None and not merged):
             return False
-        if step.column in self.as_they_are and (step.is_left_out or isinstance(step, Ordered)):
+        is_as_it_is = not step.is_left_out and isinstance(step, Fixed | Computed)
+        if step.column in self.as_they_are and not is_as_it_is:
             return False
         return not _reaches(steps, step.by, step.column)
 

@@ -28,18 +28,10 @@ _GENERAL = "aaaaaaaaaaaa"
 class Surrogate:
     """Values of the same shape as a column's, drawn without regard to any of them.
 
-    Parameters
-    ----------
-    label : column label
-    dtype : dtype
-    shapes : dict of str to float
-        With ``9`` for a digit, ``a`` and ``A`` for letters and all else as it is, to their shares.
-        Of shapes that enough records have; if there are none, twelve letters.
-
-    Notes
-    -----
-    A value that is drawn afresh can be that of a real record by chance, where there are few of the
-    shape: all nine-digit numbers are somebody's.
+    `shapes`, of enough records each, have ``9`` for a digit, ``a`` and ``A`` for letters and all
+    else as it is, and their shares; if there are none, twelve letters. A value that is drawn afresh
+    can be that of a real record by chance, where there are few of the shape: all nine-digit numbers
+    are somebody's.
     """
 
     registry_group: ClassVar[str] = "parameters"

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypedDict, TypeVar
+from typing import Any, ClassVar, TypedDict, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -71,14 +71,7 @@ class Tables:
     @property
     def known(self) -> Compared:
         """What functions of two tables are told beside the tables."""
-        return {
-            "parties": self.parties,
-            "target": self.target,
-            "holdout": self.holdout,
-            "columns": self.columns,
-            "categorical": self.categorical,
-            "random_state": self.random_state,
-        }
+        return cast(Compared, {name: getattr(self, name) for name in Compared.__optional_keys__})
 
     @cached_property
     def encoder(self) -> TableEncoder:

@@ -93,10 +93,7 @@ def propose(job: Job, key: Path, *, days: float = 7.0, runs: int = 1) -> str:
     runs : int, default=1
         How often it may be submitted; in each, it begins again as often as the job says.
 
-    Raises
-    ------
-    ParameterError
-        If the file is not a private key.
+    Raises ParameterError if the file is not a private key.
     """
     until = datetime.now(UTC) + timedelta(days=days)
     content = {

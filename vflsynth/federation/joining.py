@@ -101,7 +101,7 @@ def _with_keys(table: pd.DataFrame, parts: Mapping[str, pd.DataFrame]) -> pd.Dat
         )
     from vflsynth.columns.codec import scalar_from_json
     from vflsynth.frames import KeyMinter
-    from vflsynth.models import with_keys
+    from vflsynth.models.party_model import with_keys
 
     said = parts[having[0]].attrs[KEYS]
     on, minter = scalar_from_json(said["on"]), KeyMinter.from_dict(said["keys"])

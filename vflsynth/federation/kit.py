@@ -123,6 +123,8 @@ def prepare(kit: Path, site: Site) -> None:
         if rights == "any":
             authorization["permissions"][role] = rights = dict.fromkeys(_RIGHTS, "any")
         rights["byoc"] = "none"
+        if is_server and "download_job" in rights:  # whoever submitted a job hears how it ended
+            rights["get_job_log"] = rights["download_job"]
     # What claims to be larger is refused before memory is taken for it.
     largest = {"streaming_max_blob_size": site.max_frame_bytes + _AROUND_A_FRAME}
     logs["loggers"]["root"]["level"] = "WARNING"  # every exchange would be a line

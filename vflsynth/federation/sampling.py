@@ -15,7 +15,8 @@ from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.joining import KEYS, MARK, RULES
 from vflsynth.federation.site import Site
-from vflsynth.models import PartyModel, draw_part_with_files, draw_with_files
+from vflsynth.models import PartyModel
+from vflsynth.models.passing import draw_part_with_files, draw_with_files
 
 _DRAWN_PER_ROW = 2
 """Rows that are drawn for one that is asked for, unless it is said otherwise."""

@@ -16,31 +16,11 @@ _TRIPS = 3
 class Seat:
     """What the server knows of a party at any moment.
 
-    Parameters
-    ----------
-    name : str
-        The party.
-
-    Attributes
-    ----------
-    number : int
-        Of the exchange that is going on or was the last.
-    received : bytes
-        Its frame.
-    first : bytes
-        Digest of the party's hello.
-    since : float
-        When the exchange began.
-    told : bool
-        Whether the party knows why the run was stopped.
-    answer : (Message, str) or None
-        The message of the exchange that is going on, and its tag.
-    outgoing : list of Message
-        For the next reply.
-    reply : bytes or None
-        To the frame, once it is there.
-    trips : list of float
-        Seconds in which the party came back when it was asked to, as it joined.
+    `number` is that of the exchange that is going on or was the last, which began at `since` with
+    the frame `received`; `first` is the digest of the party's hello. `answer` has the message of
+    the exchange and its tag, `outgoing` what goes with the next reply, `reply` the reply once it is
+    there. `told` says whether the party knows why the run was stopped, and `trips` in how many
+    seconds it came back when it was asked to, as it joined.
     """
 
     name: str
@@ -78,11 +58,7 @@ class Seat:
     def check(self, frame: Frame, asked: Request) -> None:
         """Refuse a frame that is not the next one, or not what the party was asked for.
 
-        Raises
-        ------
-        PartyLostError
-            If the party begins anew.
-        PayloadRejectedError
+        Raises PartyLostError if the party begins anew; PayloadRejectedError.
         """
         if frame.number == 0 and self.number >= 0:
             raise PartyLostError(

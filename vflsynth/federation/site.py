@@ -88,9 +88,7 @@ class Bounds:
     def check_rows(self, name: str, rows: int, *, own: bool) -> None:
         """Refuse a party that declares too many rows.
 
-        Raises
-        ------
-        PayloadRejectedError
+        Raises PayloadRejectedError.
         """
         if not own and self.most_rows is not None and rows > self.most_rows:
             raise PayloadRejectedError(
@@ -102,9 +100,7 @@ class Bounds:
     def check_counts(self, name: str, before: int) -> None:
         """Refuse to have what is common counted once more.
 
-        Raises
-        ------
-        PayloadRejectedError
+        Raises PayloadRejectedError.
         """
         if before >= self.most_counts:
             raise PayloadRejectedError(
@@ -118,9 +114,7 @@ class Bounds:
     def check_matched(self, name: str, matched: int) -> None:
         """Refuse to train on too few records.
 
-        Raises
-        ------
-        PayloadRejectedError
+        Raises PayloadRejectedError.
         """
         if self.least_matched is not None and matched < self.least_matched:
             raise PayloadRejectedError(

@@ -41,7 +41,6 @@ _LIBRARIES = (
 )
 _KILLED = -int(signal.SIGKILL)
 _LOOK = 0.2
-_ANSWER_SECONDS = 60.0
 
 
 class Forked:
@@ -87,7 +86,10 @@ class Warm:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def launch(self, command: list[str], environment: dict[str, str]) -> Forked | None:
-        """Run what ``python -m`` would; None if there is no such process any more, or no answer."""
+        """Run what ``python -m`` would; None if there is nobody to fork any more.
+
+        The first waits until everything is loaded: what is asked for would be run in any case.
+        """
         with self._lock:
             self._forked.clear()
             self._last = None
@@ -95,7 +97,7 @@ class Warm:
                 self._channel.sendall(json.dumps([command, environment]).encode() + b"\n")
             except OSError:
                 return None
-            self._forked.wait(_ANSWER_SECONDS)
+            self._forked.wait()
             return self._last
 
     def _listen(self) -> None:
@@ -103,7 +105,8 @@ class Warm:
             for line in self._lines:
                 pid, code = json.loads(line)
                 if code is None:
-                    self._running[pid] = self._last = Forked(pid)
+                    if pid:
+                        self._running[pid] = self._last = Forked(pid)
                     self._forked.set()
                 else:
                     self._running.pop(pid).end(code)
@@ -165,7 +168,8 @@ def load(kind: str) -> None:
 def serve(channel: socket.socket) -> tuple[list[str], dict[str, str]] | None:
     """Fork for every line that comes; return its command in a fork, None when the daemon is gone.
 
-    A line is answered with the fork's pid, and with pid and exit code once it has ended.
+    A line is answered with the fork's pid, 0 if there is none, and with pid and exit code once it
+    has ended.
     """
     waiting = b""
     children: set[int] = set()
@@ -178,7 +182,11 @@ def serve(channel: socket.socket) -> tuple[list[str], dict[str, str]] | None:
             waiting += data
         while b"\n" in waiting:
             line, waiting = waiting.split(b"\n", 1)
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError:  # there is no room for another process
+                channel.sendall(b"[0, null]\n")
+                continue
             if not pid:
                 os.setsid()
                 channel.close()

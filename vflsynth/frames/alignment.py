@@ -403,18 +403,11 @@ _WORST, _LEVEL, _MOST_LABELS, _FEWEST = 3, 0.01, 20, 5
 
 @dataclass(frozen=True)
 class Difference:
-    """How a column differs between a party's matched records and its others.
+    """How a column, or how keys are written, differs between matched records and a party's others.
 
-    Parameters
-    ----------
-    column : str
-        Its label, or "how keys are written".
-    distance : float
-        0 if the shares of all values are the same, 1 if no value is in both: Kolmogorov and
-        Smirnov's for numbers and times, total variation for labels.
-    p_value : float
-        How often a column of records that are lost by chance would differ so, times the number of
-        columns looked at.
+    The distance is 0 if the shares of all values are the same, 1 if no value is in both: Kolmogorov
+    and Smirnov's for numbers and times, total variation for labels. `p_value` is how often a column
+    of records that are lost by chance would differ so, times the number of columns looked at.
     """
 
     column: str

@@ -295,16 +295,9 @@ def read_csv(
     only: str | None = None,
     lines: tuple[pa.Buffer, Sequence[int]] | None = None,
 ) -> pd.DataFrame:
-    """Read a csv file as `read_table` does.
+    """Read a csv file as `read_table` does, which see; or one column `only`.
 
-    Parameters
-    ----------
-    path, party, style, dtypes, unreadable
-        See `read_table`.
-    only : str, optional
-        The one column that is wanted.
-    lines : (Buffer, sequence of int), optional
-        Some of the file's rows, in UTF-8 and with commas, and which they are.
+    `lines` are some of the file's rows, in UTF-8 and with commas, and which they are.
     """
     read, parse, convert = csv_options(path, style, party)
     convert.column_types = {str(name): pa.string() for name in dtypes}

@@ -90,19 +90,8 @@ def readable(
 ) -> pd.Series[Any]:
     """Return a column in the type that was stated of it; what is not of the type is missing.
 
-    For private runs, which one record must not end: see `with_type`. The owner is warned.
-
-    Parameters
-    ----------
-    column, dtype, labels
-        As of `with_type`.
-    party : str, optional
-        For the warning.
-
-    Returns
-    -------
-    Series
-        Of this dtype, or the one beside it that holds blanks, whatever the values are.
+    For private runs, which one record must not end: see `with_type`. The owner is warned. The type
+    is this one, or the one beside it that holds blanks, whatever the values are.
     """
     dtype = with_blanks(dtype)
     try:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import pandas as pd
 import torch
+from sklearn.base import clone
 from torch import Tensor
 
 from vflsynth._keys import HiddenStreams, KeySchedule
@@ -141,6 +142,9 @@ class Method(ABC):
     models_states: ClassVar[bool] = False
     """Whether a value that half of the records share is a state also in private runs."""
 
+    encoding: ClassVar[Mapping[str, Any]] = {}
+    """Parameters of encodings learned from records, unless a transformer was given."""
+
     asks: ClassVar[frozenset[type[Message]]] = frozenset()
     """What the server may ask a party for, besides what every run asks."""
 
@@ -231,6 +235,8 @@ class Method(ABC):
         is public about them.
         """
         if not self.is_private:
+            if self.encoding and self.parameters.transformer is None:
+                template = clone(template).set_params(**self.encoding)
             return FromRecords(template)
         check_public(template)
         privacy: Any = self.privacy

@@ -46,7 +46,9 @@ from vflsynth.mechanisms import HistogramMechanism, Mechanism
 from vflsynth.methods.combinations import check_combination
 from vflsynth.methods.parameters import document, rules_of
 from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
-from vflsynth.models import PartyModel, complete_rows, sample_given, sample_parties
+from vflsynth.models import PartyModel
+from vflsynth.models.conditions import complete_rows, sample_given
+from vflsynth.models.party_model import sample_parties
 from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.registry import find, full_name

@@ -68,28 +68,13 @@ def weigh_rows(
     missing_is_value: bool,
     demands: Demands | None = None,
 ) -> Draws:
-    """Draw the columns that are not known, record by record.
+    """Draw the columns that are not known, record by record, so many times each.
 
-    Parameters
-    ----------
-    halves : mapping of party name to PartyModel
-        Of one model that `has_likelihood`.
-    known : DataFrame, shape (record, column)
-        Any columns of any parties.
-    n_draws : int
-        Draws per record, one of which is returned.
-    secret : bytes
-    missing_is_value : bool
-        See `vflsynth.columns.evidence.evidence_of_rows`.
-    demands : Demands, optional
-        Draws whose records do not keep its rules, with what is known, get no weight.
-
-    Raises
-    ------
-    ParameterError
-        If a column is of no party, or densities were asked for of a model that has none.
-    PartyDataError
-        If a value is none that the model knows.
+    The halves are of one model that `has_likelihood`; `known` has any columns of any parties; for
+    `missing_is_value` see `vflsynth.columns.evidence.evidence_of_rows`. Draws whose records do not
+    keep the rules of `demands`, with what is known, get no weight. ParameterError if a column is of
+    no party, or densities were asked for of a model that has none; PartyDataError if a value is
+    none that the model knows.
     """
     check_columns(halves, known.columns)
     demands = demands or Demands(())

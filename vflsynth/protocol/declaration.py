@@ -224,10 +224,7 @@ def message(
 ) -> Callable[[type[M]], type[M]]:
     """Declare a class of messages; see `Declaration`, and `holds` for fields that are tensors.
 
-    Raises
-    ------
-    ProtocolError
-        If another class has this name, or a tensor has no type and axes.
+    Raises ProtocolError if another class has this name, or a tensor has no type and axes.
     """
     declared = Declaration(
         from_party, made_of, when, contents, tells, frozenset(uses), slow, in_process, masked

@@ -71,10 +71,8 @@ def unpack(packed: Tensor, precision: Precision) -> Tensor:
     Tensor of float32
         Of any shape: whoever takes it checks that.
 
-    Raises
-    ------
-    PayloadRejectedError
-        If it is of another type, or was packed and cannot be read or is not finite.
+    Raises PayloadRejectedError if it is of another type, or was packed and cannot be read or is
+    not finite.
     """
     exact = precision == "float32" and packed.dtype == torch.float64  # of networks in double
     if packed.dtype != getattr(torch, precision) and not exact:

@@ -353,6 +353,14 @@ def test_a_step_undoes_what_another_did():
     pd.testing.assert_frame_equal(back[high], frame[high])
 
 
+def test_a_rule_across_parties_leaves_relations_within_them_as_they_are():
+    contract = Contract(rules=["billed == fee + paid"])
+    model = IndependentSynthesizer(random_state=0, contract=contract).fit(FRAMES, on="record_id")
+    table = model.sample(300)
+    assert np.allclose(table["billed"], table["fee"] + table["paid"])
+    assert {rule.title for rule in rules_within() if not rule.keeps(table).all()} == set()
+
+
 @pytest.mark.parametrize(("decimals", "computed"), [(0, {"copy", "total"}), (-1, {"copy"})])
 def test_a_column_that_the_contract_rounds_computes_no_other(decimals, computed):
     contract = Contract({"one": PartyContract({"net": ColumnContract(decimals=decimals)})})

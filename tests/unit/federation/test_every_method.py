@@ -9,7 +9,7 @@ from vflsynth.configuration import make_estimator
 from vflsynth.exceptions import ParameterError, PublishingWarning
 from vflsynth.federation.account import FILE
 from vflsynth.federation.site import Budget
-from vflsynth.models import sample_parties
+from vflsynth.models.party_model import sample_parties
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Members
 

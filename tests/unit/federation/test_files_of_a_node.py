@@ -194,7 +194,8 @@ def test_a_kit_takes_no_code_and_builds_one_class(tmp_path, node):
     if node == "server":
         (startup / "fed_server.json").write_text("{}")
         resources["snapshot_persistor"] = {"args": {"storage": {"args": {}}}}
-    roles = {"project_admin": "any", "lead": {"submit_job": "any", "byoc": "any"}}
+    lead = {"submit_job": "any", "download_job": "n:submitter", "byoc": "any"}
+    roles = {"project_admin": "any", "lead": lead}
     for name, content in {
         "resources": resources,
         "authorization": {"permissions": roles},
@@ -209,6 +210,11 @@ def test_a_kit_takes_no_code_and_builds_one_class(tmp_path, node):
     rights = json.loads((local / "authorization.json").read_text())["permissions"]
     assert {role: own["byoc"] for role, own in rights.items()} == dict.fromkeys(roles, "none")
     assert rights["project_admin"]["submit_job"] == "any"
+    # The log of a job at the server says how it ended; FLARE lets nobody read it otherwise.
+    logs = {"project_admin": "any", "lead": "n:submitter"} if node == "server" else {}
+    assert {
+        role: own["get_job_log"] for role, own in rights.items() if "get_job_log" in own
+    } == logs
 
 
 def test_the_transport_refuses_larger_frames_before_it_takes_memory(tmp_path):

@@ -54,13 +54,22 @@ def test_all_that_is_wrong_is_said_at_once_and_mended_one_by_one(folder, capsys)
     assert failing() == {"device"}
 
 
-def test_keys_that_two_rows_have_are_found_before_anybody_trains(folder):
-    (folder / "lab.csv").write_text("id,age\n1,40\n2,41\n2,42\n")
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (("1", "2", "2"), "1 keys occur more than once, in 2 rows"),
+        (("1", "", "3"), "1 of 3 keys are missing or blank"),
+        (("1", "2", "3"), "keys are integers"),
+        (("x", "y", "z"), "keys are text"),
+    ],
+)
+def test_keys_are_looked_at_before_anybody_trains(folder, keys, words):
+    rows = "".join(f"{key},40\n" for key in keys)
+    (folder / "lab.csv").write_text(f"id,age\n{rows}")
     job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
-    found = {f.subject: f for f in preflight.preflight(job, site)}
-    assert not found["table"].good
-    assert "'lab'" in found["table"].detail
-    assert "2" in found["table"].detail
+    found = {f.subject: f for f in preflight.preflight(job, site)}["table"]
+    assert words in found.detail
+    assert found.good == words.startswith("keys are")
 
 
 def test_a_kit_is_one_process_s(tmp_path):

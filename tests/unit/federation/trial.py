@@ -15,7 +15,7 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Site, Telling
-from vflsynth.models import sample_parties
+from vflsynth.models.party_model import sample_parties
 from vflsynth.testing.synthesizers import sample_apart
 
 UNBOUNDED = Telling(math.inf)

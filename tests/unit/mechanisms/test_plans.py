@@ -431,6 +431,14 @@ def test_a_latent_tree_without_pairs_of_columns_spends_nothing_on_them():
     assert plan.ledger.shares() == pytest.approx({"preprocessing": 0.2, "latent tree": 0.8})
 
 
+def test_pairs_of_columns_leave_two_fifths_to_histograms_and_their_noise_is_for_all_pairs():
+    plan = planned(PairwiseTables)
+    histograms = plan.histogram_noise_multiplier**-2
+    pairs = comb(12, 2) / plan.pair_std**2
+    assert histograms / (histograms + pairs) == pytest.approx(0.4)
+    assert plan.ledger.shares() == pytest.approx({"preprocessing": 0.4, "pairs": 0.6})
+
+
 def test_densities_are_as_many_owners_as_parties_and_features_are_not_covered():
     given = {"epsilon": None, "noise_multiplier": 1.3, "max_grad_norm": 2.0}
     plan = planned_for(COLUMNS, DPSGD, DENSITIES, **given)

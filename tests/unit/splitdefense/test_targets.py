@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import (
     GridSearchCV,
     StratifiedKFold,
@@ -203,3 +203,20 @@ def test_weights_are_routed_as_scikit_learn_routes_metadata():
     np.testing.assert_array_equal(*probabilities)
     other = clone(plain).fit(table[train], labels[train]).predict_proba(table)
     assert not np.array_equal(other, probabilities[0])
+
+
+def test_scikit_learn_counts_parties_before_any_estimator_sees_them():
+    """No estimator can name `aligned` there; the guide does."""
+
+    class Untouched(BaseEstimator):
+        def fit(self, X, y):
+            pytest.fail("it was asked")
+
+        score = fit
+
+    frames = {"bank": pd.DataFrame({"a": range(60)}), "shop": pd.DataFrame({"b": range(60)})}
+    for judge in (cross_val_score, cross_validate):
+        with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[2, 60\]"):
+            judge(Untouched(), frames, [0, 1] * 30)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        GridSearchCV(Untouched(), {}).fit(frames, [0, 1] * 30)

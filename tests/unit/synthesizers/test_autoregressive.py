@@ -32,7 +32,7 @@ from vflsynth.methods.autoregressive.method import AutoregressiveMethod
 from vflsynth.methods.autoregressive.party import AutoregressiveParty
 from vflsynth.methods.autoregressive.server import ContextServer, _confusion, _confusion_gradient
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.models import sample_parties
+from vflsynth.models.party_model import sample_parties
 from vflsynth.protocol import HeldOutSchedule
 
 KEY = "record_id"

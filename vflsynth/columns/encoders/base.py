@@ -243,16 +243,8 @@ class Curve(Encoder):
 def encoder_of(given: str | Encoder, owner: str = "encoder") -> Encoder:
     """Return a fresh encoder, of one or of its name, with its parameters checked.
 
-    Parameters
-    ----------
-    given : str or Encoder
-    owner : str, optional
-        What error messages call the parameter.
-
-    Raises
-    ------
-    ParameterError
-        If there is none of that name, or a parameter is out of range.
+    ParameterError, which calls it `owner`, if there is none of that name or a parameter is out of
+    range.
     """
     known = Members("encoders")
     if isinstance(given, str) and given in known:

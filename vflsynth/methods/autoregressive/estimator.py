@@ -17,7 +17,7 @@ from vflsynth.mechanisms import DPSGD, Mechanism
 from vflsynth.methods.autoregressive.dpsgd import PrivateAutoregressiveMethod
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod
 from vflsynth.methods.trained import TrainedSynthesizer
-from vflsynth.models import weigh_rows
+from vflsynth.models.completing import weigh_rows
 from vflsynth.registry import register
 
 

@@ -9,14 +9,11 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 import torch
-from sklearn.base import clone
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, Duration, Method
-from vflsynth.learning.party import EncodingSource
 from vflsynth.learning.training import labelled, section
 from vflsynth.methods.autoregressive.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.autoregressive.messages import (
@@ -41,12 +38,8 @@ from vflsynth.methods.autoregressive.server import (
 )
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.models import RowSampler
-from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, HeldOutSchedule, Message, Schedule
 from vflsynth.protocol.messages import SelectionNotice
-
-ENCODING = {"continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300}
-"""How numbers are encoded unless a transformer is given: values stay on the column's own grid."""
 
 _EPOCHS, _HIDDEN, _HIDDEN_OF_MANY, _N_FEATURES = 500, 96, 48, 512
 _DROPOUT, _FEW_RECORDS = 0.15, 5_000
@@ -294,6 +287,9 @@ class AutoregressiveMethod(Method):
 
     party = AutoregressiveParty
     models_states = True
+    encoding: ClassVar = {
+        "continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300,
+    }  # fmt: skip
 
     _ALGORITHMS: ClassVar = {
         "bounded": (TrainAlone, ContextServer),
@@ -315,17 +311,6 @@ class AutoregressiveMethod(Method):
             "one_message": set(),
         }
         return frozenset({RecordFeatures, LikelihoodReport} | own[self.parameters.protocol])
-
-    def encoder(
-        self,
-        template: TableTransformer,
-        schema: PublicSchema | None,
-        columns: Mapping[str, ColumnCounts],
-    ) -> EncodingSource:
-        """Encode by ranks, unless a transformer was given, or by what is public."""
-        if self.parameters.transformer is None and not self.is_private:
-            template = clone(template).set_params(**ENCODING)
-        return super().encoder(template, schema, columns)
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> AutoregressiveSettings:
         """Fill in the defaults that depend on the data."""

@@ -52,7 +52,7 @@ class MarginalMap:
     @classmethod
     def fit(cls, spans: Sequence[OutputSpan], generated: Tensor, records: Tensor) -> Self:
         """Learn the maps from generated rows and records, both (n, encoded)."""
-        columns, gates = _places(spans)
+        columns, gates = places_of_numbers(spans)
         most = max(2, min(_MOST_KNOTS, len(records) // _RECORDS_PER_KNOT))
         before, after = torch.zeros(2, len(columns), most, dtype=torch.float64)
         slopes = torch.ones(len(columns), 2, dtype=torch.float64)
@@ -106,7 +106,7 @@ class MarginalMap:
 
         Raises ValueError if they are not of these spans, or do not rise.
         """
-        columns, gates = _places(spans)
+        columns, gates = places_of_numbers(spans)
         before, after, slopes = (tensors[name] for name in ("before", "after", "slopes"))
         if before.dim() != 2 or before.shape != after.shape or before.shape[1] < 2:
             raise ValueError("a map needs as many values after as before")
@@ -247,7 +247,7 @@ def offsets_to(logits: Tensor, wanted: Tensor) -> Tensor:
     return found
 
 
-def _places(spans: Sequence[OutputSpan]) -> tuple[Tensor, Tensor]:
+def places_of_numbers(spans: Sequence[OutputSpan]) -> tuple[Tensor, Tensor]:
     """Return encoded columns that are numbers, and of their gates."""
     places = [
         (column, column if span.gate is None else span.gate)

@@ -304,7 +304,7 @@ class GANMethod(Method):
         """Return parameters that are not looked at: nothing is evaluated on records."""
         if mechanism is None or not mechanism.protects_synthetic_data:
             return frozenset()
-        return frozenset({"model_selection", "evaluate_every", "calibrate_marginals"})
+        return frozenset({"model_selection", "evaluate_every", "calibrate_marginals", "residuals"})
 
     def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
         """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
@@ -327,7 +327,7 @@ class GANMethod(Method):
     def samplers(self, party: GANParty, settings: Settings) -> Sequence[GeneratorSampler]:
         """Return the generators that were kept, calibrated on the records if that was asked for."""
         kept = GeneratorSampler.of_replicas(
-            settings.generator, party.transformer.spans_, party.selected
+            settings.generator, party.transformer.spans_, party.selected, party.residuals
         )
         if not self.parameters.calibrate_marginals:
             return kept

@@ -25,6 +25,7 @@ from vflsynth.learning.training import (
     section,
 )
 from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.residuals import Residuals
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.protocol import SERVER, Schedule, answers, takes
@@ -50,7 +51,11 @@ class GANParty(TrainableParty):
         initial weights and Gumbel noise.
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
-        self.records = torch.tensor(self.encode()).to(streams.device)
+        records = torch.tensor(self.transformer.spread(self.encode())).to(streams.device)
+        self.residuals: Residuals | None = None
+        if settings.residuals:
+            self.residuals, records = Residuals.fit(self.transformer.spans_, records)
+        self.records = records
         self.generator = settings.generator.build(
             self.transformer.spans_, streams, self._hidden_streams()
         )

@@ -14,6 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.methods.gan.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
 from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.residuals import Residuals
 from vflsynth.methods.gan.sequential import SequentialGenerator, turns_of
 from vflsynth.models.samplers import RowSampler
 from vflsynth.registry import register
@@ -22,7 +23,7 @@ CALIBRATION_ROWS = 1 << 14
 """Generated rows that a calibration looks at."""
 
 # What the names of a calibration's tensors begin with.
-_MARGINALS, _PLACES = "marginals.", "places."
+_MARGINALS, _PLACES, _RESIDUALS = "marginals.", "places.", "residuals."
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class GeneratorSpec:
 class GeneratorSampler(RowSampler):
     """A trained generator in evaluation mode, of one replica.
 
-    `marginals` say what becomes of generated numbers, `places` what is added to logits of places,
-    for every group.
+    `residuals` put generated numbers together, `marginals` say what becomes of them then, `places`
+    what is added to logits of places, for every group.
     """
 
     kind = "generator"
@@ -87,33 +88,44 @@ class GeneratorSampler(RowSampler):
         device: torch.device | str = "cpu",
         marginals: MarginalMap | None = None,
         places: PlaceOffsets | None = None,
+        residuals: Residuals | None = None,
     ) -> None:
         self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
-        self.places = places
+        self.places, self.residuals = places, residuals
         # The initial weights are overwritten.
         self.generator = spec.build(spans, RandomStreams([b""], device))
         self.generator.load_state_dict(dict(weights))
 
     @classmethod
     def of_replicas(
-        cls, spec: GeneratorSpec, spans: Sequence[OutputSpan], weights: Mapping[str, Tensor]
+        cls,
+        spec: GeneratorSpec,
+        spans: Sequence[OutputSpan],
+        weights: Mapping[str, Tensor],
+        residuals: Residuals | None = None,
     ) -> list[Self]:
         """One sampler per replica of a trained stack of generators, whose state `weights` is."""
         device = weights["output.weight"].device
         return [
-            cls(spec, spans, {k: v[replica : replica + 1] for k, v in weights.items()}, device)
+            cls(
+                spec,
+                spans,
+                {k: v[replica : replica + 1] for k, v in weights.items()},
+                device,
+                residuals=residuals,
+            )
             for replica in range(len(weights["output.weight"]))
         ]
 
     def calibrated(self, records: Tensor, streams: RandomStreams) -> Self:
-        """Return a sampler whose rows have the marginals of records, (record, encoded).
+        """Return a sampler whose rows have the marginals of records, (record, encoded), as trained.
 
         Streams are the party's own, of one replica; what is drawn here is drawn nowhere else.
         """
         streams = streams.child("calibration")
         latent = streams.normal("latent", 0, (CALIBRATION_ROWS, self.latent_dim))
         weights = {name: value.clone() for name, value in self.generator.state_dict().items()}
-        own = type(self)(self.spec, self.spans, weights, self.device)
+        own = type(self)(self.spec, self.spans, weights, self.device, residuals=self.residuals)
 
         def give_shares(place: slice, logits: Tensor, rows: Tensor) -> Tensor:
             offsets = logit_offsets(logits[0], records[:, place], _spans_in(self.spans, place))
@@ -132,8 +144,14 @@ class GeneratorSampler(RowSampler):
         rows = sample_encoded(own.generator, latent, streams, 0, adjust)[0]
         if adjust is not None:
             own.places = PlaceOffsets.joined(found)
-        own.marginals = MarginalMap.fit(self.spans, rows, records)
+        if self.residuals is not None:
+            own.residuals = self.residuals.calibrated(self.spans, rows, records)
+        own.marginals = MarginalMap.fit(self.spans, own._whole(rows), self._whole(records))
         return own
+
+    def _whole(self, rows: Tensor) -> Tensor:
+        """Put numbers together in rows as they are trained on, (n, encoded)."""
+        return rows if self.residuals is None else self.residuals.put_together(rows)
 
     def part(self, spans: Sequence[OutputSpan], place: slice) -> Self:
         """Return what draws some adjacent encoded columns alone; spans count from their first."""
@@ -157,7 +175,7 @@ class GeneratorSampler(RowSampler):
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Generate; Gumbel noise is the party's own."""
         adjust = None if self.places is None else self.places.apply
-        rows = sample_encoded(self.generator, latent, streams, index, adjust)[0]
+        rows = self._whole(sample_encoded(self.generator, latent, streams, index, adjust)[0])
         return rows if self.marginals is None else self.marginals.apply(rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -171,6 +189,8 @@ class GeneratorSampler(RowSampler):
             state |= {_MARGINALS + name: v for name, v in self.marginals.tensors().items()}
         if self.places is not None:
             state |= {_PLACES + name: v for name, v in self.places.tensors().items()}
+        if self.residuals is not None:
+            state |= {_RESIDUALS + name: v for name, v in self.residuals.tensors().items()}
         return state
 
     @classmethod
@@ -183,17 +203,20 @@ class GeneratorSampler(RowSampler):
     ) -> Self:
         """Undo `to_dict` and `tensors`."""
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
-        weights = {k: v for k, v in tensors.items() if not k.startswith((_MARGINALS, _PLACES))}
+        labels = (_MARGINALS, _PLACES, _RESIDUALS)
+        weights = {k: v for k, v in tensors.items() if not k.startswith(labels)}
         if spec.n_weights(spans) > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
-        maps, offsets = (
+        found = (
             {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
-            for label in (_MARGINALS, _PLACES)
+            for label in labels
         )
-        marginals = MarginalMap.restore(maps, spans) if maps else None
-        places = PlaceOffsets.restore(offsets, spans) if offsets else None
-        return cls(spec, spans, weights, device, marginals, places)
+        made = (
+            kind.restore(own, spans) if own else None
+            for kind, own in zip((MarginalMap, PlaceOffsets, Residuals), found)
+        )
+        return cls(spec, spans, weights, device, *made)
 
 
 def _spans_in(spans: Sequence[OutputSpan], place: slice) -> list[OutputSpan]:

@@ -43,6 +43,7 @@ class Settings:
     n_masked_blocks: int = 1
     generator_head: int | None = None
     shared_weights: tuple[float, float] = (1.0, 1.0)
+    residuals: bool = False
 
     def window(self, step: int, steps_per_epoch: int) -> range:
         """Return the discriminator steps that are taken with the exchange that `step` belongs to.

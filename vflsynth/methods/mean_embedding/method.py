@@ -240,6 +240,7 @@ _WITHOUT_EFFECT = frozenset(
         "model_selection",
         "evaluate_every",
         "calibrate_marginals",
+        "residuals",
         "steps_per_exchange",
         "wire_precision",
     }
@@ -258,4 +259,5 @@ _OF_DISCRIMINATORS = {
     "discriminator_steps",
     "steps_per_exchange",
     "wire_precision",
+    "residuals",
 }

@@ -24,8 +24,8 @@ CODE_NORM = 64
 """Of a column's code, so that a product of two has a norm of at most 4,096, in 32 bits for as many
 as 500,000 records."""
 
-_LITTLE_NOISE, _MUCH_NOISE = 0.25 / 8**2, 1.0 / 8**2
-"""A quarter of a mean cell of two columns of eight states each, and a whole one."""
+_LITTLE_NOISE, _MUCH_NOISE = 0.3 / 8**2, 1.0 / 8**2
+"""Three tenths of a mean cell of two columns of eight states each, and a whole one."""
 
 _WEIGHTS = np.array([1.0, 0.6])
 """Of a score and its square in a code: the former says more, for the noise that it costs."""

@@ -31,16 +31,7 @@ _COVERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PairwisePlan(Plan):
-    """Noise of the products.
-
-    Parameters
-    ----------
-    **shared
-        See `Plan`.
-    pair_std : float
-        Of the sums of products of all pairs of columns, where a product has a norm of at most 1; 0
-        if there is no pair.
-    """
+    """Noise of the sums of products of all pairs, of a norm of at most 1; 0 if there is no pair."""
 
     pair_std: float
 

@@ -57,14 +57,20 @@ class VFLGANSynthesizer(GANSynthesizer):
         14,400 with batches of at most 128 records, which smaller tables have.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
     {calibrate_marginals}
+    residuals : bool, default=True
+        Whether a number is learned as what a linear regression on the party's earlier columns
+        leaves of it, so that columns which all but agree stay as close as they are. The regressions
+        are part of the party's half of the model. False is the paper's; not with `privacy`.
     steps_per_exchange : int, default=1
         Discriminator steps that are taken with one exchange of features: 1 is Algorithm 1, which
         has an exchange more per step of the generators. With more, discriminators repeat steps on
         the exchanged batch, with gradients of the others' part from before the first of them, and
         generators move by the same exchange: far fewer messages, for parties that are far apart.
-    {wire_precision, column_kinds, contract, structure, transformer, memory_limit, device}
-    {random_state}
-    {verbose}
+    {wire_precision, column_kinds, contract, structure}
+    transformer : TableTransformer, optional
+        Cloned for every party. Default: numbers by ranks (`vflsynth.columns.Ranks`), so that what
+        a column repeats comes out; ``TableTransformer()`` with `privacy`.
+    {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
         Differential privacy (Notes): `MeanEmbedding`, `DPSGD` or `FirstLayer`. `MeanEmbedding`
         replaces the discriminators; an epoch is 100 steps (default 25) with batches of 512 fakes.
@@ -90,10 +96,10 @@ class VFLGANSynthesizer(GANSynthesizer):
     -----
     Source: VFLGAN §3 and Algorithm 1.
 
-    Departs from the paper where its text and code differ or say nothing: Adam instead of plain
-    descent (as the code); two penalties by name; standardisation divides by the standard deviation
-    (Eq. 22 says variance); the Fréchet distance of model selection is computed from masked records,
-    so that nobody sees the joint table (`vflsynth.protocol.messages`).
+    Departs from the paper, also where its text and code differ or say nothing: Adam instead of
+    plain descent (as the code); two penalties by name; numbers are encoded by ranks and learned as
+    residuals; the Fréchet distance of model selection is computed from masked records, so that
+    nobody sees the joint table (`vflsynth.protocol.messages`).
 
     Privacy: without `privacy`, none. The synthetic table, the generators and the intermediate
     features can leak information about single records. With `MeanEmbedding` parties publish noisy
@@ -125,6 +131,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         "shared_weights": Pair(Number(0, closed=(False, True))),
         "gradient_penalty": Optional(Choice(PENALTIES)),
         "steps_per_exchange": Number(1, whole=True),
+        "residuals": Choice((True, False)),
     }
 
     methods: ClassVar = {
@@ -143,3 +150,4 @@ class VFLGANSynthesizer(GANSynthesizer):
     steps_per_exchange: int = 1
     discriminator_steps: int = 2
     generator_average: float = 0.998
+    residuals: bool = True

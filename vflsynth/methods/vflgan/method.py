@@ -86,6 +86,7 @@ class VFLGANMethod(GANMethod):
     # With two exchanges for each, and one more for every other: fewer than 18,000.
     default_steps = 7_200
     plain_descent = Cut
+    encoding: ClassVar = {"continuous": "ranks"}
     descents: ClassVar = {
         DPSGD: DPSGDCut,
         FirstLayer: lambda plan, _, noise: FirstLayerCut(FirstLayerNoise(plan, noise)),
@@ -125,7 +126,8 @@ class VFLGANMethod(GANMethod):
         """Fill in the defaults that depend on the data, without privacy."""
         settings = super().plain_settings(n_records, widths, check=check)
         head = _HEAD if self.draws_one_by_one(widths) else None
-        return replace(settings, generator_head=head)
+        residuals = self.privacy is None and self.parameters.residuals
+        return replace(settings, generator_head=head, residuals=residuals)
 
     @classmethod
     def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:

@@ -46,6 +46,8 @@ class VFLGANParty(GANParty):
 
     def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
         super().__init__(name, frame, on)
+        # Fakes of a discriminator step after which the generator moves, with what that needs.
+        self._fakes: Tensor | None = None
         # A step, what it waits for, and with what.
         self._pending: tuple[int, type[CutGradients], list[Tensor]] | None = None
         # With the end-to-end penalty: a trace and the gradients that came for it, before the party
@@ -210,12 +212,25 @@ class VFLGANParty(GANParty):
                 trace = self.discriminator.first_part.trace(fakes.detach())
                 self._move_generator(fakes, trace, for_generator)
 
+    def judged_fakes(self, step: int) -> Tensor:
+        """Generate the fakes of a discriminator step, kept if a step of the generators follows.
+
+        A window of several steps makes them anew, as generators may have moved.
+        """
+        settings = self.settings
+        if settings.steps_per_exchange > 1 or not settings.moves_generators(step):
+            return self.fake(step, "discriminator")
+        with torch.enable_grad():
+            self._fakes = self.fake(step, "discriminator")
+        return self._fakes.detach()
+
     # -- generator step --------------------------------------------------------------------------
 
     @answers(GeneratorFeatures)
     def generator_features(self, step: int) -> GeneratorFeatures:
-        """Compute f~_i for the latents of discriminator step `step`, with fresh Gumbel noise."""
-        self._fakes = self.fake(step, "generator")
+        """Compute f~_i for the fakes of discriminator step `step`."""
+        if self._fakes is None:
+            self._fakes = self.fake(step, "discriminator")
         with torch.no_grad():
             trace = self.trace(step, self._fakes, GeneratorGradients)
         return GeneratorFeatures(self.name, SERVER, step, self.packed("fakes", step, trace[-1]))
@@ -225,7 +240,9 @@ class VFLGANParty(GANParty):
         """Descend L_G (Eqs. 17-19)."""
         message = replace(message, gradients=self.unpacked(message))
         trace = self.answered(message, self.schedule.batch_size)
+        assert self._fakes is not None
         self._move_generator(self._fakes, trace, message.gradients)
+        self._fakes = None
 
     def _move_generator(self, fakes: Tensor, trace: list[Tensor], cut_gradients: Tensor) -> None:
         with torch.no_grad():
@@ -275,7 +292,7 @@ class Cut:
 
     def features(self, party: VFLGANParty, step: int) -> Message:
         """Compute features of the batch, and of interpolated records for the penalty."""
-        real, fake = party.real(step), party.fake(step, "discriminator")
+        real, fake = party.real(step), party.judged_fakes(step)
         mixed = torch.lerp(fake, real, party.schedule.interpolation(step))
         trace = party.trace(step, torch.cat([real, fake, mixed], 1))
         sent = trace[-1][:, : party.settings.sent_blocks * party.schedule.batch_size]

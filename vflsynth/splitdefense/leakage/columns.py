@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -199,26 +199,13 @@ class GenerativeInversion(Inversion):
 
 
 def column_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFrame:
-    """Run every registered `Inversion` on what one party sent.
+    """Run every registered `Inversion` on what one party sent, of no more than 4,000 records.
 
-    Parameters
-    ----------
-    evidence : Evidence
-    random_state : int, default=0
-        Which records are known, and where networks start.
-
-    Returns
-    -------
-    DataFrame
-        See `vflsynth.splitdefense.leakage.base.as_frame`. Per attack and number of known records
-        the column of numbers (R²) and the categorical one (accuracy) of which most is disclosed,
-        and the mean R². The baseline is the better of guessing the mean, or the most frequent
-        category, and of the same attack without the cut: from labels and the label holder's own
-        columns alone. Rows are NaN where fewer other records are left than are known.
-
-    Notes
-    -----
-    Looks at no more than 4,000 records.
+    Returns, as `base.as_frame` does, per attack and number of known records the column of numbers
+    (R²) and the categorical one (accuracy) of which most is disclosed, and the mean R². The
+    baseline is the better of guessing the mean, or the most frequent category, and of the same
+    attack without the cut: from labels and the label holder's own columns alone. Rows are NaN where
+    fewer other records are left than are known.
     """
     rng = np.random.default_rng([random_state, 5])
     rows = np.sort(rng.permutation(len(evidence.labels))[:_MOST_RECORDS])
@@ -235,20 +222,15 @@ def column_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFrame:
             continue
         spans = [span for span in varies if span.activation in attack.reads]
         for n_known in attack.known if spans else ():
-            draws = list(_known(n_known, len(rows), attack.repeats, rng))
+            draws = [rng.permutation(len(rows))[:n_known] for _ in range(attack.repeats)]
             found += _of_attack(attack(), n_known, draws, own, both, truth, spans, rng)
     return as_frame(evidence.party, found)
-
-
-def _known(n_known: int, n: int, repeats: int, rng: Generator) -> Iterator[Rows]:
-    for _ in range(repeats):
-        yield rng.permutation(n)[:n_known]
 
 
 def _of_attack(
     attack: Inversion,
     n_known: int,
-    draws: Iterable[Rows],
+    draws: Sequence[Rows],
     own: Floats,
     both: Floats,
     truth: Floats,
@@ -259,13 +241,11 @@ def _of_attack(
     enough = len(truth) >= 2 * n_known + 2
     values, floors = np.full((2, len(spans)), np.nan)
     if enough:
-        measured = [
-            [
-                _measures(_guesses(attack, seen, known, truth, spans, rng), truth, known, spans)
-                for seen in (both, own)
-            ]
-            for known in draws
-        ]
+        measured = []
+        for known in draws:
+            taught = truth[known] if n_known else truth  # else scale and sign are given
+            guesses = [attack.guess(seen, known, taught, spans, rng) for seen in (both, own)]
+            measured.append([_measures(guess, truth, known, spans) for guess in guesses])
         values, floors = np.mean(measured, axis=0)
         floors = np.maximum(floors, [_guessing(truth, span) for span in spans])
     knows = f"{n_known} records" if n_known else "no record"
@@ -279,18 +259,6 @@ def _of_attack(
         if kind == "identity":
             mean, floor = float(values[of_kind].mean()), float(floors[of_kind].mean())
             yield Found(attack.name, knows, "mean R²", mean, floor)
-
-
-def _guesses(
-    attack: Inversion,
-    seen: Floats,
-    known: Rows,
-    truth: Floats,
-    spans: Sequence[OutputSpan],
-    rng: Generator,
-) -> Floats:
-    taught = truth[known] if len(known) else truth  # with none known, scale and sign are given
-    return attack.guess(seen, known, taught, spans, rng)
 
 
 def _measures(
