@@ -141,8 +141,7 @@ class LatentTreeMethod(OneRound):
         codes = len(sizes) * self.width
         block = self.terms.blocks[0].stop * (codes + 2 * n_others * (self.width + 1))
         pairs = n_own * (n_own - 1) // 2 * most**2
-        group = int(most ** max(sizes)) * int(parameters.n_latent_states)
+        group = most ** max(sizes) * int(parameters.n_latent_states)
         states = n_records * (n_own + codes if n_others else n_own)
-        return super().memory(
-            party, settings, n_records, replicas, own_rows=own_rows
-        ) + 8 * _COPIES * (states + block + pairs + group)
+        own = super().memory(party, settings, n_records, replicas, own_rows=own_rows)
+        return own + 8 * _COPIES * int(states + block + pairs + group)
