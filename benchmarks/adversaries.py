@@ -55,7 +55,7 @@ from vflsynth import (
 )
 from vflsynth.adversary.encoding import Attribute, Encoding, distance_blocks
 from vflsynth.audit import JoinedTable, audit_synthetic_data
-from vflsynth.audit.compared import values_of
+from vflsynth.audit.criteria import values_of
 from vflsynth.audit.game import train
 from vflsynth.audit.inference import most_probable, right
 from vflsynth.audit.judging import STACKED

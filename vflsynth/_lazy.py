@@ -15,13 +15,7 @@ from typing import Any
 
 
 def lazily(package: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package: it looks names up where the file says they are.
-
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
-    """
+    """Return the ``__getattr__`` of a package: it looks names up where the file says they are."""
     file = str(sys.modules[package].__file__)
     homes: dict[str, str] = {}
 

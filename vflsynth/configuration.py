@@ -215,28 +215,10 @@ class Configuration:
     ``bounds`` and ``categories`` of ``privacy``; ``parties`` may map names to files, and
     ``contract`` is a file, or one per party, or a table of what all share.
 
-    Parameters
-    ----------
-    parts : mapping of str to mapping
-        Where something was said, for error messages, to what was said. Later parts override
-        earlier ones, value by value; a mechanism is replaced with its parameters.
-
-    Attributes
-    ----------
-    where : str
-        All parts.
-    method : str
-    on : str, dict of party to str, or None
-    key_form : str
-    parties : dict of str to Path
-        In the order of a job's list of parties if there is one.
-    checkpoint_every : int
-
-    Raises
-    ------
-    ParameterError
-        Naming the part, the key, and what there is instead. Values of parameters are not checked
-        before `make`.
+    The parts say where something was said, for error messages, and what. Later ones override
+    earlier ones, value by value; a mechanism is replaced with its parameters. Raises
+    ParameterError, which names the part, the key, and what there is instead. Values of parameters
+    are not checked before `make`. Parties are in the order of a job's list, if there is one.
 
     Examples
     --------
@@ -282,10 +264,7 @@ class Configuration:
     def make(self, label: Callable[[str], Hashable] = str) -> BaseSynthesizer:
         """Make the synthesizer; `label` turns the text that names a column into its label.
 
-        Raises
-        ------
-        ParameterError
-            If what is public about columns is malformed or has no effect.
+        Raises ParameterError if what is public about columns is malformed or has no effect.
         """
         from vflsynth.mechanisms import HistogramMechanism
 
@@ -395,29 +374,13 @@ def make_estimator(
     where: str,
     refused: Mapping[str, str] | None = None,
 ) -> Any:
-    """Make a synthesizer or a split classifier.
+    """Make a synthesizer or a split classifier, by the name of a registered class.
 
-    Parameters
-    ----------
-    method : str
-        Short or full name of a registered class, such as ``"VFLGANSynthesizer"``.
-    parameters : mapping of str to JSON or TOML values
-        ``privacy`` is a table with ``mechanism`` and that mechanism's parameters, ``transformer``
-        one with those of `TableTransformer`; other objects are tables with ``class``, the name of
-        a registered protection, encoder or other object, and its parameters.
-    where : str
-        What error messages begin with.
-    refused : mapping of str to str, optional
-        Parameters that may not be given here, and where they belong.
-
-    Returns
-    -------
-    BaseSynthesizer or BaseSplitEstimator
-
-    Raises
-    ------
-    ParameterError
-        Naming what there is instead.
+    ``privacy`` is a table with ``mechanism`` and that mechanism's parameters, ``transformer`` one
+    with those of `TableTransformer`; other objects are tables with ``class``, the name of a
+    registered protection, encoder or other object, and its parameters. `where` is what error
+    messages begin with, and `refused` says which parameters may not be given here, and where they
+    belong.
     """
     kind = _registered(method, METHODS, f"{where}: method")
     values = {}
@@ -441,13 +404,7 @@ def make_estimator(
 
 
 def make_transformer(content: Any, where: str) -> TableTransformer:
-    """Make the encoding of tables of its parameters; an encoder is a name or a table.
-
-    Raises
-    ------
-    ParameterError
-        If the name of a parameter or of an encoder is unknown.
-    """
+    """Make the encoding of tables of its parameters; an encoder is a name or a table."""
     from vflsynth.columns import TableTransformer
 
     given = dict(_table(content, where))

@@ -254,8 +254,8 @@ def test_a_state_that_hardly_any_record_has_does_not_make_all_other_codes_alike(
 def test_where_noise_is_little_few_numbers_have_the_codes_of_labels(kind):
     shares = np.full(4, 0.25)
     labels = column_code(shares, CATEGORIES, Detail(1.0))
-    assert np.array_equal(column_code(shares, kind, Detail(0.0035)), labels)
-    assert not np.array_equal(column_code(shares, kind, Detail(0.0045)), labels)
+    assert np.array_equal(column_code(shares, kind, Detail(0.0045)), labels)
+    assert not np.array_equal(column_code(shares, kind, Detail(0.005)), labels)
 
 
 @pytest.mark.parametrize("kind", [ORDERED, GATED])

@@ -48,20 +48,18 @@ class Density(Statistic):
     to that of the known records, the target not among them (DOMIAS). The other is the share of the
     known records for which that ratio is smaller (RMIA).
 
+    Source: van Breugel et al. 2023, Eq. 2; Zarifzadeh et al. 2024, Eq. 4 with γ = 1. Departs from
+    the latter in what is compared: it takes a model's probability of a record, here there is only a
+    table, so that a density estimated from it is taken, and one estimated from the known records in
+    place of the mean over reference models. With `LikelihoodRatio` as adversary the first number
+    makes the likelihood-ratio attack of Carlini et al. 2022 (LiRA).
+
     Parameters
     ----------
     widths : tuple of float, default=(1.0, 0.3)
         Of the kernels, as multiples of Scott's.
     n_population : int, default=100
         Known records that the target is compared with.
-
-    Notes
-    -----
-    Source: van Breugel et al. 2023, Eq. 2; Zarifzadeh et al. 2024, Eq. 4 with γ = 1. Departs from
-    the latter in what is compared: it takes a model's probability of a record, here there is only a
-    table, so that a density estimated from it is taken, and one estimated from the known records in
-    place of the mean over reference models. With `LikelihoodRatio` as adversary the first number
-    makes the likelihood-ratio attack of Carlini et al. 2022 (LiRA).
     """
 
     name = "density"

@@ -43,15 +43,13 @@ class Adversary(ABC):
 class RandomForest(Adversary):
     """The paper's adversary.
 
+    Source: VFLGAN §4.1 and Algorithm 3; sizes from its code. Scores are shares of votes.
+
     Parameters
     ----------
     n_trees : int, default=1000
     max_depth : int, default=3
     random_state : int, default=0
-
-    Notes
-    -----
-    Source: VFLGAN §4.1 and Algorithm 3; sizes from its code. Scores are shares of votes.
     """
 
     name = "random forest"
@@ -89,6 +87,8 @@ class RegularisedLogistic(Adversary):
     Weakly regularised it can tell worlds apart by a direction of almost no variance, which a forest
     of axis-parallel splits cannot: noise that is missing from some direction is found this way.
 
+    Not in the paper. Scores are log odds.
+
     Parameters
     ----------
     inverse_penalties : tuple of float, default=(1e-3, 1e-1, 1e1, 1e4)
@@ -96,10 +96,6 @@ class RegularisedLogistic(Adversary):
     n_folds : int, default=5
     random_state : int, default=0
         Of the folds.
-
-    Notes
-    -----
-    Not in the paper. Scores are log odds.
     """
 
     name = "regularised logistic"
@@ -149,17 +145,15 @@ class LikelihoodRatio(Adversary):
     Each feature is taken for Gaussian in both worlds, independent of the others and with one
     variance, as is advised for few shadow models.
 
+    Source: Carlini et al. 2022, Algorithm 1 (LiRA) with its pooled variance, on statistics of what
+    is published in place of a model's confidence. The variance is at least a thousandth of the
+    feature's over both worlds, so that a few equal values are no certainty. Scores are log ratios.
+
     Parameters
     ----------
     n_folds : int, default=5
     random_state : int, default=0
         Of the folds.
-
-    Notes
-    -----
-    Source: Carlini et al. 2022, Algorithm 1 (LiRA) with its pooled variance, on statistics of what
-    is published in place of a model's confidence. The variance is at least a thousandth of the
-    feature's over both worlds, so that a few equal values are no certainty. Scores are log ratios.
     """
 
     name = "likelihood ratio"

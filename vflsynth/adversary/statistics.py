@@ -115,15 +115,13 @@ class Naive(Statistic):
 class Histogram(Statistic):
     """Share of each bin of numbers, between the known extremes, and of each label.
 
+    Source: Stadler et al. 2022. The VFLGAN code sorts bins by size, which mixes them up from table
+    to table; here they stay in order.
+
     Parameters
     ----------
     n_bins : int, default=10
         Values beyond the extremes count in the outermost bins. The VFLGAN code had 45.
-
-    Notes
-    -----
-    Source: Stadler et al. 2022. The VFLGAN code sorts bins by size, which mixes them up from table
-    to table; here they stay in order.
     """
 
     name = "histogram"
@@ -154,15 +152,13 @@ class Extremes(Statistic):
     Of every column of numbers the standardised smallest and largest values and the shares that are
     at least, and at most, the target's; of every column of labels the share of the target's label.
 
+    Ours. A record that stands out often is the end of some column's range, which generators that
+    learn ranges or marginals pass on: a histogram's outermost bin is too wide to tell.
+
     Parameters
     ----------
     n_values : int, default=3
         So many of the smallest, and of the largest.
-
-    Notes
-    -----
-    Ours. A record that stands out often is the end of some column's range, which generators that
-    learn ranges or marginals pass on: a histogram's outermost bin is too wide to tell.
     """
 
     name = "extremes"
@@ -213,14 +209,12 @@ class Neighbourhood(Statistic):
 
     Distances are Euclidean between standardised numbers and one-hot labels.
 
+    Not in the paper, whose statistics describe the table as a whole: a generator that repeats
+    records gives itself away here first (compare Houssiau et al. 2022, TAPAS).
+
     Parameters
     ----------
     n_neighbours : int, default=5
-
-    Notes
-    -----
-    Not in the paper, whose statistics describe the table as a whole: a generator that repeats
-    records gives itself away here first (compare Houssiau et al. 2022, TAPAS).
     """
 
     name = "neighbourhood"

@@ -68,6 +68,9 @@ class Targeted(Statistic):
 class TargetedQueries(Targeted):
     """Shares of records that have some of the target's values, for random sets of columns.
 
+    Source: Houssiau et al. 2022 (TAPAS), random targeted counting queries. Departs from it in that
+    numbers also count when they are close, so that copies with a little noise are seen.
+
     Parameters
     ----------
     n_queries : int, default=150
@@ -79,11 +82,6 @@ class TargetedQueries(Targeted):
         See `Targeted`.
     random_state : int, default=0
         Of the sets.
-
-    Notes
-    -----
-    Source: Houssiau et al. 2022 (TAPAS), random targeted counting queries. Departs from it in that
-    numbers also count when they are close, so that copies with a little noise are seen.
     """
 
     name = "targeted queries"
@@ -136,15 +134,13 @@ class TargetedQueries(Targeted):
 class SharedValues(Targeted):
     """Shares of records that have at least one, two, three, ... of the target's values.
 
+    The sum of all targeted queries of one size, but for a weight: few features, for few shadows. It
+    sees a record that was published in parts whichever columns the parts have.
+
     Parameters
     ----------
     window : float, default=0.1
         See `Targeted`.
-
-    Notes
-    -----
-    The sum of all targeted queries of one size, but for a weight: few features, for few shadows. It
-    sees a record that was published in parts whichever columns the parts have.
     """
 
     name = "shared values"
@@ -165,8 +161,6 @@ class NearestValues(Statistic):
     deviations, and the share of values that are the target's; of every column of labels the share
     of the target's label. If the target's value is missing, the share of missing values.
 
-    Notes
-    -----
     Ours. It looks at each column by itself, as counts of several columns do not: grids, limits and
     categories that a generator learned show there which values its training records had, also where
     the values themselves are never published.

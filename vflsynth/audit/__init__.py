@@ -27,11 +27,13 @@ from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.findings import Attack, Claim, TargetAudit
 from vflsynth.audit.inference import attribute_inference
 from vflsynth.audit.joined import JoinedTable
-from vflsynth.audit.mechanism import audit_mechanism
-from vflsynth.audit.questions import audit_disclosure, linkability
+from vflsynth.audit.questions import audit_disclosure, linkability, singling_out
 from vflsynth.audit.results import AuditReport
-from vflsynth.audit.schemes import audit_intermediate_features, audit_synthetic_data
-from vflsynth.audit.singling_out import singling_out
+from vflsynth.audit.schemes import (
+    audit_intermediate_features,
+    audit_mechanism,
+    audit_synthetic_data,
+)
 from vflsynth.audit.targets import farthest, most_outlying
 
 __all__ = [

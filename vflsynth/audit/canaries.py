@@ -200,6 +200,11 @@ def audit_with_canaries(
     Canaries are made of the values of real records, each column shuffled by itself: valid values in
     unlikely combinations. A coin decides for each whether it is put in.
 
+    Source: Steinke, Nasr and Jagielski 2023, Algorithm 1 and Theorem 5.2. Only canaries of which
+    the attacker is sure are guessed: those with the highest scores, and with the lowest or none of
+    them; the others are passed over. How many, and which, is chosen after the fact from ten ways
+    (`best_bound`), for which each is tested at a tenth of the error probability.
+
     Parameters
     ----------
     synthesizer : estimator or callable
@@ -236,13 +241,6 @@ def audit_with_canaries(
         If a parameter is out of range, or the scores are not one finite number per candidate.
     PartyDataError
         If the tables are unusable.
-
-    Notes
-    -----
-    Source: Steinke, Nasr and Jagielski 2023, Algorithm 1 and Theorem 5.2. Only canaries of which
-    the attacker is sure are guessed: those with the highest scores, and with the lowest or none of
-    them; the others are passed over. How many, and which, is chosen after the fact from ten ways
-    (`best_bound`), for which each is tested at a tenth of the error probability.
 
     Examples
     --------

@@ -10,16 +10,8 @@ import pandas as pd
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.model_selection import KFold, cross_val_predict
 
-from vflsynth.adversary.encoding import (
-    Attribute,
-    Booleans,
-    Encoding,
-    Floats,
-    Integers,
-    distance_blocks,
-)
-from vflsynth.audit.compared import Compared, QuestionOptions, among, values_of
-from vflsynth.audit.criteria import Disclosure
+from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats, distance_blocks
+from vflsynth.audit.criteria import Compared, Disclosure, QuestionOptions, among, values_of
 from vflsynth.audit.game import check_model
 from vflsynth.audit.observers import IMPOSSIBLE, log_prob_of
 from vflsynth.exceptions import ColumnMismatchError
@@ -40,6 +32,10 @@ def attribute_inference(
     **options: Unpack[QuestionOptions],
 ) -> Disclosure:
     """Ask whether a sensitive value can be guessed better for those whose records were used.
+
+    The guess is the value of the nearest synthetic record. Source: Giomi et al. 2023, §4.3; our own
+    implementation. With `model` it is the value that the model calls most probable beside what is
+    known, of those that training records have; of more than 500 numbers every second, or third.
 
     Parameters
     ----------
@@ -65,12 +61,6 @@ def attribute_inference(
     ------
     ParameterError, PartyDataError, ColumnMismatchError
         As in `singling_out`.
-
-    Notes
-    -----
-    The guess is the value of the nearest synthetic record. Source: Giomi et al. 2023, §4.3; our own
-    implementation. With `model` it is the value that the model calls most probable beside what is
-    known, of those that training records have; of more than 500 numbers every second, or third.
 
     Examples
     --------
@@ -106,7 +96,8 @@ def attribute_inference(
     answers = values_of(attribute, published)
     rights = []
     for frame in asked:
-        guesses = answers[_nearest_places(encoding.encode(frame), records)]
+        blocks = distance_blocks(encoding.encode(frame), records)
+        guesses = answers[np.concatenate([block.argmin(axis=1) for block in blocks])]
         if model is not None:
             columns = [*known, sensitive]
             own, answered = most_probable(model, frame[columns], tables.real[columns], attribute)
@@ -152,11 +143,6 @@ def most_probable(
     answered = answered & np.asarray((log_probs > IMPOSSIBLE).any(axis=1))
     values = values_of(attribute, candidates.to_frame())
     return np.asarray(values[log_probs.argmax(axis=1)]), answered
-
-
-def _nearest_places(points: Floats, others: Floats) -> Integers:
-    """Position of the nearest of the others, shape (point,)."""
-    return np.concatenate([block.argmin(axis=1) for block in distance_blocks(points, others)])
 
 
 def right(attribute: Attribute, guesses: Floats, truth: Floats, tolerance: float) -> Booleans:

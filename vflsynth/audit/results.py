@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vflsynth.adversary.intervals import Estimate, holm, least_leak_found, most_epsilon
+from vflsynth.adversary.intervals import holm, least_leak_found, most_epsilon
 from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import (
     LOW_FPRS,
@@ -155,8 +155,9 @@ class AuditReport:
     def conclusion(self, audit: TargetAudit) -> list[str]:
         """Say in sentences what may, and what may not, be concluded about one of the targets."""
         best = audit.strongest
-        share = f"{best.accuracy.value:.0%} of the time ({_percent(best.accuracy)})"
-        sure = f"{self.confidence:.0%}"
+        sure, right = f"{self.confidence:.0%}", best.accuracy
+        interval = f"{sure} interval {right.low:.0%} to {right.high:.0%}"
+        share = f"{right.value:.0%} of the time ({interval})"
         how = f"({best.statistic}, {best.adversary})"
         sentences = []
         if self.beats_guessing(audit):
@@ -233,7 +234,7 @@ class AuditReport:
             "relation": self.relation,
             "claim": None if self.claim is None else vars_of(self.claim),
             "epsilon_ceiling": self.epsilon_ceiling,
-            "least_leak_found": _finite(self.least_leak_found),
+            "least_leak_found": least if math.isfinite(least := self.least_leak_found) else None,
             **{name: getattr(self, name) for name in cost},
             "targets": [
                 {
@@ -366,11 +367,3 @@ def say_power(n_in: int, n_out: int, n_audits: int, confidence: float) -> str:
         "with it and in none without it, in a way that these attacks can learn, is found with "
         f"probability {POWER:.0%}."
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _percent(estimate: Estimate) -> str:
-    return f"{estimate.confidence:.0%} interval {estimate.low:.0%} to {estimate.high:.0%}"

@@ -1,28 +1,37 @@
-"""The two auditing schemes: of synthetic data (ASSD) and of intermediate features (ASIF)."""
+"""Audits: of synthetic data (ASSD), of intermediate features (ASIF), of a mechanism by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence, Sized
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence, Sized
 from typing import Any, Literal, Unpack
+
+import numpy as np
+import numpy.typing as npt
 
 from vflsynth._validation import Choice, Number, Optional, check_parameters
 from vflsynth.adversary import (
     DEFAULT_STATISTICS,
+    Adversary,
     Correlation,
     Naive,
     Neighbourhood,
     Statistic,
+    default_adversaries,
 )
-from vflsynth.audit.findings import Claim
+from vflsynth.adversary.encoding import Floats
+from vflsynth.audit.findings import Claim, TargetAudit
 from vflsynth.audit.game import (
     MODEL,
     PUBLISHED,
+    THREAT_MODELS,
     LeaveOneOutGame,
     PartyFrames,
     check_model,
     columns_left_out,
     publishes_releases,
 )
+from vflsynth.audit.judging import judge_attack
 from vflsynth.audit.observers import (
     DensityObserver,
     FeatureObserver,
@@ -55,6 +64,10 @@ def audit_synthetic_data(
 
     Trains `n_models` synthesizers on all records and as many without each target, and lets
     adversaries learn to tell the two kinds of synthetic tables apart.
+
+    Source: VFLGAN §4.1, Algorithms 2 and 3. Departs from the paper's code: every model has a fresh
+    seed, the test models are used once, the world with all records serves all targets, and
+    encodings are learned anew in every world. Private synthesizers are trained one by one.
 
     Parameters
     ----------
@@ -101,12 +114,6 @@ def audit_synthetic_data(
         synthesizer has no ``log_prob``.
     PartyDataError
         If the tables are unusable, or a target is no matched record.
-
-    Notes
-    -----
-    Source: VFLGAN §4.1, Algorithms 2 and 3. Departs from the paper's code: every model has a fresh
-    seed, the test models are used once, the world with all records serves all targets, and
-    encodings are learned anew in every world. Private synthesizers are trained one by one.
 
     Examples
     --------
@@ -164,6 +171,11 @@ def audit_intermediate_features(
     private run whose mechanism publishes once and sends no features (`MeanEmbedding` and others)
     they see all releases, with the noise that they were published with.
 
+    Source: VFLGAN §4.2 and Appendix A.3, Algorithms 4 and 5. Departs from the paper's code, which
+    fed raw values in the file's column order: here they are encoded by the model's own transformer,
+    as in training. Naive statistics are per feature, where the code had three for the whole matrix.
+    The features are those after training; an attacker who collects them in every step sees more.
+
     Parameters
     ----------
     synthesizer : synthesizer
@@ -188,13 +200,6 @@ def audit_intermediate_features(
     UnseenValueError
         If a named target alone has some label: the world without it cannot encode the record. Rules
         pass over such records.
-
-    Notes
-    -----
-    Source: VFLGAN §4.2 and Appendix A.3, Algorithms 4 and 5. Departs from the paper's code, which
-    fed raw values in the file's column order: here they are encoded by the model's own transformer,
-    as in training. Naive statistics are per feature, where the code had three for the whole matrix.
-    The features are those after training; an attacker who collects them in every step sees more.
     """
     settings = _checked("audit_intermediate_features", targets, statistics, options)
     if not hasattr(synthesizer, "fit_replicas"):
@@ -229,3 +234,107 @@ def _checked(
                 f"{owner}: {name} must be a sequence of at least one, got {values!r}"
             )
     return AuditSettings.of(owner, options)
+
+
+Release = Callable[[bool], npt.ArrayLike]
+
+
+def audit_mechanism(
+    release: Release,
+    *,
+    n_runs: int = 1000,
+    adversaries: Sequence[Adversary] | None = None,
+    claim: Claim | None = None,
+    confidence: float = 0.95,
+    random_state: int = 0,
+) -> AuditReport:
+    """Ask what a mechanism's release, such as one noisy gradient, would tell about a record.
+
+    Run this on one step of differentially private training. It costs so little that thousands of
+    runs are affordable. Noise that is missing, too small or not independent shows here first.
+
+    Parameters
+    ----------
+    release : callable
+        ``release(True)`` returns numbers computed with the target record, ``release(False)``
+        without it, or with another in its place. Always of one shape, with fresh noise.
+    n_runs : int, default=1000
+        Per world, at least 10. Half of them train the adversaries, the others test them.
+    adversaries : sequence of Adversary, optional
+        Default: `default_adversaries`.
+    claim : Claim, optional
+        What the mechanism is said to guarantee, about inputs that differ as those of `release` do.
+    confidence : float, default=0.95
+        Of all intervals and bounds.
+    random_state : int, default=0
+        Of the split into training and test runs; the mechanism has its own randomness.
+
+    Returns
+    -------
+    AuditReport
+        With a single target.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is out of range, or a release is not finite or changes its shape.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> honest = audit_mechanism(lambda inside: inside + rng.normal(size=3), n_runs=200)
+    >>> broken = audit_mechanism(lambda inside: inside + 0 * rng.normal(size=3), n_runs=200)
+    >>> honest.targets[0].strongest.auc.value < broken.targets[0].strongest.auc.value
+    True
+    """
+    check_parameters(
+        "audit_mechanism",
+        {"n_runs": n_runs, "confidence": confidence, "random_state": random_state},
+        {
+            "n_runs": Number(10, whole=True),
+            "confidence": Number(0.5, 1, closed=(True, False)),
+            "random_state": Number(0, whole=True),
+        },
+    )
+    started, cpu = time.perf_counter(), time.process_time()
+    features = _releases(release, n_runs)
+    attacks = tuple(
+        judge_attack(
+            "release",
+            adversary,
+            features,
+            random_state,
+            delta=0.0 if claim is None else claim.delta,
+            confidence=confidence,
+            bound_confidence=confidence,
+        )
+        for adversary in (default_adversaries() if adversaries is None else adversaries)
+    )
+    return AuditReport(
+        "mechanism",
+        THREAT_MODELS["mechanism"],
+        (TargetAudit(None, (), "release", attacks),),
+        n_runs,
+        None,
+        confidence,
+        claim,
+        time.perf_counter() - started,
+        time.process_time() - cpu,
+        2 * n_runs,
+    )
+
+
+def _releases(release: Release, n_runs: int) -> Floats:
+    """Run the mechanism in both worlds; shape (run, number)."""
+    runs = [
+        np.asarray(release(inside), dtype=np.float64)
+        for inside in (True, False)
+        for _ in range(n_runs)
+    ]
+    shapes = {run.shape for run in runs}
+    if len(shapes) > 1 or not all(np.isfinite(run).all() for run in runs):
+        raise ParameterError(
+            "release must return finite numbers, always of the same shape; got the shapes "
+            + ", ".join(map(str, sorted(shapes)))
+        )
+    return np.stack(runs).reshape(len(runs), -1)

@@ -48,16 +48,7 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class Held:
-    """How many rows of a party's own table keep a rule.
-
-    Parameters
-    ----------
-    rule : Rule
-    n_rows : int
-        Rows that have values in the columns that it compares.
-    n_broken : int
-        Those of them that do not keep it.
-    """
+    """How many rows of a party's own table keep a rule, of those with values where it compares."""
 
     rule: Rule
     n_rows: int

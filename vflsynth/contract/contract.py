@@ -151,6 +151,9 @@ class PartyContract:
 class Contract:
     """What parties agree on before anything is learned, and what holds for whatever is published.
 
+    Under privacy nothing here reads records: kinds follow from types, rare categories from noisy
+    counts, and rules have to say their combinations.
+
     Parameters
     ----------
     parties : mapping of party name to PartyContract
@@ -170,11 +173,6 @@ class Contract:
         Who may see which report: by "evaluation", "audit", "internal" (a release's edition to keep)
         and "public" (that to hand out) the names of parties or others. What is left out, whoever
         holds the real tables may show to whom they like; the public edition is for everybody.
-
-    Notes
-    -----
-    Under privacy nothing here reads records: kinds follow from types, rare categories from noisy
-    counts, and rules have to say their combinations.
 
     Examples
     --------
@@ -289,18 +287,7 @@ class Contract:
         return cls(parts, *said, shared.least_records)
 
     def check_reader(self, report: str, reader: str | None) -> None:
-        """Refuse to write a report for somebody who may not see it.
-
-        Parameters
-        ----------
-        report : {"evaluation", "audit", "internal", "public"}
-        reader : str or None
-            Who it is written for; None if nobody says.
-
-        Raises
-        ------
-        ContractError
-        """
+        """Raise ContractError if a report may not be written for this reader; None: nobody."""
         if report not in self.readers or reader in self.readers[report]:
             return
         names = ", ".join(map(repr, self.readers[report])) or "nobody"
@@ -313,14 +300,7 @@ class Contract:
     def check(self, columns: Mapping[str, Collection[Hashable]]) -> None:
         """Compare the contract with the labels of the parties' columns, keys left out.
 
-        Parameters
-        ----------
-        columns : mapping of party name to labels
-
-        Raises
-        ------
-        ContractError
-            Naming party, column or rule.
+        Raises ContractError, which names party, column or rule.
         """
         owner = {label: name for name, labels in columns.items() for label in labels}
         for name in self.parties:
@@ -339,16 +319,7 @@ class Contract:
     def check_at(self, party: str, columns: Collection[Hashable]) -> None:
         """Compare the contract with one party's own columns: all that the party itself can see.
 
-        Parameters
-        ----------
-        party : str
-        columns : collection of labels
-            Keys left out.
-
-        Raises
-        ------
-        ContractError
-            As of `check`. Whether somebody has the other columns of a rule, others have to say.
+        Otherwise as `check`. Whether somebody has the other columns of a rule, others have to say.
         """
         self._check_part(party, columns, {})
         for rule in as_rules(self.rules):
@@ -410,12 +381,7 @@ class Contract:
         in_order(self.all_rules)
 
     def check_private(self) -> None:
-        """Refuse what would be read off the records.
-
-        Raises
-        ------
-        ContractError
-        """
+        """Raise ContractError if something would be read off the records."""
         for rule in self.all_rules:
             if rule.reads_records:
                 given = "values" if isinstance(rule, Determines) else "combinations"

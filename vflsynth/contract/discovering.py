@@ -95,15 +95,9 @@ class Finding:
 @register
 @dataclass(frozen=True)
 class Level:
-    """One value of a column fixes another column's.
+    """One value of a column fixes another column's: ``by == when``, ``column == value``.
 
-    Parameters
-    ----------
-    by, column : column label
-    when, value : object
-        ``by == when`` fixes ``column == value``; None for a missing value.
-    exactly : bool
-        Whether the column has the value nowhere else.
+    Missing values are None. `exactly` says that the column has the value nowhere else.
     """
 
     registry_group: ClassVar[str] = "parameters"
@@ -841,17 +835,9 @@ def _says(label: Hashable, value: Any) -> str | None:
 def codes_among(frame: pd.DataFrame) -> dict[Hashable, float]:
     """Find whole numbers that are codes: whose order means nothing.
 
-    Parameters
-    ----------
-    frame : DataFrame
+    Returns by column how badly neighbours tell what a code's own records are like, from `_STRANGE`
+    up.
 
-    Returns
-    -------
-    dict of column label to float
-        How badly neighbours tell what a code's own records are like, from `_STRANGE` up.
-
-    Notes
-    -----
     Of a number, records of the next smaller and the next larger value together are like its own; of
     a code, they are not. For every other column, let ``between`` be the variance of its means by
     code, and ``strange`` the mean square by which a code's mean differs from the mean of its two

@@ -62,33 +62,15 @@ class Cost:
 def enforce(
     draw: Callable[[int, bytes], Parts], n: int, secret: bytes, rules: Sequence[Rule]
 ) -> tuple[Parts, Cost]:
-    """Draw until `n` rows keep all rules.
+    """Draw until `n` rows keep all rules; return tables by party, and what the rules cost.
 
-    Parameters
-    ----------
-    draw : callable
-        Of a number of rows and a secret: all parties' tables, row i of each the same record.
-    n : int
-    secret : bytes
-        The first draw is the one that would have been made without rules.
-    rules : sequence of Rule
-        Those that compute a column of others do so first, also across parties: what is looked at is
-        synthetic.
+    `draw` takes a number of rows and a secret, and returns all parties' tables, row i of each the
+    same record; the first draw is the one that would have been made without rules. Rules that
+    compute a column of others do so first, also across parties: what is looked at is synthetic.
 
-    Returns
-    -------
-    tables : dict of party name to DataFrame, of n rows
-    cost : Cost
-
-    Raises
-    ------
-    RuleError
-        If fewer than one in a hundred rows keep all rules, with the rule that most rows break.
-
-    Notes
-    -----
     Leaving out rows draws from the model given that the rules hold. That is what is asked for; it
-    is not what the records look like if a rule that they keep is often broken by the model.
+    is not what the records look like if a rule that they keep is often broken by the model. Raises
+    RuleError, with the rule that most rows break, if fewer than one in a hundred rows keep all.
     """
     rules = in_order(rules)
     parts: list[Parts] = []
@@ -119,17 +101,9 @@ def enforce(
 def attempts(n: int, secret: bytes) -> Iterator[tuple[int, bytes]]:
     """Say how many rows are drawn from which secret, one attempt after the other, without end.
 
-    Parameters
-    ----------
-    n : int
-        Rows that are wanted: the first attempt. A further one adds a quarter of what was drawn
-        before it, and at least 256 rows.
-    secret : bytes
-        Of the sample.
-
-    Notes
-    -----
-    It depends on nothing that anybody draws, so that parties that draw apart go the same way.
+    The first attempt has the n rows that are wanted. A further one adds a quarter of what was drawn
+    before it, and at least 256 rows. It depends on nothing that anybody draws, so that parties that
+    draw apart go the same way.
     """
     asked, n_drawn, attempt = n, 0, 0
     while True:
@@ -158,14 +132,8 @@ def judged(
 ) -> tuple[Parts, NDArray[np.bool_]]:
     """Repair rows and say which keep which rule, (rule, row).
 
-    Parameters
-    ----------
-    tables : dict of party name to DataFrame
-        Row i of all of them is one record.
-    rules : sequence of Rule
-        In the order of `in_order`.
-    given : callable, optional
-        Puts what is known of the records into tables, before and after columns are computed.
+    Row i of all tables is one record, and rules are in the order of `in_order`. `given` puts what
+    is known of the records into tables, before and after columns are computed.
     """
     tables = dict(tables) if given is None else given(tables)
     owner: Mapping[Hashable, str] = {c: name for name, t in tables.items() for c in t.columns}

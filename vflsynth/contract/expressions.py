@@ -114,23 +114,10 @@ class Expression:
             raise ContractError(f"{self.text!r} names no column")
 
     def keeps(self, table: pd.DataFrame) -> Rows:
-        """Say which rows fulfil it.
+        """Say which rows fulfil it; ContractError if values cannot be compared or added.
 
-        Parameters
-        ----------
-        table : DataFrame, shape (row, column)
-            With the expression's columns, perhaps among others.
-
-        Returns
-        -------
-        bool array, shape (row,)
-            A row with a missing value in a column that is compared is True, as a check of SQL is;
-            ``missing(column)`` asks.
-
-        Raises
-        ------
-        ContractError
-            If values cannot be compared or added, such as text and numbers.
+        A row with a missing value in a column that is compared is True, as a check of SQL is;
+        ``missing(column)`` asks.
         """
         known = self.known(table)
         rows = table[list(self.columns)].take(np.flatnonzero(known))

@@ -191,19 +191,9 @@ def write_contract(contract: Contract, path: str | os.PathLike[str], heading: st
 def contract_from(
     said: str | Mapping[str, Any], where: str = "contract", label: Label = str
 ) -> Contract:
-    """Read the text of a contract, or its tables as they stand in a job.
+    """Read the text of a contract, or its tables as they stand in a job, as `read_contract` does.
 
-    Parameters
-    ----------
-    said : str or mapping
-    where : str, default="contract"
-        What errors begin with.
-    label : callable, optional
-        As of `read_contract`.
-
-    Raises
-    ------
-    ContractError
+    `where` is what errors begin with.
     """
     content = parsed_toml(said, where, ContractError) if isinstance(said, str) else said
     return checked(ContractFile, content, where, ContractError).contract(label)
@@ -212,28 +202,10 @@ def contract_from(
 def own_contract(
     path: str | os.PathLike[str], party: str, shared: Contract, label: Label = str
 ) -> Contract:
-    """Read what one party wrote, beside what all parties agreed on.
+    """Read what one party wrote into a TOML file, beside what all parties agreed on.
 
-    Parameters
-    ----------
-    path : path-like
-        A TOML file. Of what all parties share it may say nothing, or the same.
-    party : str
-        Who wrote it.
-    shared : Contract
-        What all parties share.
-    label : callable, optional
-        As of `read_contract`.
-
-    Returns
-    -------
-    Contract
-        With all parts that the file has, and what is shared.
-
-    Raises
-    ------
-    ContractError
-        Naming what differs.
+    Of what all share, the file may say nothing, or the same; ContractError names what differs. The
+    contract has all parts that the file has, and what is shared.
     """
     content = read_toml(Path(path), ContractError)
     said = contract_from(content, str(path), label)

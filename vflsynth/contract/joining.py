@@ -28,15 +28,9 @@ from vflsynth.parameters import from_json, to_json
 class SharedRows:
     """Which of the drawn rows a party's part of a sample has, and the rules that are still open.
 
-    Parameters
-    ----------
-    n : int
-        Rows that the sample shall have.
-    n_drawn : int
-    rows : int array, shape (row,)
-        Numbers of the rows that are there, among those drawn.
-    rules : tuple of Rule
-        About columns of several parties, and the party's own that need what those compute.
+    The sample shall have n rows; `rows`, int (row,), are numbers of those that are there, among
+    those drawn. Open are rules about columns of several parties, and the party's own that need what
+    those compute.
     """
 
     n: int
@@ -46,25 +40,13 @@ class SharedRows:
 
     @classmethod
     def of(cls, table: pd.DataFrame, preparation: Preparation, n: int) -> tuple[pd.DataFrame, Self]:
-        """Leave out of a party's drawn rows those that break its own rules.
-
-        Returns
-        -------
-        table : DataFrame, shape (row, column)
-        shared : SharedRows
-        """
+        """Leave out of a party's drawn rows those that break its own rules."""
         rows = np.flatnonzero(preparation.kept(table))
         rules = (*preparation.settled_later, *preparation.across)
         return table.take(rows), cls(n, len(table), rows, rules)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values.
-
-        Raises
-        ------
-        ParameterError
-            If a rule is a function, or of a class that nobody registered.
-        """
+        """Return JSON values; ParameterError if a rule is a function or is not registered."""
         there = np.zeros(self.n_drawn, np.bool_)
         there[self.rows] = True
         return {
@@ -78,10 +60,7 @@ class SharedRows:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Undo `to_dict`; the content is somebody else's.
 
-        Raises
-        ------
-        ArtefactError, KeyError, TypeError, ValueError
-            If it is not what `to_dict` writes.
+        Raises ArtefactError, KeyError, TypeError or ValueError if it is not what `to_dict` writes.
         """
         bits = np.frombuffer(base64.b64decode(content["rows"]), np.uint8)
         n, n_drawn = int(content["n"]), int(content["n_drawn"])
@@ -96,25 +75,10 @@ def rows_for_all(
 ) -> tuple[dict[str, pd.DataFrame], Cost]:
     """Put parties' rows side by side, and leave out those that break a rule of several parties.
 
-    Parameters
-    ----------
-    tables : mapping of party name to DataFrame
-    shared : mapping of party name to SharedRows
-        Of the same sample.
-
-    Returns
-    -------
-    tables : dict of party name to DataFrame
-        Row i is the same record in all of them: those that a fit in one process would return.
-    cost : Cost
-        Of all rules together, and of those that were looked at here.
-
-    Raises
-    ------
-    ColumnMismatchError
-        If a rule names a column that no table has.
-    RuleError
-        If too few rows keep the rules: more have to be drawn, or a rule is hardly ever kept.
+    Row i of the tables is the same record in all of them: those that a fit in one process would
+    return. The cost is that of all rules together, and of those that were looked at here. Raises
+    ColumnMismatchError if a rule names a column that no table has, RuleError if too few rows keep
+    the rules: more have to be drawn, or a rule is hardly ever kept.
     """
     n, n_drawn = next(iter(shared.values())).n, min(own.n_drawn for own in shared.values())
     common = np.arange(n_drawn)

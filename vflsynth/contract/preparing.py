@@ -47,27 +47,13 @@ columns."""
 class Preparation:
     """How a party's table becomes the one that is modelled, and a decoded one the published one.
 
-    Parameters
-    ----------
-    columns : tuple of column label
-        Of the published table, in order.
-    composites : tuple of Composite
-    replacements : tuple of Surrogate or Pseudonym
-    rounded : mapping of column label to int
-        Decimals of published numbers.
-    rules : tuple of Rule
-        The party's own, with what was learned of its records.
-    certain : tuple of str
-        Titles of those that hold in every row that is decoded.
-    across : tuple of Rule
-        About columns of several parties: looked at when synthetic rows are put together.
-    left_out : tuple of column label
-        Neither modelled nor published as they are.
-    steps : tuple of Step
-        What keeps orders, and relations that were found in the records, in the order of restoring.
-    selects : bool
-        Whether any party leaves out rows after drawing, so that rows drawn apart are not yet those
-        of the sample.
+    Columns are those of the published table, in order; those `left_out` are neither modelled nor
+    published as they are, and `rounded` has the decimals of published numbers. Rules are the
+    party's own, with what was learned of its records; `certain` are titles of those that hold in
+    every row that is decoded, and rules `across` parties are looked at when synthetic rows are put
+    together. Steps, in the order of restoring, keep orders, and relations that were found in the
+    records. `selects` says whether any party leaves out rows after drawing, so that rows drawn
+    apart are not yet those of the sample.
     """
 
     registry_group: ClassVar[str] = "parameters"
@@ -107,25 +93,11 @@ class Preparation:
         private: bool = False,
         exact: bool = False,
     ) -> Self:
-        """Say how to prepare a table.
+        """Say how to prepare a party's table, with its key column, `on`, if there is one.
 
-        Parameters
-        ----------
-        frame : DataFrame
-            The party's, with its key column if there is one.
-        part : PartyContract
-        rules : sequence of Rule
-            All whose columns are this party's.
-        least : int
-            Fewest records of what may be learned.
-        on : column label, optional
-            The key column.
-        across : iterable of Rule
-            About columns of several parties.
-        private : bool, default=False
-            Then records are not looked at.
-        exact : bool, default=False
-            Then steps will keep orders of columns of which nothing else is said.
+        Rules are all whose columns are this party's, those `across` about columns of several. What
+        fewer than `least` records hold is not learned; if `private`, records are not looked at. If
+        `exact`, steps will keep orders of columns of which nothing else is said.
         """
         if not private:
             _check_public(frame, part)
@@ -177,13 +149,7 @@ class Preparation:
         return kept
 
     def apply(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the table that is modelled.
-
-        Raises
-        ------
-        ContractError
-            If nothing is left to model.
-        """
+        """Return the table that is modelled; ContractError if nothing is left to model."""
         published = frame = frame.drop(columns=list(self.left_out))
         for composite in self.composites:
             frame = composite.apply(frame)
@@ -197,14 +163,7 @@ class Preparation:
         return tuple(step.difference for step in self.steps if isinstance(step, Ordered))
 
     def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
-        """Restore what others tell, after cells of a published table were given values.
-
-        Parameters
-        ----------
-        table : DataFrame, shape (record, column)
-        known : DataFrame, shape (record, column)
-            What was given, which stays.
-        """
+        """Restore what others tell, after cells of a published table were given values to keep."""
         columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
         for step in self.steps:
             made = step.settled(columns, table.index)
@@ -233,17 +192,10 @@ class Preparation:
     def restore(
         self, table: pd.DataFrame, secret: bytes, party: str, *, repairs: bool = True
     ) -> pd.DataFrame:
-        """Return the published table.
+        """Return the published table of a decoded one.
 
-        Parameters
-        ----------
-        table : DataFrame
-            As decoded.
-        secret : bytes
-            Of the sample, which the parties share.
-        party : str
-        repairs : bool, default=True
-            Whether columns that rules compute are computed.
+        The parties share the secret, which is of the sample. `repairs` says whether columns that
+        rules compute are computed.
         """
         columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
         for composite in self.composites:

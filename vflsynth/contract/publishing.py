@@ -33,27 +33,8 @@ def prepared_parties(
 ) -> tuple[dict[str, Preparation], dict[str, TableTransformer]]:
     """Say how all parties prepare and encode their tables, by a contract and by what is exact.
 
-    Parameters
-    ----------
-    contract : Contract or None
-    frames : mapping of party name to DataFrame
-        Of the others, a party's preparation depends on nothing but the labels.
-    on : column label or None
-    templates : mapping of party name to TableTransformer
-        With what was declared elsewhere.
-    private, exact : bool
-        As of `prepared_party`.
-
-    Returns
-    -------
-    preparations : dict of party name to Preparation
-        Of those that have one.
-    templates : dict of party name to TableTransformer
-
-    Raises
-    ------
-    ContractError
-        Naming party, column or rule.
+    Of other parties' tables, a preparation depends on nothing but the labels. Otherwise as
+    `prepared_party`; tables that are modelled as they are have no preparation.
     """
     keys = {name: key_of(on, name) for name in frames}
     if contract is not None:
@@ -83,31 +64,12 @@ def prepared_party(
     private: bool,
     exact: bool = False,
 ) -> tuple[Preparation | None, TableTransformer]:
-    """Say how one party prepares and encodes its own table.
+    """Say how one party prepares and encodes its own table; None if it is modelled as it is.
 
-    Parameters
-    ----------
-    contract : Contract or None
-    party : str
-    frame : DataFrame
-    on : column label or None
-    template : TableTransformer
-        With what was declared elsewhere.
-    private : bool
-        Whether nothing may be read off the records.
-    exact : bool, default=False
-        Whether relations that are exact in the records are kept, where the contract says nothing of
-        a column. Under privacy they are not looked for.
-
-    Returns
-    -------
-    preparation : Preparation or None
-        None if the table is modelled as it is.
-    template : TableTransformer
-
-    Raises
-    ------
-    ContractError
+    The template has what was declared elsewhere. If `private`, nothing may be read off the records.
+    If `exact`, relations that are exact in the records are kept, where the contract says nothing of
+    a column; under privacy they are not looked for. Raises ContractError, which names party, column
+    or rule.
     """
     made = None
     if contract is not None:
@@ -319,13 +281,7 @@ class _Encoding:
 
 
 def with_public(schema: PublicSchema | None, contract: Contract) -> PublicSchema | None:
-    """Return a public schema with what a contract says of columns.
-
-    Raises
-    ------
-    ContractError
-        If they contradict each other.
-    """
+    """Return a public schema with what a contract says; ContractError if the two disagree."""
     said = contract.public_schema()
     if not (said.bounds or said.categories or said.dtypes):
         return schema

@@ -224,10 +224,7 @@ class FixedCombinations(Rule):
     def learned(self, records: pd.DataFrame, least: int) -> Self:
         """Return the rule with the combinations of at least `least` records, frequent ones first.
 
-        Raises
-        ------
-        ContractError
-            If there are none.
+        Raises ContractError if there are none.
         """
         if not self.reads_records:
             return self
@@ -365,13 +362,7 @@ class Function(Rule):
         return self.uses
 
     def keeps(self, table: pd.DataFrame) -> Rows:
-        """Ask the function.
-
-        Raises
-        ------
-        ContractError
-            If it returns anything but one boolean per row.
-        """
+        """Ask the function; ContractError if it returns anything but one boolean per row."""
         found = np.asarray(self.function(table[list(self.uses)]))
         if found.shape != (len(table),) or found.dtype.kind != "b":
             raise ContractError(f"the rule {self.title!r} must return one boolean per row")
@@ -385,13 +376,7 @@ def _tidy(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def as_rules(rules: Iterable[Rule | str]) -> tuple[Rule, ...]:
-    """Return rules, of which texts are `Check`.
-
-    Raises
-    ------
-    ContractError
-        If something is neither.
-    """
+    """Return rules, of which texts are `Check`; ContractError if something is neither."""
     made: list[Rule] = []
     for rule in [rules] if isinstance(rules, str) else rules:
         if not isinstance(rule, Rule | str):

@@ -16,7 +16,7 @@ from vflsynth.federation.site import Site
 from vflsynth.frames import MatchOn, read_table
 from vflsynth.frames.party_frames import with_keys_in_form
 from vflsynth.privacy import PrivacyLedger
-from vflsynth.protocol import Channel, Message
+from vflsynth.protocol import Message
 from vflsynth.run import Seat
 from vflsynth.splitdefense.algorithm import SplitLearning
 from vflsynth.splitdefense.inputs import check_labels
@@ -82,16 +82,12 @@ class ActiveNode(ServerNode):
         )
         self.holder_run = BlindedRun(seat, method, job, site)
         super().__init__(job, site, method)
+        self.everybody = _WithHolder(self)
         method.take_labels(values, self.holder_run, job.parties, weights)
 
     def own_tag(self) -> Callable[[type[Message], int], str]:
         """Return what makes the active party's own tags."""
         return self.holder_run.tags
-
-    @property
-    def everybody(self) -> Channel:
-        """Reaches the passive parties and the active one itself."""
-        return _WithHolder(self)
 
     @property
     def ledger(self) -> PrivacyLedger | None:

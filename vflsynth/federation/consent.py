@@ -83,17 +83,9 @@ def withdraw(job: Job, site: Site) -> bool:
 def propose(job: Job, key: Path, *, days: float = 7.0, runs: int = 1) -> str:
     """Sign a job for its parties and server; return the proposal, which travels with the job.
 
-    Parameters
-    ----------
-    job : Job
-    key : Path
-        The proposer's private key.
-    days : float, default=7
-        How long it can be begun.
-    runs : int, default=1
-        How often it may be submitted; in each, it begins again as often as the job says.
-
-    Raises ParameterError if the file is not a private key.
+    `key` is the file of the proposer's private key; ParameterError if it is none. The job can be
+    begun for so many days, and submitted in so many runs; in each, it begins again as often as it
+    says.
     """
     until = datetime.now(UTC) + timedelta(days=days)
     content = {

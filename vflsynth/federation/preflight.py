@@ -37,15 +37,7 @@ _SOON, _SOON_ROOT = 30, 180
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    subject : str
-    detail : str
-        What was found, or what is wrong and how it is mended.
-    good : bool, default=True
-    """
+    """One thing that was looked at: what was found, or what is wrong and how it is mended."""
 
     subject: str
     detail: str

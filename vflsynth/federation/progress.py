@@ -46,16 +46,8 @@ FEWER_EXCHANGES = (
 class Progress:
     """Writes down what a node is asked for, or asks for; at most once a second.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the node for the job.
-    node : str
-    duration : callable
-        Returns how long training is, once that is known.
-    transcript : Transcript
-    advice : str, optional
-        What is said, once, where training is going to take hours.
+    The folder is the node's for the job; `duration` returns how long training is, once that is
+    known. Advice is said once, where training is going to take hours.
     """
 
     def __init__(

@@ -190,12 +190,7 @@ def common_positions(lists: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class Parts:
     """How lists of blinded keys are cut, which every node computes of what all have been told.
 
-    Parameters
-    ----------
-    points : mapping of party name to int
-        Of every list.
-    most : int
-        Points of a part.
+    There are so many points in every party's list, and at most `most` in a part.
     """
 
     points: Mapping[str, int]

@@ -27,16 +27,9 @@ class Report:
     It is there from the beginning, without an outcome, so that a process that is killed leaves one.
     Beginning and end are in the site's audit trail, with the digest of the report.
 
-    Parameters
-    ----------
-    folder : Path
-        Gets ``report-001.json`` and so on: what left in an attempt that failed has left.
-    node : str
-        Party name, or ``"server"``.
-    job : Job
-    alone : bool, default=True
-        Whether no other process can be at work on the job in this folder: an earlier report without
-        an outcome is then of one that died.
+    The folder gets ``report-001.json`` and so on: what left in an attempt that failed has left.
+    `alone` says that no other process can be at work on the job there: an earlier report without an
+    outcome is then of one that died.
     """
 
     def __init__(self, folder: Path, node: str, job: Job, *, alone: bool = True) -> None:
@@ -71,18 +64,10 @@ class Report:
         noised: Collection[str] = (),
         more: dict[str, Any] | None = None,
     ) -> None:
-        """Write how the attempt ended.
+        """Write how the attempt ended: by an error, or None if it was finished.
 
-        Parameters
-        ----------
-        error : BaseException or None
-            None if the attempt was finished.
-        transcript : Transcript, optional
-        noised : collection of str
-            Kinds of messages in which nothing depends on records but by way of noise, or of a mask
-            that the receiver does not know.
-        more : dict, optional
-            Further entries, JSON-safe.
+        `noised` are kinds of messages in which nothing depends on records but by way of noise, or
+        of a mask that the receiver does not know; `more` are further entries, JSON-safe.
         """
         rows = [] if transcript is None else transcript.to_frame().to_dict("records")
         for row in rows:

@@ -26,7 +26,7 @@ from vflsynth.federation.snapshots import KeptSnapshot
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
-from vflsynth.protocol import SERVER, Channel, Message, Transcript
+from vflsynth.protocol import SERVER, Message, Transcript
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.reporting import duration_text
 from vflsynth.run import ServerRun, accounts_of, fact, shown_accounts
@@ -66,6 +66,7 @@ class ServerNode(ServerRun):
             self.progress.note,
         )
         self.remote.measures = True
+        self.channel = self.everybody = self.remote
         self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             method,
@@ -87,11 +88,6 @@ class ServerNode(ServerRun):
     def own_tag(self) -> Callable[[type[Message], int], str] | None:
         """Return what makes the server's own tags, if it shares the parties' secret."""
         return None
-
-    @property
-    def channel(self) -> Channel:
-        """Reaches the parties that train."""
-        return self.remote
 
     def save(self) -> None:
         """Write the server's part of the model, if it has one."""

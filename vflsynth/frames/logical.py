@@ -48,21 +48,10 @@ NULLABLE = {
 def as_frame(table: Any, party: str | None = None, *, by_value: bool = True) -> Any:
     """Return a table of pandas, Arrow or Polars as a DataFrame of the types above.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame, pyarrow.Table, polars.DataFrame, ...
-        Anything with ``__arrow_c_stream__``, Arrow's PyCapsule interface. All else is returned as
-        it is.
-    party : str, optional
-        Whose table it is; error messages name it.
-    by_value : bool, default=True
-        Whether objects become what all of them are. Not for private fits: one value would decide
-        about the type of all.
-
-    Raises
-    ------
-    TableFileError
-        If two columns have the same name.
+    It may be anything with ``__arrow_c_stream__``, Arrow's PyCapsule interface; all else is
+    returned as it is. `by_value` says whether objects become what all of them are, not for private
+    fits: one value would decide about the type of all. Raises TableFileError, which names the
+    party, if two columns have the same name.
     """
     if not isinstance(table, pd.DataFrame):
         has_stream = hasattr(table, "__arrow_c_stream__")

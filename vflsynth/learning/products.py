@@ -140,8 +140,13 @@ def noisy_products(
     """
     server = ProductServer(codebook, terms.arithmetic, terms.blocks)
     for block in range(len(terms.blocks)):
-        received = channel.gather(MaskedStates, block)
-        server.add(block, {name: _masked_block(m) for name, m in received.items()})
+        server.add(
+            block,
+            {
+                name: MaskedBlock(m.numbers, Proof(m.places, m.openings, m.tags, m.seed, m.seal))
+                for name, m in channel.gather(MaskedStates, block).items()
+            },
+        )
     channel.scatter(
         {
             name: VerifierSeeds(SERVER, name, 0, told.seeds, told.seals, told.digests)
@@ -159,7 +164,3 @@ def noisy_products(
             for rows in codebook.columns(one)
         ]
     return found
-
-
-def _masked_block(m: MaskedStates) -> MaskedBlock:
-    return MaskedBlock(m.numbers, Proof(m.places, m.openings, m.tags, m.seed, m.seal))

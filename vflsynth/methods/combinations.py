@@ -22,22 +22,9 @@ def check_combination(
     options: Options | None = None,
     keep_discriminators: bool = False,
 ) -> None:
-    """Refuse what does not go together.
+    """Refuse what does not go together: ParameterError has the reason, and what to use instead.
 
-    Parameters
-    ----------
-    estimator : BaseSynthesizer or BaseSplitEstimator
-    across_processes : bool, default=False
-        Whether every party has a process of its own.
-    n_models : int, default=1
-        Models that are fitted at once.
-    options : Options, optional
-    keep_discriminators : bool, default=False
-
-    Raises
-    ------
-    ParameterError
-        With the reason, and what to use instead.
+    Parties may have a process of their own each; `n_models` are fitted at once.
     """
     reason = reason_against(
         estimator,

@@ -106,7 +106,12 @@ def number_sources(path: str | os.PathLike[str]) -> list[Numbers]:
     """
     root = Path(path)
     kind = artefacts.kind_of(root)
-    private = _is_public_half(root) if kind == PARTY_KIND else _has_guarantee(root)
+    if kind == PARTY_KIND:  # all columns are encoded by what is public and published
+        columns = artefacts.read_json(root / "party.json")["transformer"]["transformers"]
+        private = all(column["kind"] == PublicTransformer.kind for column in columns)
+    else:
+        ledger = artefacts.read_json(root / "synthesizer.json").get("privacy_ledger")
+        private = bool(ledger and ledger["covers_synthetic_data"])
     found: dict[tuple[str, str], int] = {}
     for file in sorted(file for file in root.rglob("*") if file.is_file()):
         name = file.relative_to(root).as_posix()
@@ -116,17 +121,6 @@ def number_sources(path: str | os.PathLike[str]) -> list[Numbers]:
         Numbers(file, place, n, _source(file, place, private=private))
         for (file, place), n in found.items()
     ]
-
-
-def _is_public_half(root: Path) -> bool:
-    """Whether all columns of a half are encoded by what is public and published."""
-    columns = artefacts.read_json(root / "party.json")["transformer"]["transformers"]
-    return all(column["kind"] == PublicTransformer.kind for column in columns)
-
-
-def _has_guarantee(root: Path) -> bool:
-    ledger = artefacts.read_json(root / "synthesizer.json").get("privacy_ledger")
-    return bool(ledger and ledger["covers_synthetic_data"])
 
 
 def _source(file: str, place: str, *, private: bool) -> Source:

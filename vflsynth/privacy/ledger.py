@@ -316,12 +316,7 @@ def epsilon_of(event: PrivacyEvent, delta: float) -> float:
 def conditional(said: str, *conditions: str) -> str:
     """Add to a text that prints an ε what that depends on; every such text goes through here.
 
-    Parameters
-    ----------
-    said : str
-        Without a full stop.
-    *conditions : str
-        Of all ledgers that the ε is made of; most are empty.
+    The text has no full stop; most conditions, of all ledgers that the ε is made of, are empty.
 
     Examples
     --------

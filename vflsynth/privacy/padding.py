@@ -26,15 +26,9 @@ class Padding:
     in probability by a factor of at most ``exp(epsilon)``, but for N and for N + 2 c + 1, which
     only one of them can be; c is the smallest with which that has a probability of at most `delta`.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Of one count.
-
-    Notes
-    -----
-    Counts of several runs add up as releases do: with the same records, k runs have k times
-    `epsilon` and `delta`. D is new in every run, so that they do no worse.
+    Both numbers are of one count. Counts of several runs add up as releases do: with the same
+    records, k runs have k times `epsilon` and `delta`. D is new in every run, so that they do no
+    worse.
 
     Examples
     --------

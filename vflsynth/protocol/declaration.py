@@ -55,11 +55,9 @@ class Held:
 
 
 def holds(types: torch.dtype | tuple[torch.dtype, ...], *axes: str | int) -> Any:
-    """Declare a tensor of a message, see `Held`; in place of a field's default value.
+    """Declare a tensor of a message, see `Held`, in place of a field's default value.
 
-    Examples
-    --------
-    ``sizes: Tensor = holds(torch.int64, "column")``
+    ``sizes: Tensor = holds(torch.int64, "column")`` is an example.
     """
     kinds = types if isinstance(types, tuple) else (types,)
     return field(metadata={_KEY: Held(kinds, axes)})

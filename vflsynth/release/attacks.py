@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vflsynth.exceptions import ParameterError
 from vflsynth.release.clauses import Measured, NotMeasured
+
+if TYPE_CHECKING:
+    from vflsynth.audit import AuditReport, Criteria, Disclosure
 
 QUESTIONS = {
     "singling_out": "singling out",
@@ -20,45 +23,6 @@ QUESTIONS = {
     "inference": "attribute inference",
 }
 """Clauses about the questions of WP216, and what `vflsynth.audit` calls these."""
-
-
-class HasInterval(Protocol):
-    """An estimate: `value`, `low` and `high`."""
-
-    @property
-    def value(self) -> float:
-        """The estimate."""
-
-    @property
-    def low(self) -> float:
-        """Lower end of its interval."""
-
-    @property
-    def high(self) -> float:
-        """Upper end of its interval."""
-
-
-class HasExcess(Protocol):
-    """The answer to one question: how much more often an attack succeeds for training records."""
-
-    @property
-    def question(self) -> str:
-        """One of the values of `QUESTIONS`."""
-
-    @property
-    def column(self) -> Hashable:
-        """Sensitive column of an inference, else None."""
-
-    @property
-    def excess(self) -> HasInterval:
-        """Success for training records less that for control records."""
-
-
-class HasJson(Protocol):
-    """An audit, such as `vflsynth.audit.AuditReport`."""
-
-    def to_json(self) -> str:
-        """Return everything as JSON."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +35,7 @@ class _Answer:
 
 
 def from_audits(
-    audit: HasJson | Mapping[str, Any] | None, disclosures: Sequence[HasExcess]
+    audit: AuditReport | Criteria | Mapping[str, Any] | None, disclosures: Sequence[Disclosure]
 ) -> dict[str, Measured | NotMeasured]:
     """Return what audits found about membership and each of the three questions.
 

@@ -80,19 +80,7 @@ class NotMeasured:
 
 @dataclass(frozen=True)
 class Clause:
-    """One line of a dossier.
-
-    Parameters
-    ----------
-    name, title : str
-    verdict : {"passed", "failed", "not measured", "waived", "not applicable", "withheld"}
-    says : str
-    limit : float
-    value : float, optional
-        None if it was not measured.
-    interval : (low, high), optional
-    column : hashable, optional
-    """
+    """One line of a dossier; value and interval are None if nothing was measured."""
 
     name: str
     title: str
@@ -121,7 +109,8 @@ class Clause:
                 found.column,
             )
         if not found.applies:
-            return cls(name, title, "not applicable", f"{_sentence(found.because)}.", limit)
+            because = found.because[:1].upper() + found.because[1:]
+            return cls(name, title, "not applicable", f"{because}.", limit)
         says = f"Not measured: {found.because}."
         if name in terms.waived:
             return cls(name, title, "waived", f"{says} Waived: {terms.waived[name]}", limit)
@@ -172,10 +161,6 @@ class Clause:
             "column": None if self.column is None else str(self.column),
             "says": self.says,
         }
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 assert set(TITLES) == set(CLAUSES)

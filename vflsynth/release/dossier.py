@@ -28,24 +28,11 @@ FORMAT, FORMAT_VERSION = "vflsynth release", 1
 class Dossier:
     """What a release was judged by, and the verdict.
 
-    Parameters
-    ----------
-    clauses : tuple of Clause
-    contract : Contract
-    evaluation : MetricResults
-    tables : Tables
-        The tables that were compared. They are in the internal edition's pictures only.
-    ledger : PrivacyLedger, optional
-    version : str
-        Of this package.
-    date : str
-        ISO, of the release.
-    random_state : int
-        Of the evaluation.
-    changes : tuple of str, optional
-        What is judged otherwise than the contract of the fit says, see `vflsynth.release.clauses`.
-    contract_digests : mapping of str to str
-        SHA-256 of the contracts that the table is judged by, and that the model was fitted with.
+    `tables` are those that were compared; they are in the internal edition's pictures only.
+    `version` is that of this package, `date` of the release in ISO form, `random_state` of the
+    evaluation. `changes` say what is judged otherwise than the contract of the fit says, see
+    `vflsynth.release.clauses`; digests (SHA-256) are of the contracts that the table is judged by,
+    and that the model was fitted with.
     """
 
     clauses: tuple[Clause, ...]

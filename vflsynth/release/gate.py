@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date as Date
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,12 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
-from vflsynth.release.attacks import HasExcess, HasJson, from_audits
+from vflsynth.release.attacks import from_audits
 from vflsynth.release.clauses import Clause, IsModel, Measured, NotMeasured, changes_since_fit
 from vflsynth.release.dossier import Dossier
+
+if TYPE_CHECKING:
+    from vflsynth.audit import AuditReport, Criteria, Disclosure
 
 Findings = dict[str, Measured | NotMeasured]
 
@@ -34,14 +37,20 @@ def release_gate(
     model: IsModel | None = None,
     contract: Contract | None = None,
     evaluation: MetricResults | None = None,
-    audit: HasJson | Mapping[str, Any] | None = None,
-    disclosures: Sequence[HasExcess] = (),
+    audit: AuditReport | Criteria | Mapping[str, Any] | None = None,
+    disclosures: Sequence[Disclosure] = (),
     account: PrivacyAccount | None = None,
     metrics: Sequence[TableMetric] = (),
     date: Date | None = None,
     **known: Unpack[Known],
 ) -> Dossier:
     """Hold a synthetic table against every clause of a contract.
+
+    A verdict is that of the worst column, pair, rule or target; nothing is averaged away. What
+    nobody measured decides nothing: the table passes once it is measured, or the contract waives it
+    by name. To look at real records for this
+    spends no privacy budget only as long as the numbers stay inside: the edition to hand out
+    of a private release has none of them.
 
     Parameters
     ----------
@@ -85,14 +94,6 @@ def release_gate(
     PartyDataError
         If the tables cannot be compared.
 
-    Notes
-    -----
-    A verdict is that of the worst column, pair, rule or target; nothing is averaged away. What
-    nobody measured decides nothing: the table passes once it is measured, or the contract waives it
-    by name. To look at real records for this
-    spends no privacy budget only as long as the numbers stay inside: the edition to hand out
-    of a private release has none of them.
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -111,7 +112,7 @@ def release_gate(
     if evaluation is None:
         evaluation = results_of(tables, all_metrics(metrics))
     found = {
-        **_Traces(tables, contract, promised_rules(model, contract, real)).measured(),
+        **_traces(tables, contract, promised_rules(model, contract, real)),
         **_likeness(tables, evaluation),
         **from_audits(audit, disclosures),
         "epsilon": _epsilon(ledger, account),
@@ -143,30 +144,21 @@ def _published(tables: Tables, contract: Contract) -> Tables:
     return replace(tables, parties=parties, columns=compared)
 
 
-@dataclass(frozen=True, eq=False)
-class _Traces:
-    """What single records, and rules, leave in the published rows."""
-
-    tables: Tables
-    contract: Contract
-    rules: list[Rule]
-
-    def measured(self) -> Findings:
-        """Look at the rows themselves."""
-        contract, rules = self.contract, self.rules
-        real, synthetic, holdout = self.tables.real, self.tables.synthetic, self.tables.holdout
-        encoder, rng = self.tables.encoder, np.random.default_rng([self.tables.random_state, 27559])
-        values = measuring.copied_values(encoder, real, synthetic, holdout, contract, rng)
-        combinations = measuring.unique_combinations(real, synthetic, holdout, contract, rng)
-        return {
-            "mass_at_extremes": measuring.mass_at_extremes(encoder, real, synthetic),
-            "real_extremes": measuring.real_extremes(encoder, real, synthetic, contract, rules),
-            "copied_values": values,
-            "rare_categories": measuring.rare_categories(encoder, real, synthetic, contract),
-            "unique_combinations": combinations,
-            "identifiers": measuring.identifiers(real, synthetic, contract),
-            "rule_violations": measuring.rule_violations(synthetic, rules),
-        }
+def _traces(tables: Tables, contract: Contract, rules: list[Rule]) -> Findings:
+    """Return what single records, and rules, leave in the published rows."""
+    real, synthetic, holdout = tables.real, tables.synthetic, tables.holdout
+    encoder, rng = tables.encoder, np.random.default_rng([tables.random_state, 27559])
+    values = measuring.copied_values(encoder, real, synthetic, holdout, contract, rng)
+    combinations = measuring.unique_combinations(real, synthetic, holdout, contract, rng)
+    return {
+        "mass_at_extremes": measuring.mass_at_extremes(encoder, real, synthetic),
+        "real_extremes": measuring.real_extremes(encoder, real, synthetic, contract, rules),
+        "copied_values": values,
+        "rare_categories": measuring.rare_categories(encoder, real, synthetic, contract),
+        "unique_combinations": combinations,
+        "identifiers": measuring.identifiers(real, synthetic, contract),
+        "rule_violations": measuring.rule_violations(synthetic, rules),
+    }
 
 
 def _likeness(tables: Tables, evaluation: MetricResults) -> Findings:

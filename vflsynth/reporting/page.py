@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 class Page:
     """One HTML file that needs no other: no network, no script.
 
-    Parameters
-    ----------
-    html : str
-        A subclass may make it when it is first asked for.
+    A subclass may make the `html` when it is first asked for.
     """
 
     def __init__(self, html: str) -> None:
@@ -32,16 +29,7 @@ class Page:
         return self._html
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, whole or not at all; an existing file is replaced.
-
-        Parameters
-        ----------
-        path : path-like
-
-        Returns
-        -------
-        Path
-        """
+        """Write the page to a file, whole or not at all; an existing file is replaced."""
         path = Path(path)
         partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -69,20 +57,10 @@ def require_packages(feature: str) -> None:
 
 
 def render(package: str, template: str, **values: Any) -> Markup:
-    """Fill a template; every text is escaped.
+    """Fill a template of a package; every text is escaped, but what a template made already.
 
-    Parameters
-    ----------
-    package, template : str
-        Where the template is, and its file name. It may extend ``base.html``, the frame of all
-        pages, and use ``css``, their style.
-    **values
-        What else it uses; all of it must be given.
-
-    Returns
-    -------
-    Markup
-        Not escaped again where another template uses it.
+    It may extend ``base.html``, the frame of all pages, and use ``css``, their style; all else that
+    it uses must be given.
     """
     from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup

@@ -9,13 +9,7 @@ from typing import Any
 
 
 def progress_bar(**options: Any) -> Any:
-    """Return a bar of tqdm: a notebook's own kind in notebooks that have ipywidgets.
-
-    Parameters
-    ----------
-    **options
-        Of tqdm.
-    """
+    """Return a bar of tqdm: a notebook's own kind in notebooks that have ipywidgets."""
     with warnings.catch_warnings(action="ignore"):  # there may be no ipywidgets
         from tqdm.auto import tqdm
     options.setdefault("mininterval", 0.1 if somebody_is_watching() else 10.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,12 @@ class CheckpointDirectory:
         self._pending.clear()
 
     def load(
-        self, node: str, fingerprint: Mapping[str, Any], device: torch.device
+        self, node: str, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
     ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-        """Return a node's state, and the history; ArtefactError if it is of another run."""
+        """Return a node's state, and the history, of the one epoch that there is.
+
+        Raises ArtefactError if it is of another run.
+        """
         assert self._root is not None
         root, progress = self._root, self._progress()
         with artefacts.reading(root, "a run"):
@@ -93,30 +97,12 @@ class CheckpointDirectory:
 
 
 class NodeState:
-    """One node's part of a `CheckpointDirectory`."""
+    """One node's part of a `CheckpointDirectory`, as `Checkpoints` has it."""
 
     def __init__(self, directory: CheckpointDirectory, node: str) -> None:
-        self._directory, self._node = directory, node
-
-    def epochs(self) -> list[int]:
-        """Return the one epoch, if there is something to go on from."""
-        return self._directory.epochs()
-
-    def write(
-        self,
-        epoch: int,
-        tensors: Mapping[str, Tensor],
-        fingerprint: Mapping[str, Any],
-        history: list[dict[str, Any]],
-    ) -> None:
-        """Write a checkpoint."""
-        self._directory.collect(self._node, epoch, tensors, fingerprint, history)
-
-    def load(
-        self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
-    ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-        """Return state and history."""
-        return self._directory.load(self._node, fingerprint, device)
+        self.epochs = directory.epochs
+        self.write = partial(directory.collect, node)
+        self.load = partial(directory.load, node)
 
     def forget_after(self, epoch: int) -> None:
         """Do nothing: all nodes' states are of one epoch."""

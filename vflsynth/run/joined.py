@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import torch
 
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.frames import AlignmentReport, DrawnRecords, key_of, party_keys
@@ -30,12 +29,10 @@ class JoinedRun(LocalRun):
         frames: Mapping[str, pd.DataFrame],
         on: Any,
         *,
-        secrets: Sequence[bytes],
-        device: torch.device,
         templates: Mapping[str, TableTransformer],
         schema: PublicSchema | None = None,
         options: Options | None = None,
-        least_records: int = 1,
+        **shared: Any,
     ) -> None:
         # The protocol has no message that may carry rows: only the matching is in the transcript.
         transcript = Transcript() if options is not None and options.transcript else None
@@ -50,17 +47,15 @@ class JoinedRun(LocalRun):
             method,
             {JOINED: table},
             None,
-            secrets=secrets,
-            device=device,
             templates={},
             options=options,
             schema=schema,
             encoders={JOINED: _PartByPart(method, self._parts, templates, schema)},
             holder=JOINED,
-            least_records=least_records,
+            **shared,
         )
         self.transcript = transcript
-        self._channel = self._everybody = LocalChannel(list(self.parties.values()))
+        self.channel = self.everybody = LocalChannel(list(self.parties.values()))
         self._minters = {
             name: method.minter(name, party_keys(frame, key_of(on, name)))
             for name, frame in frames.items()

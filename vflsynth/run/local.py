@@ -127,7 +127,7 @@ class LocalRun(ServerRun):
         self.transcript = Transcript() if options.transcript else None
         self._opened: OpenAccount | None = None
         self.rows = _replica_rows(options.replica_rows, len(secrets))
-        self._holder = holder
+        self.holder = holder
         self.keys = [repeatable(own) for own in self.own]
         shared = self._shared = _Shared(secrets, device, self.rows, method.noise)
         self.parties = {
@@ -156,27 +156,9 @@ class LocalRun(ServerRun):
             for name, frame in frames.items()
         }
         trainees = [party for name, party in self.parties.items() if name != own]
-        self._channel = LocalChannel(trainees, self.transcript)
-        self._everybody = (
-            self._channel
-            if own is None
-            else LocalChannel(list(self.parties.values()), self.transcript)
-        )
-
-    @property
-    def channel(self) -> Channel:
-        """Reaches the parties that train."""
-        return self._channel
-
-    @property
-    def everybody(self) -> Channel:
-        """Reaches everybody who matches records."""
-        return self._everybody
-
-    @property
-    def holder(self) -> str | None:
-        """Name of the holder of the joined table, if there is one."""
-        return self._holder
+        self.channel = self.everybody = LocalChannel(trainees, self.transcript)
+        if own is not None:
+            self.everybody = LocalChannel(list(self.parties.values()), self.transcript)
 
     @property
     def n_training(self) -> int:

@@ -72,6 +72,9 @@ class EarlyStopping:
 
     Of models that are trained by likelihood: when the held-out log-likelihood has not.
 
+    With several replicas, all of them must have stopped improving. Every fit counts anew, except
+    that a resumed one goes on counting where the same object is passed again.
+
     Parameters
     ----------
     patience : int
@@ -84,11 +87,6 @@ class EarlyStopping:
     ------
     ParameterError
         If a parameter is out of range.
-
-    Notes
-    -----
-    With several replicas, all of them must have stopped improving. Every fit counts anew, except
-    that a resumed one goes on counting where the same object is passed again.
     """
 
     def __init__(self, patience: int, min_improvement: float = 0.0) -> None:
@@ -177,8 +175,7 @@ def _reached(record: Mapping[str, Any]) -> str:
 class History:
     """Losses, distances and times of every epoch, for every replica."""
 
-    def __init__(self, n_replicas: int) -> None:
-        self.n_replicas = n_replicas
+    def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
 
     def append(self, values: Mapping[str, float | int | Tensor]) -> None:

@@ -36,8 +36,14 @@ class ServerRun(ABC):
     says whether Ctrl-C ended training early.
     """
 
-    keys: Sequence[KeySchedule]
+    channel: Channel
+    """Reaches the parties that train."""
+    everybody: Channel
+    """Reaches everybody who matches records."""
+    holder: str | None = None
+    """Name of the holder of the joined table, if there is one."""
 
+    keys: Sequence[KeySchedule]
     agreed: Agreed
     alignment: AlignmentReport
     settings: Any
@@ -57,21 +63,11 @@ class ServerRun(ABC):
         self.checkpoints, self.checkpoint_every = checkpoints, checkpoint_every
         self.identity = identity
         self.duration = Duration(0, 0)
-        self.history = History(len(own))
+        self.history = History()
         self.account: Account | None = None
         self.interrupted = False
 
     # -- who is there, and how they are matched --------------------------------------------------
-
-    @property
-    @abstractmethod
-    def channel(self) -> Channel:
-        """Reaches the parties that train."""
-
-    @property
-    def everybody(self) -> Channel:
-        """Reaches everybody who matches records."""
-        return self.channel
 
     @abstractmethod
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
@@ -90,11 +86,6 @@ class ServerRun(ABC):
     def n_training(self) -> int:
         """Training records per replica, once records are matched; dummies included."""
         return self.alignment.n_used
-
-    @property
-    def holder(self) -> str | None:
-        """Name of the holder of the joined table, if there is one."""
-        return None
 
     def open_account(self, done: int) -> None:  # noqa: B027
         """Write down what is released before the first step after epoch `done`."""

@@ -29,13 +29,7 @@ def coordinates_of(codes: Iterable[Code]) -> list[slice]:
 
 
 class Codebook:
-    """Codes of all parties' columns.
-
-    Parameters
-    ----------
-    codes : mapping of party name to sequence of int64 array, shape (state, coordinate)
-        Of each column, in the party's order.
-    """
+    """Codes of all parties' columns, by party in its order, int64 (state, coordinate) of each."""
 
     def __init__(self, codes: Mapping[str, Sequence[Code]]) -> None:
         self.codes = {name: list(codes[name]) for name in sorted(codes)}
@@ -44,13 +38,7 @@ class Codebook:
         self.widths = {name: sum(c.shape[1] for c in own) for name, own in self.codes.items()}
 
     def encode(self, party: str, states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the codes of a party's records side by side, shape (record, coordinate).
-
-        Parameters
-        ----------
-        party : str
-        states : int64 array, shape (record, column)
-        """
+        """Return codes side by side, (record, coordinate), of a party's states (record, column)."""
         columns = [code[own] for code, own in zip(self.codes[party], states.T, strict=True)]
         return np.concatenate([np.zeros((len(states), 0), np.int64), *columns], 1)
 

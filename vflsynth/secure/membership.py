@@ -78,15 +78,9 @@ WIDE, HALF, BYTES = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.uint8)
 class Proof:
     """What a party sends beside its masked numbers of a block, as prover and as verifier.
 
-    Parameters
-    ----------
-    places : Tensor of int16, shape (record, column)
-    openings : Tensor of int64, shape (verifier,)
-        For all other parties, by name.
-    tags : Tensor of int64, shape (record, place)
-        Of all places of all other parties, by name.
-    seed, seal : Tensor of uint8, shape (32,)
-        What weights are drawn of, and an HMAC under the parties' secret.
+    Places are int16 (record, column), openings int64, of all other parties by name; tags, int64
+    (record, place), are of all places of these. Weights are drawn of the seed, uint8 (32,); the
+    seal is an HMAC under the parties' secret.
     """
 
     places: Tensor
@@ -100,11 +94,8 @@ class Proof:
 class Challenge:
     """What a party is told of its verifiers, all other parties by name, after the last block.
 
-    Parameters
-    ----------
-    seeds, seals : Tensor of uint8, shape (verifier, block, 32)
-    digests : Tensor of uint8, shape (verifier, 32)
-        SHA-256 of all tags of the party's places, as they came.
+    Seeds and seals are uint8 (verifier, block, 32); digests, uint8 (verifier, 32), are SHA-256 of
+    all tags of the party's places, as they came.
     """
 
     seeds: Tensor

@@ -71,12 +71,7 @@ from vflsynth.secure.ring import (
 def product_blocks(n_records: int, n_columns: Mapping[str, int], n_states: int) -> list[slice]:
     """Divide records into the blocks that messages hold, by public numbers.
 
-    Parameters
-    ----------
-    n_records : int
-    n_columns : mapping of party name to int
-    n_states : int
-        Most states, and so coordinates, of a column.
+    `n_states` are the most states, and so coordinates, of a column.
     """
     total = sum(n_columns.values())
     tags = {name: 2 * (total - own) * (n_states + 1) for name, own in n_columns.items()}
@@ -85,15 +80,7 @@ def product_blocks(n_records: int, n_columns: Mapping[str, int], n_states: int) 
 
 @dataclass(frozen=True, slots=True)
 class MaskedBlock:
-    """What a party sends of a block of records.
-
-    Parameters
-    ----------
-    numbers : Tensor of int32 or int64, shape (record, coordinate)
-        Y.
-    proof : Proof
-        That these are codes; and what other parties' proofs need.
-    """
+    """What a party sends of a block of records: Y, int (record, coordinate), with its proof."""
 
     numbers: Tensor
     proof: Proof
@@ -102,18 +89,9 @@ class MaskedBlock:
 class ProductParty:
     """One party's side: its records' codes, block of records by block of records.
 
-    Parameters
-    ----------
-    name : str
-    states : int64 array, shape (record, column)
-        The party's, rows as all parties have them.
-    codebook : Codebook
-    secret : bytes
-        What the parties share and the server lacks, new in every run.
-    arithmetic : Arithmetic
-        Units are those of the products.
-    blocks : sequence of slice
-        From `product_blocks`, of all records, dummies included.
+    States are int64 (record, column), rows as all parties have them. The parties share the secret,
+    new in every run, which the server lacks. Units of the arithmetic are those of products; blocks
+    are from `product_blocks`, of all records, dummies included.
     """
 
     def __init__(
@@ -147,13 +125,7 @@ class ProductParty:
         return sum(correction.size for correction in self._corrections)
 
     def mask(self, block: int) -> MaskedBlock:
-        """Return Y of the next block of records, with its proof.
-
-        Raises
-        ------
-        ProtocolError
-            If another block is due: a mask is used once.
-        """
+        """Return Y of the next block, with its proof; refuse any other: a mask is used once."""
         self._once.block(block)
         own = to_ring(self.matrix[self._blocks[block]], self.arithmetic.ring)
         masked = own + self._mask(self.name, block)
@@ -167,10 +139,8 @@ class ProductParty:
     def check(self, challenge: Challenge) -> None:
         """Agree with the tags that other parties sent of this party's records.
 
-        Raises
-        ------
-        ProtocolError
-            If the server got others, naming the party; or before all blocks were sent.
+        Raises ProtocolError if the server got others, naming the party; or before all blocks were
+        sent.
         """
         self._once.ended()
         self._proofs.check(challenge)
@@ -179,15 +149,8 @@ class ProductParty:
     def shares(self, noise: npt.NDArray[np.int64]) -> Tensor:
         """Return C of all pairs that the party is one of, one after the other.
 
-        Parameters
-        ----------
-        noise : int64 array
-            The party's own, in full, for every cell, in steps.
-
-        Raises
-        ------
-        ProtocolError
-            Before all blocks were sent and tags were agreed with, or for the second time.
+        The noise is the party's own, in full, for every cell, in steps. Raises ProtocolError before
+        all blocks were sent and tags were agreed with, or for the second time.
         """
         self._once.ended()
         if not self._checked:
@@ -212,15 +175,7 @@ class ProductParty:
 
 
 class ProductServer:
-    """The server's side: it multiplies what is masked, and checks the proofs.
-
-    Parameters
-    ----------
-    codebook : Codebook
-    arithmetic : Arithmetic
-    blocks : sequence of slice
-        From `product_blocks`.
-    """
+    """The server's side: it multiplies what is masked, and checks the proofs."""
 
     def __init__(self, codebook: Codebook, arithmetic: Arithmetic, blocks: Sequence[slice]) -> None:
         self.codebook, self.arithmetic, self.blocks = codebook, arithmetic, blocks
@@ -231,13 +186,7 @@ class ProductServer:
         }
 
     def add(self, block: int, sent: Mapping[str, MaskedBlock]) -> None:
-        """Multiply all pairs of a block.
-
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
-        """
+        """Multiply all pairs of a block; ProtocolError names a party that sent what it must not."""
         rows, ring = self.blocks[block].stop - self.blocks[block].start, self.arithmetic.ring
         found = {
             name: elements_of(
@@ -259,20 +208,15 @@ class ProductServer:
     def conclude(self) -> None:
         """Say whether all proofs hold: when all parties agreed with tags, before shares are sent.
 
-        Raises
-        ------
-        ProtocolError
-            If one does not, naming the party.
+        Raises ProtocolError if one does not, naming the party.
         """
         self._verification.conclude()
 
     def totals(self, shares: Mapping[str, Tensor]) -> dict[Pair, npt.NDArray[np.int64]]:
         """Return the noisy product of every pair, in steps.
 
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, or its proof does not hold, naming it.
+        Raises ProtocolError if a party sent what it must not, or its proof does not hold, naming
+        it.
         """
         self.conclude()
         totals = {pair: self.arithmetic.in_steps(p) for pair, p in self._products.items()}

@@ -38,13 +38,10 @@ _TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Masks:
-    """Uniform ring elements that only those who have a secret can compute.
+    """Uniform ring elements that only those who have a secret of 32 bytes can compute.
 
-    Parameters
-    ----------
-    secret : bytes
-        32 bytes. A label must stand for one thing only under one secret: two messages under the
-        same mask differ by what is to be hidden.
+    A label must stand for one thing only under one secret: two messages under the same mask differ
+    by what is to be hidden.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -79,16 +76,10 @@ class Masks:
 class Arithmetic:
     """What sums are computed in: a ring for what is masked, and the steps that noise is drawn in.
 
-    Sums are of whole units, and noise of whole steps, 2^shift of which are a unit. Numbers that are
-    equal modulo 2^b are equal modulo 2^(b + shift) when both are multiplied by 2^shift: so masked
-    records travel in few bits, and only sums in many.
-
-    Parameters
-    ----------
-    bits : int
-        What is masked is counted modulo 2^bits, 64 at most.
-    shift : int
-        Below 0 where a unit is less than a step: then sums are of noise alone.
+    Sums are of whole units, and noise of whole steps, 2^shift of which are a unit; `shift` is below
+    0 where a unit is less than a step: then sums are of noise alone. What is masked is counted
+    modulo 2^bits, 64 at most. Numbers that are equal modulo 2^b are equal modulo 2^(b + shift) when
+    both are multiplied by 2^shift: so masked records travel in few bits, and only sums in many.
     """
 
     bits: int
@@ -96,20 +87,10 @@ class Arithmetic:
 
     @classmethod
     def of(cls, largest: float, shift: int, sizes: Sequence[int] = (32, 64)) -> Arithmetic:
-        """Choose the fewest bits in which sums cannot be mistaken.
+        """Choose the fewest bits, of rising `sizes`, in which sums cannot be mistaken.
 
-        Parameters
-        ----------
-        largest : float
-            Size of the largest sum, noise included, in units.
-        shift : int
-        sizes : sequence of int, default=(32, 64)
-            Numbers of bits that there are, rising.
-
-        Raises
-        ------
-        ParameterError
-            If none are enough.
+        `largest` is the size of the largest sum, noise included, in units. Raises ParameterError if
+        none are enough.
         """
         for bits in sizes:
             found = cls(bits, shift)
@@ -139,19 +120,10 @@ class Arithmetic:
     def share(self, units: Elements, zero: Elements, noise: npt.NDArray[np.int64]) -> Tensor:
         """Return a party's share of sums in steps, with its noise, for a message.
 
-        Parameters
-        ----------
-        units : array
-            The party's share of the sums in units.
-        zero : uint64 array
-            Its part of zero.
-        noise : int64 array
-            In steps.
-
-        Notes
-        -----
-        Bits beyond `n_bits` are dropped. Those of the sum of all shares would tell how often shares
-        in units went around their ring, which depends on masks that the server does not know.
+        `units` are its share of the sums in units, `zero`, uint64, its part of zero, and noise is
+        in steps. Bits beyond `n_bits` are dropped: those of the sum of all shares would tell how
+        often shares in units went around their ring, which depends on masks that the server does
+        not know.
         """
         wide = self.in_steps(units.ravel()) + zero.ravel() + to_ring(noise.ravel())
         return tensor_of(wide & np.uint64((1 << self.n_bits) - 1))
@@ -194,14 +166,7 @@ def _limbs(elements: Elements, n_limbs: int) -> list[npt.NDArray[np.float64]]:
 
 
 def record_blocks(n_records: int, width: int) -> list[slice]:
-    """Divide records into the blocks that messages hold.
-
-    Parameters
-    ----------
-    n_records : int
-    width : int
-        Ring elements of a record.
-    """
+    """Divide records of `width` ring elements into the blocks that messages hold."""
     rows = max(1, BLOCK_ELEMENTS // max(1, width))
     return [
         slice(start, min(start + rows, n_records)) for start in range(0, max(1, n_records), rows)

@@ -149,10 +149,7 @@ def bytes_per_angle(n_parties: int, bits: int) -> float:
 def angles_of(projections: Tensor) -> Elements:
     """Round angles in radians to whole ones.
 
-    Raises
-    ------
-    ProtocolError
-        If one is not finite, which would void the sensitivity.
+    Raises ProtocolError if one is not finite, which would void the sensitivity.
     """
     if not bool(projections.isfinite().all()):
         raise ProtocolError("projections of records are not finite. Fix: the party's encoding")
@@ -173,14 +170,9 @@ def turns_of(angles: Elements) -> Elements:
 class Turning:
     """What a party sends of a block: masked points, turns, or both.
 
-    Parameters
-    ----------
-    points : Tensor of uint8, shape (2, record, frequency, bytes)
-        Y, real and imaginary parts, lowest bytes first; no records at the last party.
-    turns : Tensor of uint8, shape (record, frequency)
-        t; no records at the first party.
-    windows : Tensor of int32, shape (record,)
-        First frequencies, rising. The same at all parties.
+    Points are Y, uint8 (2, record, frequency, bytes), real and imaginary parts, lowest bytes first;
+    the last party has none. Turns are t, uint8 (record, frequency); the first party has none.
+    Windows, int32 (record,), are first frequencies, rising, the same at all parties.
     """
 
     points: Tensor
@@ -191,22 +183,11 @@ class Turning:
 class RotationParty:
     """One party's side: its angles, block of records by block of records.
 
-    Parameters
-    ----------
-    name : str
-    angles : uint16 array, shape (record, frequency)
-        From `angles_of`, rows as all parties have them.
-    names : sequence of str
-        All parties.
-    secret : bytes
-        What the parties share and the server lacks, new in every run.
-    arithmetic : Arithmetic
-        Of `BITS`; units are those of products of points.
-    n_dummies : int, default=0
-        Records that are added, as many at every party: the point of the first party is zero, and
-        so is the product.
-    width : int, optional
-        W. Default, and of a single party: all frequencies.
+    Angles, uint16 (record, frequency), are from `angles_of`, rows as all parties have them. The
+    parties share the secret, new in every run, which the server lacks. The arithmetic is of `BITS`,
+    with units of products of points. As many dummies are added at every party: the point of the
+    first one is zero, and so is the product. `width` is W; by default, and of a single party, it is
+    all frequencies.
     """
 
     def __init__(
@@ -246,13 +227,7 @@ class RotationParty:
         self._once = Once(name, len(self._blocks))
 
     def mask(self, block: int) -> Turning:
-        """Return what goes to the server of the next block.
-
-        Raises
-        ------
-        ProtocolError
-            If another block is due: a mask is used once.
-        """
+        """Return what goes to the server of the next block, and no other: a mask is used once."""
         self._once.block(block)
         place, last = _place(self._rank, block, len(self._names)), len(self._names) - 1
         rows = self._blocks[block]
@@ -270,15 +245,8 @@ class RotationParty:
     def shares(self, noise: npt.NDArray[np.int64]) -> Tensor:
         """Return this party's part of the sums, real parts first, masked and with noise.
 
-        Parameters
-        ----------
-        noise : int64 array, shape (2 * frequency,)
-            The party's own, in full, in steps.
-
-        Raises
-        ------
-        ProtocolError
-            Before all blocks were sent, or for the second time.
+        The noise, int64 (2 * frequency,), is the party's own, in full, in steps. Raises
+        ProtocolError before all blocks were sent, or for the second time.
         """
         self._once.shares()
         sums, label, n_parties = self._sums.ravel(), f"{self._of}|sums", len(self._names)
@@ -320,15 +288,7 @@ class RotationParty:
 class RotationServer:
     """The server's side: it turns what is masked.
 
-    Parameters
-    ----------
-    names : sequence of str
-        All parties.
-    n_records, n_frequencies : int
-    arithmetic : Arithmetic
-        Of `BITS`.
-    width : int, optional
-        W. Default: all frequencies.
+    The arithmetic is of `BITS`; `width` is W, by default all frequencies.
     """
 
     def __init__(
@@ -348,10 +308,7 @@ class RotationServer:
     def add(self, block: int, sent: Mapping[str, Turning]) -> None:
         """Turn a block's points by all angles, and add them up.
 
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
+        Raises ProtocolError if a party sent what it must not, naming it.
         """
         rows = self.blocks[block].stop - self.blocks[block].start
         shape, last = (rows, self.width), len(self.names) - 1
@@ -395,10 +352,7 @@ class RotationServer:
     def totals(self, shares: Mapping[str, Tensor]) -> npt.NDArray[np.int64]:
         """Return the noisy sums in steps, real parts first, shape (2 * frequency,).
 
-        Raises
-        ------
-        ProtocolError
-            If a party sent what it must not, naming it.
+        Raises ProtocolError if a party sent what it must not, naming it.
         """
         total = self.arithmetic.in_steps(self._sums).ravel()
         for name in self.names:

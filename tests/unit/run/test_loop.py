@@ -224,7 +224,7 @@ def test_divergence_is_an_error_with_advice(make_vflgan, frames):
 
 
 def test_history_frames_survive_json():
-    history = History(2)
+    history = History()
     history.append({"epoch": 1, "loss": torch.tensor([1.0, 2.0]), "kept": False, "seconds": 0.5})
     history.append(
         {
@@ -242,5 +242,5 @@ def test_history_frames_survive_json():
     records = history_to_json(frame)
     assert records[0]["frechet_distance"] is None
     pd.testing.assert_frame_equal(history_from_json(records), frame)
-    nothing = History(1).to_frame()
+    nothing = History().to_frame()
     pd.testing.assert_frame_equal(history_from_json(history_to_json(nothing)), nothing)

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import wraps
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from vflsynth.adversary import mixtures
 from vflsynth.splitdefense import RandomizedResponse
 from vflsynth.splitdefense.leakage import attacks, labels
 from vflsynth.splitdefense.leakage import columns as of_columns
@@ -19,6 +19,7 @@ _HONEST = RandomizedResponse.transform
 def same_responses() -> Iterator[None]:
     """Have every fit draw the same responses, so that tests can repeat it."""
 
+    @wraps(_HONEST)
     def transform(self, labels, n_classes, key=b"the same in every fit of these tests"[:32]):
         return _HONEST(self, labels, n_classes, key)
 
@@ -64,7 +65,7 @@ def short_attacks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(labels, "_MATCHING_STEPS", 30)
         patch.setattr(labels, "_SIMULATED_RECORDS", 150)
-        patch.setattr(mixtures, "_STARTS", 1)
+        patch.setattr(labels, "_STARTS", 1)
         patch.setattr(of_columns, "_STEPS", 30)
         patch.setattr(of_columns, "_TREES", 5)
         patch.setattr(attacks, "_FINE_TUNING_STEPS", 20)

@@ -162,10 +162,12 @@ def completion_attacks(
         (_few(known), few, {"fine-tuned": tuned_by_few, "semi-supervised": guessed}),
         ("half of the labels", many, {"fine-tuned": tuned(half)}),
     ):
-        floor = _best(
-            complete(features, model)
-            for features in (evidence.encoded, evidence.random_features)
-            for model in heads
+        floor: Measures = np.fmax.reduce(  # of those that are applicable
+            [
+                complete(features, model)
+                for features in (evidence.encoded, evidence.random_features)
+                for model in heads
+            ]
         )
         for model, name in heads.items():
             found += _measured(name, knows, complete(evidence.features, model), floor)
@@ -270,12 +272,6 @@ def _mean(values: Iterable[Measures]) -> Measures:
 def _measurable(known: Rows, others: Rows) -> bool:
     """Whether labels can be learned from the known ones, and found again in the others."""
     return len(np.unique(known)) > 1 and bool(np.isin(others, known).any())
-
-
-def _best(values: Iterable[Measures]) -> Measures:
-    """Return the largest value of each measure of those that are applicable, NaN if none is."""
-    found: Measures = np.fmax.reduce(list(values))
-    return found
 
 
 _STEPS = 500

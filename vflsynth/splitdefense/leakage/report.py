@@ -115,29 +115,22 @@ class LeakageReport(Page):
     def to_frame(self) -> pd.DataFrame:
         """Return one row per party and attack.
 
-        Returns
-        -------
-        DataFrame
-            ``party``, ``attack``, the ``column`` it reads, if any, what it ``sees`` and ``knows``,
-            ``measure``, ``value``, ``baseline`` (what the party's own outputs tell; for these
-            themselves, and for completion, what its own columns tell without the active party's
-            help; for columns, guessing and what labels and the label holder's own columns tell),
-            ``gain``,
-            ``disclosed`` (gain as a share of what the baseline leaves open) and ``verdict``;
-            numbers are NaN where it is "not applicable". AUCs of one message are 95 % quantiles
-            over batches.
+        There are ``party``, ``attack``, the ``column`` it reads, if any, what it ``sees`` and
+        ``knows``, ``measure``, ``value``, ``baseline`` (what the party's own outputs tell; for
+        these themselves, and for completion, what its own columns tell without the active party's
+        help; for columns, guessing and what labels and the label holder's own columns tell),
+        ``gain``, ``disclosed`` (gain as a share of what the baseline leaves open) and ``verdict``;
+        numbers are NaN where it is "not applicable". AUCs of one message are 95 % quantiles over
+        batches.
         """
         return self.frame.copy()
 
     def summaries(self) -> pd.DataFrame:
         """Return the leak of one message over training, one row per party and attack.
 
-        Returns
-        -------
-        DataFrame
-            AUC in the ``first`` and ``final`` epoch, over the last fifth (``tail``), and ``mean``,
-            ``q95`` and ``max`` over all batches looked at. The last row of a party is no AUC: the
-            ``total_variation`` distance of the classes along the line between their means.
+        AUCs are those of the ``first`` and ``final`` epoch, over the last fifth (``tail``), and
+        ``mean``, ``q95`` and ``max`` over all batches looked at. The last row of a party is no AUC:
+        the ``total_variation`` distance of the classes along the line between their means.
         """
         return pd.concat(
             [
