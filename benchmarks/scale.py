@@ -279,6 +279,11 @@ def show() -> None:
             f"{row['epochs']} epochs), sample {row['sample_seconds']:.0f} s, peak "
             f"{row['peak_rss_mb'] / 1000:.2f} GB (tables {row['tables_peak_rss_mb'] / 1000:.2f})"
         )
+        if "read_cpu_seconds" in row:
+            print(
+                f"    a million records drawn in {row['read_cpu_seconds']:.0f} s of one core, peak "
+                f"{row['read_peak_rss_mb'] / 1000:.2f} GB"
+            )
         if "codes" in row:
             fresh = (row[f"{name}_of_fresh_rows"] for name in _SCORES)
             compared = zip(_SCORES.values(), (row[name] for name in _SCORES), fresh, strict=True)

@@ -56,12 +56,16 @@ def plain() -> Callable[..., nn.Sequential]:
 
 
 @pytest.fixture
-def squared_slope_excess() -> Callable[[nn.Module, Tensor], Tensor]:
+def squared_slope_excess() -> Callable[..., Tensor]:
     """Gradient penalty of WGAN-GP by double backward, for the sum of a network's outputs."""
 
-    def penalty(network: nn.Module, inputs: Tensor) -> Tensor:
+    def penalty(network: nn.Module, inputs: Tensor, *, one_sided: bool = False) -> Tensor:
         inputs = inputs.detach().requires_grad_()
         (slopes,) = torch.autograd.grad(network(inputs).sum(), inputs, create_graph=True)
-        return ((slopes.norm(dim=1) - 1) ** 2).mean()
+        excess = slopes.norm(dim=1) - 1
+        if one_sided:
+            assert excess.min() < 0 < excess.max()
+            excess = excess.clamp(min=0)
+        return (excess**2).mean()
 
     return penalty

@@ -24,6 +24,7 @@ from vflsynth.protocol import LocalChannel, Schedule
 from vflsynth.run import match_records
 
 BATCH = 8
+STEEPER = 3.0
 STEPS = 11  # two generator steps among them
 
 
@@ -67,6 +68,10 @@ def build(frames, settings, streams, replicas):
         party.records = party.records.double()
     kind = EndToEndServer if penalty_is_joint(settings) else VFLGANServer
     server = kind(settings, channel.gather(Shape, 0), root.child("server"))
+    if penalty_is_joint(settings):  # slopes on both sides of one
+        for owner in (*parties, server):
+            for weights in owner.discriminator.parameters():
+                weights.data.mul_(STEEPER)
     algorithm = VFLGAN(channel, server, discriminator_steps=5, model_selection="last")
     return sorted(parties, key=lambda party: party.name), server, algorithm
 
@@ -90,6 +95,7 @@ class JointVFLGAN:
         self.shared = plain(server.discriminator.linears, replica, False)
         discriminators = [*self.firsts, *self.heads, self.shared]
         self.discriminator_optimizers = [self.adam(network) for network in discriminators]
+        self.excesses = []
         self.generator_optimizers = [self.adam(network) for network in self.generators]
 
     def adam(self, network):
@@ -141,7 +147,11 @@ class JointVFLGAN:
         def penalty(network, inputs):
             inputs = inputs.detach().requires_grad_()
             (slopes,) = torch.autograd.grad(network(inputs).sum(), inputs, create_graph=True)
-            return ((slopes.norm(dim=1) - 1) ** 2).mean()
+            excess = slopes.norm(dim=1) - 1
+            if penalty_is_joint(settings):
+                self.excesses.append(excess.detach())
+                excess = excess.clamp(min=0)
+            return (excess**2).mean()
 
         if penalty_is_joint(settings):  # slopes of all whole critics at records
             terms = [
@@ -189,7 +199,10 @@ class JointVFLGAN:
             optimizer.step()
 
     def assert_equal(self, parties, server):
-        """Same weights, same running statistics."""
+        """Same weights, same running statistics; slopes were on both sides of one."""
+        if self.excesses:
+            excesses = torch.cat(self.excesses)
+            assert excesses.min() < 0.0 < excesses.max()
         pairs = list(zip(server.discriminator.linears, linears_of(self.shared), strict=True))
         for i, party in enumerate(parties):
             pairs += zip(
@@ -323,16 +336,18 @@ def test_a_window_goes_on_with_the_others_slopes_of_its_beginning(
     for _ in range(3):
         loss = joint.shared(at[1]).mean() - joint.shared(at[0]).mean()
         (slope,) = inner(joint.shared(at[2]), at[2])
-        loss = of_shared * (loss + weight * ((slope * directions).sum(1) - 1).square().mean())
+        loss = of_shared * (
+            loss + weight * ((slope * directions).sum(1) - 1).relu().square().mean()
+        )
         for i, (first, head) in enumerate(zip(joint.firsts, joint.heads, strict=True)):
             f = [first(x[i]) for x in (real, fake)]
             loss = loss + sum((g[i] * x).sum() for g, x in zip(cut, f, strict=True))
             loss = loss - head(f[0]).mean() + head(f[1]).mean()
             (own,) = inner(head(first(mixed[i])), mixed[i])
-            loss = loss + weight * (own.norm(dim=1) - 1).square().mean()
+            loss = loss + weight * (own.norm(dim=1) - 1).relu().square().mean()
             (part,) = inner(upstream[i] * first(mixed[i]), mixed[i])
             norms = (part.square().sum(1) + sum(squares) - squares[i]).sqrt()
-            loss = loss + of_shared * weight * (norms - 1).square().mean()
+            loss = loss + of_shared * weight * (norms - 1).relu().square().mean()
         for optimizer in joint.discriminator_optimizers:
             optimizer.zero_grad()
         loss.backward()

@@ -22,6 +22,7 @@ from vflsynth.networks.adam import FlatAdam
 BATCH = 6
 REPLICAS = 3
 WEIGHT = 7.0
+STEEPER = 2.5
 BOTH = list(itertools.product([True, False], repeat=2))
 
 
@@ -173,7 +174,10 @@ def test_generator_loss_gradient_of_fakes(streams, plain, head):
 
 def local_of(streams, **changes):
     options = {"bias": True, "second_part": True, "penalty": "end_to_end"} | changes
-    return with_gradients(LocalDiscriminator(4, (6, 5), **options, streams=streams(REPLICAS)))
+    local = with_gradients(LocalDiscriminator(4, (6, 5), **options, streams=streams(REPLICAS)))
+    for weights in local.parameters():  # slopes on both sides of one
+        weights.data.mul_(STEEPER)
+    return local
 
 
 def test_what_a_step_along_the_shared_slope_makes_of_features(streams, plain):
@@ -197,7 +201,7 @@ def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, 
     """The norm over all parties' records, of which the others' part stays as it is."""
     local = local_of(streams, second_part=head)
     records, cut_gradients = gaussian(REPLICAS, 3 * BATCH, 4), gaussian(REPLICAS, 2 * BATCH, 5)
-    upstream, others = gaussian(REPLICAS, BATCH, 5), gaussian(REPLICAS, BATCH, 1).square()
+    upstream, others = 0.2 * gaussian(REPLICAS, BATCH, 5), gaussian(REPLICAS, BATCH, 1).square()
     with torch.no_grad():
         trace, joint = local.first_part.trace(records), JointSlope(upstream, others)
         if computed:
@@ -213,11 +217,12 @@ def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, 
             second = plain([local.second_part], r, False)
             loss = loss - second(features[:BATCH]).mean() + second(features[BATCH:]).mean()
             whole = nn.Sequential(*first, *second)
-            loss = loss + WEIGHT * squared_slope_excess(whole, mixed)
+            loss = loss + WEIGHT * squared_slope_excess(whole, mixed, one_sided=True)
         leaf = mixed.clone().requires_grad_()
         (slopes,) = torch.autograd.grad((upstream[r] * first(leaf)).sum(), leaf, create_graph=True)
         norms = (slopes.square().sum(1) + others[r, :, 0]).sqrt()
-        (loss + WEIGHT * (norms - 1).square().mean()).backward()
+        assert norms.min() < 1.0 < norms.max()
+        (loss + WEIGHT * (norms - 1).relu().square().mean()).backward()
         assert_gradients_equal(local.first_part.linears, r, first)
         if head:
             assert_gradients_equal([local.second_part], r, second)
@@ -227,6 +232,7 @@ def test_the_shared_critics_slope_along_a_direction(streams, plain):
     """At the critic that the directions were found with, it is the whole slope at records."""
     shared = with_gradients(SharedDiscriminator(5, (6, 4), bias=True, streams=streams(REPLICAS)))
     features, jacobians = gaussian(REPLICAS, 3 * BATCH, 5), gaussian(REPLICAS, BATCH, 5, 4)
+    jacobians *= torch.linspace(0.2, 20.0, BATCH)[:, None, None]  # slopes on both sides of one
     with torch.no_grad():
         judged, rows = shared.judge(features)
         upstream = judged.gradient[:, rows:]
@@ -240,7 +246,8 @@ def test_the_shared_critics_slope_along_a_direction(streams, plain):
         leaf = mixed.clone().requires_grad_()
         (found,) = torch.autograd.grad(network(leaf).sum(), leaf, create_graph=True)
         norms = (jacobians[r].mT @ found.unsqueeze(-1)).squeeze(-1).norm(dim=1)
-        penalty = (norms - 1).square().mean()
+        assert norms.min() < 1.0 < norms.max()
+        penalty = (norms - 1).relu().square().mean()
         torch.testing.assert_close(squared[r, :, 0], norms.square())
         torch.testing.assert_close(wasserstein[r], estimate)
         torch.testing.assert_close(penalties[r], penalty)
@@ -291,3 +298,23 @@ def test_a_party_without_encoded_columns_can_be_judged(streams):
     assert torch.isfinite(torch.stack([wasserstein, penalty])).all()
     for parameter in local.parameters():
         assert torch.isfinite(parameter.grad).all()
+
+
+def test_a_critic_that_takes_fakes_for_real_can_turn(streams):
+    """With a price on small slopes it could not, and parties' critics worked against the server's.
+
+    One number, in which no slope can turn without becoming zero on the way.
+    """
+    options = {"bias": True, "second_part": True, "penalty": "end_to_end"}
+    local = LocalDiscriminator(1, (16, 8), **options, streams=streams(1))
+    optimizer = FlatAdam(local, learning_rate=2e-3, betas=(0.5, 0.9))
+    high, low = 1.0 + 0.1 * gaussian(1, BATCH, 1), -1.0 + 0.1 * gaussian(1, BATCH, 1)
+    nothing = torch.zeros(1, 2 * BATCH, 8)
+    with torch.no_grad():
+        for real, fake in ((low, high), (high, low)):
+            for step in range(400):
+                mixed = torch.lerp(real, fake, (step % 10) / 9)
+                trace = local.first_part.trace(torch.cat([real, fake, mixed], 1))
+                wasserstein, _ = local.write_gradient(trace, nothing, 10.0)
+                optimizer.step()
+            assert wasserstein.item() == pytest.approx(2.0, abs=0.5)

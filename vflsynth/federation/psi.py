@@ -182,8 +182,8 @@ def common_positions(lists: Mapping[str, Tensor]) -> dict[str, Tensor]:
         places = np.searchsorted(own[name], common, sorter=orders[name])
         nearest = own[name][orders[name][np.minimum(places, len(own[name]) - 1)]]
         common = common[nearest == common]
-    places = {n: np.searchsorted(own[n], common, sorter=orders[n]) for n in own}
-    return {n: torch.tensor(orders[n][places[n]], dtype=torch.int64) for n in own}
+    found = {n: np.searchsorted(own[n], common, sorter=orders[n]) for n in own}
+    return {n: torch.tensor(orders[n][found[n]], dtype=torch.int64) for n in own}
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ class _Stored:
             if on is None:
                 return pd.RangeIndex(self._count())
             table = self._dataset.to_table(columns=[str(label)]).replace_schema_metadata(None)
-            keys = pd.Index(frame_of(table, self.party).iloc[:, 0], name=label)
+            keys: pd.Index = pd.Index(frame_of(table, self.party).iloc[:, 0], name=label)
         dtype: Any = self.empty[label].dtype
         if not isinstance(dtype, pd.CategoricalDtype):
             keys = keys.astype(dtype)

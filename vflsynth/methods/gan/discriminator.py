@@ -48,11 +48,14 @@ def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
     return torch.baddbmm(zero, upstream.mT, scores, beta=0, alpha=-1).view(-1)
 
 
-def slope_penalty(gradients: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+def slope_penalty(
+    gradients: Tensor, weight: float, *, one_sided: bool = False
+) -> tuple[Tensor, Tensor]:
     """Compute ``E[(||gradient||_2 - 1)^2]`` per replica, and `weight` times its derivative.
 
     Gradients are those of a critic's inputs, (replica, batch, feature). The penalty is without the
     weight. The derivative is zero where a gradient vanishes, as automatic differentiation has it.
+    `one_sided`, norms below one cost nothing.
 
     Source: the penalty of VFLGAN Eq. 3. An operation with a Python number first makes a tensor of
     it, which takes as long as the operation: factors go where the operation has a place for them.
@@ -60,6 +63,8 @@ def slope_penalty(gradients: Tensor, weight: float) -> tuple[Tensor, Tensor]:
     norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
     zero, one = _constants(gradients.device, gradients.dtype)
     excess, batch = norms - one, gradients.shape[1]
+    if one_sided:
+        excess.clamp_min_(0.0)
     penalty = torch.baddbmm(zero, excess.mT, excess, beta=0, alpha=1.0 / batch).view(-1)
     return penalty, gradients * _pull(norms, excess, weight)
 
@@ -85,12 +90,12 @@ def steepest(slopes: Tensor, upstream: Tensor) -> tuple[Tensor, Tensor]:
 def directional_penalty(
     gradients: Tensor, directions: Tensor, weight: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute ``E[(<gradient, direction> - 1)^2]`` and `weight` times its derivative.
+    """Compute ``E[max(0, <gradient, direction> - 1)^2]`` and `weight` times its derivative.
 
-    Both are as of `slope_penalty`, which they are along directions that `steepest` found at these
-    gradients, (replica, batch, feature).
+    Both are as of the one-sided `slope_penalty`, which they are along directions that `steepest`
+    found at these gradients, (replica, batch, feature).
     """
-    excess = (gradients * directions).sum(-1, keepdim=True) - 1.0
+    excess = ((gradients * directions).sum(-1, keepdim=True) - 1.0).clamp_min_(0.0)
     return excess.square().mean((1, 2)), directions * excess.mul(2.0 * weight / excess.shape[1])
 
 
@@ -188,6 +193,11 @@ class LocalDiscriminator(nn.Module):
         code's: the slope of the *sum* of all intermediate features with respect to the record, plus
         that of the head with respect to the features, which is ``(||w|| - 1)^2`` because the head
         is linear.
+
+        ``"end_to_end"`` is one-sided (WGAN-LP: Petzka, Fischer and Lukovnikov 2018): slopes of at
+        most one cost nothing. With a penalty of small slopes too, a critic that takes fakes for
+        real cannot turn without one: on tables of few columns D_1 .. D_M stay turned against D_s,
+        the generators' gradients cancel, and nothing is learned.
         """
         first, head = self.first_part, self.second_part
         replicas, rows, _ = cut_gradients.shape
@@ -213,7 +223,9 @@ class LocalDiscriminator(nn.Module):
         cotangents = first.cotangents(trace, upstreams)
         first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
         cotangents = _rows(cotangents, start=rows)
-        penalty, change = slope_penalty(first.input_gradient(cotangents), penalty_weight)
+        penalty, change = slope_penalty(
+            first.input_gradient(cotangents), penalty_weight, one_sided=self.penalty == "end_to_end"
+        )
         carried = first.push(mixed, cotangents, change)
         self._bound_jointly(mixed, penalty_weight, joint)
         if head is None:
@@ -236,7 +248,7 @@ class LocalDiscriminator(nn.Module):
         part = joint.part or self.joint_slope(mixed, joint.upstream)
         norms = (part.squared + joint.others).sqrt_()
         _, one = _constants(norms.device, norms.dtype)
-        pull = _pull(norms, norms - one, penalty_weight * joint.weight)
+        pull = _pull(norms, (norms - one).clamp_min_(0.0), penalty_weight * joint.weight)
         self.first_part.add_pushed(part.changes, [pull * own for own in part.cotangents])
 
     @property

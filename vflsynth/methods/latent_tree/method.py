@@ -143,6 +143,5 @@ class LatentTreeMethod(OneRound):
         pairs = n_own * (n_own - 1) // 2 * most**2
         group = most ** max(sizes) * int(parameters.n_latent_states)
         states = n_records * (n_own + codes if n_others else n_own)
-        return super().memory(
-            party, settings, n_records, replicas, own_rows=own_rows
-        ) + 8 * _COPIES * (states + block + pairs + group)
+        own = super().memory(party, settings, n_records, replicas, own_rows=own_rows)
+        return own + 8 * _COPIES * int(states + block + pairs + group)

@@ -47,10 +47,11 @@ class VFLGANSynthesizer(GANSynthesizer):
         what generators learn (λ_1 of Eq. 8, λ_2 of Eq. 9).
     {bias, batch_norm_eps, gumbel_temperature}
     gradient_penalty : {"end_to_end", "layerwise", "paper"}, optional
-        Which slopes are held near one: of whole critics with respect to records, the shared one's
-        with respect to joint records; the reference code's five layer-wise terms; or the three
-        terms of Eq. 8. Default: "end_to_end", and "layerwise" with `privacy`, whose ledgers do not
-        count the exchange that "end_to_end" adds to every discriminator step.
+        Which slopes are penalised: those above one of whole critics with respect to records, the
+        shared one's with respect to joint records; or all that differ from one of the reference
+        code's five layer-wise terms, or of the three terms of Eq. 8. Default: "end_to_end", and
+        "layerwise" with `privacy`, whose ledgers do not count the exchange that "end_to_end" adds
+        to every discriminator step.
     {gradient_penalty_weight, discriminator_steps, batch_size}
     epochs : int, optional
         Passes over the records. Default: as many as give about 7,200 discriminator steps, and
