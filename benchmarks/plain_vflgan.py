@@ -35,10 +35,11 @@ def first_part(width: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def slope_penalty(outputs: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-    """Gradient penalty by automatic double differentiation."""
+def slope_penalty(outputs: Tensor, inputs: Sequence[Tensor], *, one_sided: bool = False) -> Tensor:
+    """Gradient penalty by automatic double differentiation; `one_sided`, of slopes above one."""
     slopes = torch.autograd.grad(outputs, inputs, torch.ones_like(outputs), create_graph=True)
-    return (torch.cat(slopes, 1).norm(2, dim=1) - 1).square().mean()
+    excess = torch.cat(slopes, 1).norm(2, dim=1) - 1
+    return (excess.relu() if one_sided else excess).square().mean()
 
 
 class PlainVFLGAN:
@@ -98,9 +99,9 @@ class PlainVFLGAN:
         features = [part(x) for part, x in zip(self.first_parts, mixed)]
         joint = torch.cat(features, 1)
         if self.penalty == "end_to_end":
-            penalty = slope_penalty(self.shared(joint), mixed)
+            penalty = slope_penalty(self.shared(joint), mixed, one_sided=True)
             for head, x, f in zip(self.heads, mixed, features):
-                penalty = penalty + slope_penalty(head(f), [x])
+                penalty = penalty + slope_penalty(head(f), [x], one_sided=True)
         else:
             penalty = slope_penalty(self.shared(joint), [joint])
             for head, x, f in zip(self.heads, mixed, features):
