@@ -95,7 +95,7 @@ def full_least_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "LEAST_RECORDS", _LEAST_RECORDS)
 
 
-_QUICK = {"_CRITIC_HIDDEN": 32, "_CRITIC_OUT": 16, "_LOOK_EVERY": 5, "_PATIENCE": 2}
+_QUICK = {"_CRITIC_HIDDEN": 32, "_CRITIC_OUT": 16, "_PATIENCE": 10}
 
 
 @pytest.fixture(scope="module")

@@ -53,8 +53,7 @@ SMALL_CRITICS = {
     "_BATCH_SIZE": 128,
     "_CRITIC_HIDDEN": 64,
     "_CRITIC_OUT": 32,
-    "_LOOK_EVERY": 100,
-    "_PATIENCE": 5,
+    "_PATIENCE": 500,
 }
 """As patient as users' are: contexts that stop sooner may tell of the wrong feature."""
 
@@ -613,6 +612,22 @@ def test_whoever_receives_decides_what_contexts_tell(small_critics, monkeypatch)
     assert fitted.score(x[200:], wanted[200:]) > 0.5
     others = [LinearRegression().fit(x, own[:, k]).score(x, own[:, k]) for k in (0, 1, 2, 4, 5)]
     assert max(others) < 0.2
+
+
+def test_contexts_of_few_records_are_not_learned_by_heart(monkeypatch):
+    """Independent features: in records that were learned from, contexts tell what chance does."""
+    for name, value in {"_CRITIC_HIDDEN": 256, "_CRITIC_OUT": 64, "_PATIENCE": 100}.items():
+        monkeypatch.setattr(autoregressive_server, name, value)
+    own = np.random.default_rng(0).normal(size=(2, 1, 400, 64))
+    features = {name: torch.from_numpy(x).float() for name, x in zip("ab", own, strict=True)}
+    server = ContextServer(settings_of(2, 8.0, 64), RandomStreams([b"x"]))
+    server.learn(features)
+    with torch.no_grad():
+        contexts = server.contexts(features, "b")[0, 40:].numpy()
+    wanted = own[1, 0, 40:]
+    told = LinearRegression().fit(contexts, wanted).score(contexts, wanted)
+    chance = contexts.shape[1] / len(contexts)
+    assert told < 2.0 * chance
 
 
 def critic_scores(scale):

@@ -19,7 +19,8 @@ from vflsynth.networks.adam import FlatAdam
 
 _BETAS = (0.9, 0.999)
 _LEARNING_RATE = 1e-3
-_BATCH_SIZE, _MAX_STEPS, _LOOK_EVERY, _PATIENCE = 512, 3000, 100, 5
+_BATCH_SIZE, _MAX_STEPS, _PATIENCE = 512, 3000, 500
+"""Records of a step; steps at most, and without a better look at held-out records."""
 _CRITIC_HIDDEN, _CRITIC_OUT = 256, 64
 _NO_SHARE = 45.0
 """By which a score is below the largest where its share is nothing beside that one's."""
@@ -124,6 +125,7 @@ class ContextServer(nn.Module):
         best = torch.full((replicas,), torch.inf, device=targets.device)
         waited = torch.zeros(replicas, dtype=torch.long, device=targets.device)
         selected = optimizer.flat.clone()
+        look_every = _look_every(n_records - n_held_out)
         for step in range(_MAX_STEPS):
             drawn = streams.uniform("rows", step, (batch,))
             rows = n_held_out + (drawn * (n_records - n_held_out)).long()
@@ -134,7 +136,7 @@ class ContextServer(nn.Module):
             upstream = _confusion_gradient(scores.detach(), rows)
             optimizer.set_gradient(torch.autograd.grad(scores, optimizer.parameters, upstream))
             optimizer.step()
-            if (step + 1) % _LOOK_EVERY:
+            if (step + 1) % look_every:
                 continue
             with torch.no_grad():
                 noisy = self.contexts(held_out, receiver) + settings.noise_std * noise_of_held_out
@@ -146,7 +148,7 @@ class ContextServer(nn.Module):
                 ).mean(0)
                 improved = (loss < best - 1e-4) & (waited < _PATIENCE)
                 best = torch.where(improved, loss, best)
-                waited = torch.where(improved, 0, waited + 1)
+                waited = torch.where(improved, 0, waited + look_every)
                 selected = torch.where(improved[optimizer.replica_of], optimizer.flat, selected)
             if bool((waited >= _PATIENCE).all()):
                 break
@@ -315,6 +317,11 @@ def _batches(n_records: int) -> list[slice]:
     """Places of as many whole batches as there are, of one at least."""
     size = min(_BATCH_SIZE, n_records)
     return [slice(k * size, (k + 1) * size) for k in range(n_records // size)]
+
+
+def _look_every(n_records: int) -> int:
+    """Return after how many steps to look: those of two passes, as few records are soon known."""
+    return max(5, min(100, 2 * n_records // _BATCH_SIZE))
 
 
 def _confusion(scores: Tensor) -> Tensor:
