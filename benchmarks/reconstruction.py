@@ -242,10 +242,12 @@ def vflgan_server(frames: dict[str, pd.DataFrame]) -> _results.Row:
     """Attack what VFLGAN's server gets of A, from the trained weights."""
     synth = VFLGANSynthesizer(random_state=0, verbose=0)
     (fitted,) = synth.fit_replicas(frames, random_states=[0], keep_discriminators=True)
-    rows = fitted.parties_["A"].transformer.transform(frames["A"])
+    rows = torch.from_numpy(fitted.parties_["A"].transformer.transform(frames["A"]))
+    if "A" in fitted.local_residuals_:
+        rows = fitted.local_residuals_["A"].take_out(rows)
     first = fitted.local_discriminators_["A"].first_part
     with torch.no_grad():
-        shown = first.trace(torch.from_numpy(rows).unsqueeze(0))[-1][0].numpy().astype(np.float64)
+        shown = first.trace(rows.unsqueeze(0))[-1][0].numpy().astype(np.float64)
     columns = fitted.sample(N_SYNTHETIC)[list(frames["A"].columns)]
     return attack(frames["A"], "A", shown, matched(shown, (encoded(columns, frames["A"]), columns)))
 

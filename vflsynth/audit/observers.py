@@ -179,6 +179,10 @@ class FeatureObserver:
             half = models[0].parties_[party]
             own = frame if half.preparation is None else half.preparation.apply(frame)
             encoded = _encode(half.transformer, own)
+            # As the discriminator is shown them; the same for all models, as the encoding is.
+            residuals = getattr(models[0], "local_residuals_", {}).get(party)
+            if residuals is not None:
+                encoded = residuals.take_out(encoded[0]).unsqueeze(0)
             for model, observation in zip(models, observations):
                 features = _features(model, party, encoded).set_axis(frame.index, axis=0)
                 for statistic in self._statistics:

@@ -50,8 +50,8 @@ class PartyRun(Participant):
     entry of the ledger that covers it is paid for; what no entry covers is refused, whatever its
     name.
 
-    `n_dummies` of the records that the server counts are nobody's. `discriminator` is the party's,
-    as training left it, once halves are made; for audits.
+    `n_dummies` of the records that the server counts are nobody's. `discriminator` and
+    `residuals` are the party's, as training left them, once halves are made; for audits.
     """
 
     schedule: Schedule
@@ -60,6 +60,7 @@ class PartyRun(Participant):
         self.name, self.seat, self.method = seat.name, seat, method
         self._party: Party | None = method.party(seat.name, seat.frame, seat.on)
         self.discriminator: Any = None
+        self.residuals: Any = None
         self.minter = method.minter(seat.name, party_keys(seat.frame, seat.on))
         self.nonce = _nonce()
         self.n_columns, self.n_unlisted = sum(c != seat.on for c in seat.frame.columns), 0
@@ -251,6 +252,7 @@ class PartyRun(Participant):
         """Return the party's half of the model, one per replica, once training is over."""
         minter = self.minter.starting_at(self.agreed.key_offset)
         self.discriminator = getattr(self.party, "discriminator", None)
+        self.residuals = getattr(self.party, "residuals", None)
         if self.learning is None:
             return self.method.halves(self.party, self.settings, self.seat.on, minter)
         records = Releasing(self.party)

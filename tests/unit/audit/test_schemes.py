@@ -399,6 +399,29 @@ def test_features_are_those_of_encoded_records_in_the_order_of_keys(small_frames
         assert abs(encoded.mean(0)).max() < 1.5  # standardised, whatever the raw units are
 
 
+def test_features_are_of_what_discriminators_were_trained_on(tiny):
+    """A number that another one all but gives is judged by what is left of it."""
+    x = np.random.default_rng(0).normal(size=(2, 200))
+    frame = pd.DataFrame({"one": x[0], "same": x[0] + 0.01 * x[1]}, index=range(200))
+    (model,) = tiny.fit_replicas(
+        {"a": frame, "b": frame.add_suffix(" b")}, random_states=[3], keep_discriminators=True
+    )
+    recorded = []
+
+    class Record(Naive):
+        def fit(self, table, categorical=()):
+            recorded.append(table.to_numpy())
+            return super().fit(table, categorical)
+
+    FeatureObserver([Record()], {"a": frame}, []).observe([model], [])
+    encoded = torch.from_numpy(model.parties_["a"].transformer.transform(frame))
+    network = model.local_discriminators_["a"].first_part
+    judged = model.local_residuals_["a"].take_out(encoded)
+    expected, plain = (network.trace(x[None])[-1][0].detach().numpy() for x in (judged, encoded))
+    np.testing.assert_allclose(recorded[0], expected, rtol=1e-5, atol=1e-6)
+    assert abs(plain - expected).max() > 0.1
+
+
 @pytest.mark.parametrize("kind", [VertiGANSynthesizer, WGANGPSynthesizer])
 def test_a_synthesizer_without_intermediate_features_is_refused(small_frames, kind):
     synthesizer = kind(generator_hidden=(4,), epochs=1, batch_size=8, device="cpu")

@@ -44,6 +44,13 @@ def test_restoring_undoes_it_but_for_knots(records):
     assert not seen[absent, 2].any()
 
 
+def test_what_training_sees_can_be_made_of_encoded_rows(records):
+    made, seen = Residuals.fit(SPANS, records)
+    again = made.take_out(records)
+    assert float((again - seen).abs().quantile(0.99)) < 0.05
+    assert float((records - seen)[:, 1].abs().median()) > 0.3  # which plain rows are not
+
+
 def test_bounded_and_unexplained_numbers_stay_as_they_are(records):
     records[:, 1] = torch.randn(2000, generator=torch.Generator().manual_seed(1))
     records[:, 2] = records[:, 3] * torch.randn(2000, generator=torch.Generator().manual_seed(2))

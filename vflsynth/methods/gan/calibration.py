@@ -11,7 +11,7 @@ Sees: one party's encoded records and generator. Sends: nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -84,6 +84,11 @@ class MarginalMap:
         y += self.slopes[:, 1:] * (x - self.before[:, -1:]).clamp_min(0.0)
         there = (rows[:, self.gates] > 0.0).T | (self.columns == self.gates).unsqueeze(1)
         return rows.index_copy(1, self.columns, torch.where(there, y, x).T)
+
+    def inverse(self) -> MarginalMap:
+        """Return the maps the other way."""
+        slopes = (1.0 / self.slopes.clamp_min(1e-12)).clamp_max(_LARGEST_SLOPE)
+        return replace(self, before=self.after, after=self.before, slopes=slopes)
 
     def part(self, place: slice) -> MarginalMap:
         """Return the maps of some adjacent encoded columns."""

@@ -88,7 +88,8 @@ class GANSynthesizer(TrainedSynthesizer):
             histograms that encode columns, once. Each model's ledger counts that model alone.
         keep_discriminators : bool, default=False
             Give every model ``local_discriminators_``, a dict of party name to network as training
-            left it, for audits. They stay in memory: `save` never writes them.
+            left it, and ``local_residuals_``, by which encoded records become what it judges, for
+            audits. They stay in memory: `save` never writes them.
 
         Returns
         -------
@@ -114,5 +115,10 @@ class GANSynthesizer(TrainedSynthesizer):
                 model.local_discriminators_ = {
                     name: one_replica(node.discriminator, replica)
                     for name, node in run.parties.items()
+                }
+                model.local_residuals_ = {
+                    name: node.residuals
+                    for name, node in run.parties.items()
+                    if node.residuals is not None
                 }
         return models

@@ -75,12 +75,22 @@ class Residuals:
     def put_together(self, rows: Tensor) -> Tensor:
         """Put numbers together in rows (n, encoded), those before a number first."""
         rows = self.scores.apply(rows)
-        columns, gates = self.scores.columns, self.scores.gates
-        there = ((rows[:, gates] > 0.0) | (columns == gates)).to(rows.dtype)
-        for i, column in enumerate(columns.tolist()):
-            explained = rows[:, :column] @ self.weights[i, :column] + self.offsets[i]
-            rows[:, column] += explained * there[:, i]
+        for i, column in enumerate(self.scores.columns.tolist()):
+            rows[:, column] += self._explained(rows, i)
         return rows
+
+    def take_out(self, rows: Tensor) -> Tensor:
+        """Make of encoded rows (n, encoded) what training sees of them, but for its map's knots."""
+        left = rows.clone()
+        for i, column in enumerate(self.scores.columns.tolist()):
+            left[:, column] -= self._explained(rows, i)
+        return self.scores.inverse().apply(left)
+
+    def _explained(self, rows: Tensor, i: int) -> Tensor:
+        """Return what the columns before a number say of it, 0 where there is none."""
+        column, gate = int(self.scores.columns[i]), int(self.scores.gates[i])
+        explained = rows[:, :column] @ self.weights[i, :column] + self.offsets[i]
+        return explained if gate == column else explained * (rows[:, gate] > 0.0)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what has to be saved besides the spans."""
