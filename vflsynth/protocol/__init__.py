@@ -16,7 +16,6 @@ from vflsynth.protocol.declaration import (
 from vflsynth.protocol.precision import PRECISIONS, Precision, pack, unpack, unpack_from
 from vflsynth.protocol.schedule import (
     HeldOutSchedule,
-    PlacedPoissonSchedule,
     PoissonSchedule,
     Schedule,
     SubsetSchedule,
@@ -34,7 +33,6 @@ __all__ = [
     "MadeOf",
     "Message",
     "Participant",
-    "PlacedPoissonSchedule",
     "PoissonSchedule",
     "Precision",
     "Schedule",
