@@ -27,13 +27,8 @@ class Part(BaseEstimator):  # type: ignore[misc]
     _rules: ClassVar[Mapping[str, Rule]] = {}
 
     def check(self) -> None:
-        """Check the parameters, and those of nested parts (ParameterError)."""
-        parameters = self.get_params(deep=False)
-        check_parameters(type(self).__name__, parameters, self._rules)
-        for value in parameters.values():
-            for part in value if isinstance(value, (list, tuple)) else [value]:
-                if isinstance(part, Part):
-                    part.check()
+        """Check the parameters (ParameterError)."""
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
 
 
 Fusion = Literal["concat", "sum", "mean"]

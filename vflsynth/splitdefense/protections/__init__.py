@@ -1,6 +1,6 @@
 """Protections of a party's cut gradients, applied by the active party before it sends them."""
 
-from vflsynth.splitdefense.protections.base import Chain, Context, Draws, Protection
+from vflsynth.splitdefense.protections.base import Context, Draws, Protection
 from vflsynth.splitdefense.protections.baselines import (
     PPDL,
     DiscreteSGD,
@@ -13,7 +13,6 @@ from vflsynth.splitdefense.protections.marvell import Marvell
 
 __all__ = [
     "PPDL",
-    "Chain",
     "Context",
     "DiscreteSGD",
     "Draws",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
-from vflsynth.registry import register
 from vflsynth.splitdefense.settings import Part
 
 
@@ -118,57 +116,6 @@ class Protection(Part):
         """
 
 
-@register
-@dataclass(repr=False, eq=False)
-class Chain(Protection):
-    """Several protections, one after the other.
-
-    Parameters
-    ----------
-    protections : sequence of Protection
-    """
-
-    protections: Sequence[Protection] = ()
-
-    @property
-    def binary_only(self) -> bool:  # type: ignore[override]
-        """Whether one of them is."""
-        return any(protection.binary_only for protection in self.protections)
-
-    def protect(self, gradients: Tensor, context: Context) -> Tensor:
-        """Apply all, in order."""
-        for i, protection in enumerate(self.protections):
-            memory = _section(context.memory, f"{i}.")
-            inner = Context(
-                context.labels,
-                context.n_classes,
-                context.draws.within(str(i)),
-                memory,
-                context.log,
-            )
-            gradients = protection.protect(gradients, inner)
-            context.memory |= {f"{i}.{key}": value for key, value in memory.items()}
-        return gradients
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters, with those of protection number i as ``i__name``."""
-        parameters: dict[str, Any] = {"protections": self.protections}
-        if deep:
-            for i, protection in enumerate(self.protections):
-                inner = protection.get_params(deep=True)
-                parameters |= {f"{i}__{name}": value for name, value in inner.items()}
-        return parameters
-
-    def set_params(self, **parameters: Any) -> Chain:
-        """Set ``protections``, or parameters of one of them as ``i__name``."""
-        if "protections" in parameters:
-            self.protections = parameters.pop("protections")
-        for key, value in parameters.items():
-            index, _, name = key.partition("__")
-            self.protections[int(index)].set_params(**{name: value})
-        return self
-
-
 def check_finite(gradients: Tensor) -> None:
     """Refuse gradients that are not finite: no noise can be scaled to them."""
     if not bool(torch.isfinite(gradients.sum())):
@@ -187,7 +134,3 @@ def row_norms(gradients: Tensor) -> Tensor:
 def root_mean_square(gradients: Tensor) -> Tensor:
     """Over the batch, shape (member, 1, 1)."""
     return gradients.square().mean((1, 2), keepdim=True).sqrt()
-
-
-def _section(memory: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in memory.items() if k.startswith(prefix)}
