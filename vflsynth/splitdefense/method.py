@@ -25,8 +25,7 @@ from vflsynth.parameters import to_json
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
 from vflsynth.run import PartyRun
-from vflsynth.splitdefense.active import ActiveParty
-from vflsynth.splitdefense.algorithm import SplitLearning
+from vflsynth.splitdefense.active import ActiveParty, SplitLearning
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord

@@ -19,11 +19,10 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.parameters import from_json, to_json
-from vflsynth.splitdefense.algorithm import Rows, SplitLearning
+from vflsynth.splitdefense.active import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import Labels
-from vflsynth.splitdefense.networks import Perceptron, PiecewiseLinear
 from vflsynth.splitdefense.passive import SplitParty, outputs_of
-from vflsynth.splitdefense.settings import SplitSettings
+from vflsynth.splitdefense.settings import Perceptron, PiecewiseLinear, SplitSettings
 from vflsynth.splitdefense.targets import Calibration, Probabilities
 
 

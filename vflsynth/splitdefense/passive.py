@@ -26,8 +26,15 @@ from vflsynth.splitdefense.messages import (
     BottomOutputs,
     HeldOutOutputs,
 )
-from vflsynth.splitdefense.networks import KeptWeights, Perceptron, PiecewiseLinear
-from vflsynth.splitdefense.settings import HoldingOut, Part, SplitSettings, n_records
+from vflsynth.splitdefense.settings import (
+    HoldingOut,
+    KeptWeights,
+    Part,
+    Perceptron,
+    PiecewiseLinear,
+    SplitSettings,
+    n_records,
+)
 
 _BLOCK = 4096
 """Records that go through a bottom model at once outside training."""

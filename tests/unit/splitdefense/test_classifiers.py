@@ -45,7 +45,7 @@ from vflsynth.splitdefense import (
     column_attacks,
     method,
 )
-from vflsynth.splitdefense.algorithm import SplitLearning
+from vflsynth.splitdefense.active import SplitLearning
 
 FAST = {"epochs": 12, "learning_rate": 5e-3, "random_state": 0}
 CLASSIFIERS = {

@@ -36,8 +36,8 @@ from vflsynth.splitdefense.leakage.base import (
     standardised,
 )
 from vflsynth.splitdefense.leakage.monitor import Evidence
-from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.objectives.base import descend
+from vflsynth.splitdefense.settings import Perceptron
 
 KNOWN_RECORDS = (40, 400)
 """Numbers of records whose columns the attacker knows, beside none at all."""
