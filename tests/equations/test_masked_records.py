@@ -8,8 +8,7 @@ import torch
 from vflsynth._moments import frechet_distance_of_moments
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.masked import moments
-from vflsynth.learning.messages import MaskedFake, MaskedReal
+from vflsynth.learning.messages import MaskedFake, MaskedReal, moments
 from vflsynth.methods.gan.server import GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.protocol import Schedule

@@ -25,8 +25,8 @@ from vflsynth.audit.attacks import ATTACKS, attack_auc
 from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
 from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.findings import Attack, Claim, TargetAudit
+from vflsynth.audit.game import JoinedTable
 from vflsynth.audit.inference import attribute_inference
-from vflsynth.audit.joined import JoinedTable
 from vflsynth.audit.questions import audit_disclosure, linkability, singling_out
 from vflsynth.audit.results import AuditReport
 from vflsynth.audit.schemes import (

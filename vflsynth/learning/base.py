@@ -22,8 +22,7 @@ from vflsynth.learning.party import EncodingSource, FromPublicKnowledge, FromRec
 from vflsynth.learning.private import Known, Learning
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
 from vflsynth.models import PartyModel, RowSampler
-from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.discovery import ColumnCounts, PublicEncoding
 from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import Channel, Message, PoissonSchedule, Schedule, SubsetSchedule, When

@@ -21,7 +21,7 @@ from vflsynth.columns import NoisyHistogram, TableTransformer
 from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
 from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning, warn_user
 from vflsynth.frames import check_no_empty_column, intersect, party_keys, positions
-from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.discovery import PublicEncoding
 from vflsynth.protocol import SERVER, Participant, answers, takes
 from vflsynth.protocol.messages import AlignmentNotice, KeyList
 

@@ -8,9 +8,18 @@ from typing import Literal
 
 from vflsynth._validation import Choice, Number, Optional
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan, Reports
+from vflsynth.mechanisms.base import (
+    POSITIVE,
+    Asked,
+    Cover,
+    HistogramMechanism,
+    Length,
+    Plan,
+    Reports,
+    default_epochs,
+    power_of_two,
+)
 from vflsynth.mechanisms.discriminators import Discriminators
-from vflsynth.mechanisms.lengths import Length, default_epochs, power_of_two
 from vflsynth.mechanisms.planning import (
     ARITHMETIC,
     PARTIES_KNOW_BATCHES,

@@ -19,7 +19,7 @@ from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
 from vflsynth.learning.private import Known, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
-from vflsynth.mechanisms.lengths import Length
+from vflsynth.mechanisms.base import Length
 from vflsynth.models import RowSampler
 from vflsynth.parameters import to_json
 from vflsynth.privacy.discovery import ColumnCounts

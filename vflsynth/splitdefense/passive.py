@@ -16,7 +16,7 @@ from vflsynth._validation import Number
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.party import TrainableParty
 from vflsynth.learning.training import load_network_state, network_state
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.registry import register

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth._validation import Rule, check_parameters
-from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.layers import Linear
+from vflsynth.networks.layers import FlatAdam, Linear
 from vflsynth.protocol import HeldOutSchedule, PoissonSchedule, Schedule
 
 NEGATIVE_SLOPE = 0.01

@@ -31,7 +31,7 @@ from vflsynth.methods.autoregressive.messages import (
     SenderWeights,
 )
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 

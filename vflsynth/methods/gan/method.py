@@ -13,11 +13,9 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.learning.base import Algorithm, Duration, Method
-from vflsynth.learning.masked import gather_masked, n_masked_blocks
-from vflsynth.learning.messages import MaskedFake, MaskedReal
+from vflsynth.learning.messages import MaskedFake, MaskedReal, gather_masked, n_masked_blocks
 from vflsynth.mechanisms import Asked, Length, Mechanism
-from vflsynth.mechanisms.base import Reports
-from vflsynth.mechanisms.lengths import DEFAULT_STEPS, default_epochs, power_of_two
+from vflsynth.mechanisms.base import DEFAULT_STEPS, Reports, default_epochs, power_of_two
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.server import GANServer

@@ -10,8 +10,7 @@ from torch import Tensor
 from vflsynth._moments import frechet_distance_of_moments
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError, TrainingDivergedError
-from vflsynth.learning.masked import moments
-from vflsynth.learning.messages import MaskedRecords
+from vflsynth.learning.messages import MaskedRecords, moments
 from vflsynth.learning.training import RunningLosses
 from vflsynth.methods.gan.settings import Settings
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.adversary.intervals import auc as area
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.splitdefense.leakage.base import (
     Floats,
     Found,

@@ -24,7 +24,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns.base import OutputSpan
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.registry import Members, register
 from vflsynth.splitdefense.leakage.base import (
     Floats,
