@@ -138,9 +138,6 @@ class Method(ABC):
     owners: ClassVar[Discriminators] = Discriminators.PRIVATE
     """Who owns discriminators, for mechanisms that perturb their gradients."""
 
-    models_states: ClassVar[bool] = False
-    """Whether a value that half of the records share is a state also in private runs."""
-
     encoding: ClassVar[Mapping[str, Any]] = {}
     """Parameters of encodings learned from records, unless a transformer was given."""
 
@@ -247,7 +244,6 @@ class Method(ABC):
             schema=schema,
             n_bins=privacy.n_bins,
             kinds=template.kinds,
-            spikes=self.models_states,
         )
         delta = None if privacy.large_delta else privacy.delta
         return FromPublicKnowledge(encoding, template, delta, self.noise)

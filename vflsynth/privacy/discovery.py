@@ -235,8 +235,7 @@ class PublicEncoding:
     by their public bounds, as if spread evenly between them, and missing values are not
     synthesised. Without a `discovery` the schema must list all columns. `kinds` are what users
     declared, of any parties' columns; `columns` what the noise was calibrated for: a party that has
-    more to release refuses. `spikes` says whether a value that half of the records share is a
-    state; see `NoisyHistogram.with_spikes`.
+    more to release refuses.
     """
 
     schema: PublicSchema
@@ -245,7 +244,6 @@ class PublicEncoding:
     discovery: Discovery | None = None
     kinds: Mapping[Hashable, str] = field(default_factory=dict)
     columns: Mapping[str, ColumnCounts] = field(default_factory=dict)
-    spikes: bool = False
 
     @classmethod
     def of(
@@ -258,7 +256,6 @@ class PublicEncoding:
         schema: PublicSchema | None = None,
         n_bins: int = 32,
         kinds: Mapping[Hashable, str] | None = None,
-        spikes: bool = False,
     ) -> PublicEncoding:
         """Divide a plan's noise of all preprocessing, None if there is none, over its releases.
 
@@ -267,13 +264,13 @@ class PublicEncoding:
         kinds = dict(kinds or {})
         schema, counts = schema or PublicSchema(), sum_columns(columns)
         if noise_multiplier is None:
-            return PublicEncoding(schema, n_bins, None, kinds=kinds, spikes=spikes)
+            return PublicEncoding(schema, n_bins, None, kinds=kinds)
         of_discovery, of_histograms = split_noise(noise_multiplier, counts.unlisted)
         noise_std = of_histograms * histogram_sensitivity(counts.total, relation)
         discovery = None
         if counts.unlisted:
             discovery = plan_discovery(of_discovery, counts.unlisted, relation, delta)
-        return PublicEncoding(schema, n_bins, noise_std, discovery, kinds, columns, spikes)
+        return PublicEncoding(schema, n_bins, noise_std, discovery, kinds, columns)
 
     def histograms(
         self, party: str, matched: pd.DataFrame, noise: torch.Generator | None = None
@@ -304,12 +301,9 @@ class PublicEncoding:
                 label: NoisyHistogram.uninformed(column, self.n_bins)
                 for label, column in public.items()
             }
-        found = release_divided_histograms(
+        return release_divided_histograms(
             matched, public, n_bins=self.n_bins, noise_std=self.noise_std, rng=noise
         )
-        if not self.spikes:
-            return found
-        return {label: histogram.with_spikes() for label, histogram in found.items()}
 
     def _check_counts(self, party: str, columns: Sequence[PublicColumn | None]) -> None:
         paid = self.columns.get(party)

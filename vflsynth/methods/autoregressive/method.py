@@ -286,7 +286,6 @@ class AutoregressiveMethod(Method):
     """Split autoregressive model: columns in order, each party given a context of those before."""
 
     party = AutoregressiveParty
-    models_states = True
     encoding: ClassVar = {
         "continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300,
     }  # fmt: skip
