@@ -18,8 +18,14 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
-from vflsynth.learning.party import EncodingSource, FromPublicKnowledge, FromRecords, Party
-from vflsynth.learning.private import Known, Learning
+from vflsynth.learning.party import (
+    EncodingSource,
+    FromPublicKnowledge,
+    FromRecords,
+    Known,
+    Learning,
+    Party,
+)
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.privacy.discovery import ColumnCounts, PublicEncoding

@@ -17,7 +17,7 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
-from vflsynth.learning.private import Known, TrainedLearning
+from vflsynth.learning.party import Known, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.base import Length
 from vflsynth.models import RowSampler

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.learning.messages import MaskedBlocks, MaskedFake, MaskedReal
-from vflsynth.learning.party import TrainableParty
-from vflsynth.learning.private import Known, TrainedLearning
+from vflsynth.learning.party import Known, TrainableParty, TrainedLearning
 from vflsynth.learning.training import (
     RunningLosses,
     floats,

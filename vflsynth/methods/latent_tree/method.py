@@ -11,7 +11,7 @@ from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound
 from vflsynth.learning.messages import states_of, tables_of
-from vflsynth.learning.private import Known
+from vflsynth.learning.party import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products, one_hot_codes
 from vflsynth.mechanisms import Asked
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan

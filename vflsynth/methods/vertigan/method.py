@@ -19,8 +19,7 @@ from vflsynth.methods.gan.critics import (
     FirstLayerCritic,
     FirstLayerNoise,
 )
-from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
-from vflsynth.methods.gan.server import GANServer
+from vflsynth.methods.gan.method import GANAlgorithm, GANMethod, GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.protocol import (
     SERVER,
