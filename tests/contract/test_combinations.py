@@ -9,7 +9,7 @@ from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import NoPrivacyWarning, ParameterError
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Budget
-from vflsynth.methods.combinations import reason_against
+from vflsynth.methods.parameters import reason_against
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Members
 

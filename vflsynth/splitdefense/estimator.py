@@ -25,7 +25,7 @@ from vflsynth.columns import TableTransformer
 from vflsynth.columns.types import with_public_types
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import key_of
-from vflsynth.methods.combinations import check_combination
+from vflsynth.methods.parameters import check_combination
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, party_templates
 from vflsynth.splitdefense.inputs import (
