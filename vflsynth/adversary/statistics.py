@@ -237,6 +237,8 @@ class Neighbourhood(Statistic):
 
 
 _LEAST_SPREAD = 1e-3
+_WIDTHS, _POPULATION = (1.0, 0.3), 100
+"""Of the kernels, as multiples of Scott's, and known records that the target is compared with."""
 
 
 class Kernels:
@@ -275,30 +277,15 @@ class Density(Statistic):
     table, so that a density estimated from it is taken, and one estimated from the known records in
     place of the mean over reference models. With `LikelihoodRatio` as adversary the first number
     makes the likelihood-ratio attack of Carlini et al. 2022 (LiRA).
-
-    Parameters
-    ----------
-    widths : tuple of float, default=(1.0, 0.3)
-        Of the kernels, as multiples of Scott's.
-    n_population : int, default=100
-        Known records that the target is compared with.
     """
 
     name = "density"
-
-    def __init__(self, widths: tuple[float, ...] = (1.0, 0.3), n_population: int = 100) -> None:
-        if n_population < 1 or not widths or min(widths) <= 0.0:
-            raise ParameterError(
-                "n_population must be at least 1 and widths positive, got "
-                f"{n_population!r} and {widths!r}"
-            )
-        self.widths, self.n_population = widths, n_population
 
     def fit(self, table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Self:
         """Return a copy that knows the records of a table; see `Statistic.fit`."""
         fitted = super().fit(table, categorical)
         fitted._known = fitted._encoding.encode(table)
-        places = np.linspace(0, len(table) - 1, min(self.n_population, len(table)))
+        places = np.linspace(0, len(table) - 1, min(_POPULATION, len(table)))
         fitted._population = fitted._known[places.astype(np.int64)]
         fitted._expected = {}
         return fitted
@@ -310,9 +297,9 @@ class Density(Statistic):
     def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         encoded, asked = self._encoding.encode(table), self._encoding.encode(target)
         if len(encoded) < 2:
-            return np.zeros(2 * len(self.widths))
+            return np.zeros(2 * len(_WIDTHS))
         found = []
-        for width in self.widths:
+        for width in _WIDTHS:
             points = np.concatenate([asked, self._population])
             ratios = Kernels(encoded, width).log_density(points) - self._reference(width, asked)
             others = (self._population != asked).any(axis=1)
