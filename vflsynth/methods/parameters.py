@@ -243,25 +243,12 @@ def _wrapped(text: str, margin: str) -> str:
     return fill(text, _WIDTH, initial_indent=margin, subsequent_indent=margin)
 
 
-def check_combination(
-    estimator: Any,
-    *,
-    across_processes: bool = False,
-    n_models: int = 1,
-    options: Options | None = None,
-    keep_discriminators: bool = False,
-) -> None:
+def check_combination(estimator: Any, **how: Any) -> None:
     """Refuse what does not go together: ParameterError has the reason, and what to use instead.
 
-    Parties may have a process of their own each; `n_models` are fitted at once.
+    `how` are keywords of `reason_against`.
     """
-    reason = reason_against(
-        estimator,
-        across_processes=across_processes,
-        n_models=n_models,
-        options=options,
-        keep_discriminators=keep_discriminators,
-    )
+    reason = reason_against(estimator, **how)
     if reason is not None:
         raise reason
 
@@ -274,7 +261,10 @@ def reason_against(
     options: Options | None = None,
     keep_discriminators: bool = False,
 ) -> ParameterError | None:
-    """Return the error that refuses a combination, None if it works; see `check_combination`."""
+    """Return the error that refuses a combination, None if it works.
+
+    Parties may have a process of their own each; `n_models` are fitted at once.
+    """
     name = type(estimator).__name__
     if across_processes and getattr(estimator, "joins", False):
         return ParameterError(
