@@ -19,17 +19,23 @@ from vflsynth.configuration import make_transformer, schema_of_files
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation import contracts, trail
-from vflsynth.federation.account import open_account, remember, report_of, shown_account
+from vflsynth.federation.account import (
+    book,
+    open_account,
+    remember,
+    report_of,
+    shown_account,
+    told_report,
+)
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.contracts import SiteTable, prepared, site_contract, with_own_public
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
-from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
-from vflsynth.federation.snapshots import book, told_report
 from vflsynth.federation.tags import Tags
+from vflsynth.federation.trail import Report
 from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
 from vflsynth.frames.alignment import Difference
 from vflsynth.frames.keys import warn_of_keys
