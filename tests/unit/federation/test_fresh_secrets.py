@@ -10,7 +10,7 @@ import torch
 
 from tests.unit.federation.test_every_method import GAN, PARAMETERS, PRIVACY
 from vflsynth import _keys
-from vflsynth.federation.nodes import server_node
+from vflsynth.federation.attempts import server_node
 from vflsynth.federation.psi import Dummies
 from vflsynth.federation.site import Budget
 from vflsynth.learning.messages import MaskedFake, MaskedReal

@@ -9,11 +9,10 @@ import pytest
 from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import Direct, assert_same
 from vflsynth.exceptions import PartyLostError, PartyStoppedError, RunInterruptedError
-from vflsynth.federation import limits, participant
+from vflsynth.federation import attempts, limits, participant
+from vflsynth.federation.attempts import ServerAttempts, attend, server_node
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.limits import Limits
-from vflsynth.federation.nodes import server_node
-from vflsynth.federation.participant import ServerAttempts, attend
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget
 from vflsynth.federation.wire import Frame, Reason, Status, decode, encode
@@ -28,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch):
     monkeypatch.setattr(participant, "_PAUSE", 0.0)
+    monkeypatch.setattr(attempts, "_PAUSE", 0.0)
 
 
 class Lossy(Direct):
