@@ -23,7 +23,7 @@ from vflsynth.cli import main
 from vflsynth.cli.audit import _SCHEMES
 from vflsynth.cli.main import command_parser
 from vflsynth.cli.methods import modes
-from vflsynth.cli.models import open_model
+from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import PartyFile
 from vflsynth.contract import read_contract
 from vflsynth.evaluation import train_test

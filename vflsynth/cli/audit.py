@@ -23,9 +23,8 @@ from vflsynth.audit.targets import RULES
 from vflsynth.cli import configured
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import add_reader, check_reader
-from vflsynth.cli.models import open_model
-from vflsynth.cli.numbers import count, jobs, nonnegative
-from vflsynth.cli.options import file, flag, number, several
+from vflsynth.cli.options import count, file, flag, jobs, nonnegative, number, several
+from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,

@@ -17,7 +17,7 @@ from vflsynth.cli.judged import (
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.models import open_model
+from vflsynth.cli.records import open_model
 from vflsynth.cli.targets import check_file
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError

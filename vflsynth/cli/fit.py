@@ -29,7 +29,7 @@ from vflsynth.learning import Method
 from vflsynth.methods.synthesizer import KIND, BaseSynthesizer, refuse_drawn
 from vflsynth.models.party_model import PARTY_KIND
 from vflsynth.run import EarlyStopping
-from vflsynth.run.checkpoints import KIND as CHECKPOINT
+from vflsynth.run.seat import KIND as CHECKPOINT
 
 logger = logging.getLogger("vflsynth")
 

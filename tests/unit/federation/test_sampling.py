@@ -11,8 +11,7 @@ from vflsynth.exceptions import (
     TableFileError,
 )
 from vflsynth.federation.job import Job
-from vflsynth.federation.joining import join_parts
-from vflsynth.federation.sampling import draw_part
+from vflsynth.federation.sampling import draw_part, join_parts
 from vflsynth.federation.site import Site
 
 
