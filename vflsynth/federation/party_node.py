@@ -14,7 +14,7 @@ from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._locks import locked
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer, check_kinds
-from vflsynth.columns.schema import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.configuration import make_transformer, schema_of_files
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
