@@ -31,7 +31,7 @@ from vflsynth.contract.publishing import (
     with_public,
 )
 from vflsynth.contract.releasing import CLAUSES, ReleaseTerms
-from vflsynth.contract.rules import Check, Determines, FixedCombinations, Function, Rule, as_rules
+from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, as_rules
 
 __all__ = [
     "CLAUSES",
@@ -45,7 +45,6 @@ __all__ = [
     "Expression",
     "Finding",
     "FixedCombinations",
-    "Function",
     "PartyContract",
     "Preparation",
     "ReleaseTerms",

@@ -29,10 +29,8 @@ from vflsynth.evaluation.rules import (
 )
 from vflsynth.evaluation.sdmetrics import (
     SDMetricsReports,
-    sdmetrics_diagnostic,
-    sdmetrics_quality,
 )
-from vflsynth.evaluation.suite import PublishedScores, evaluate
+from vflsynth.evaluation.suite import evaluate
 from vflsynth.evaluation.support import nmi_error, precision_and_recall
 from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.train_test import utility
@@ -42,7 +40,6 @@ __all__ = [
     "MetricResult",
     "MetricResults",
     "NotApplicableError",
-    "PublishedScores",
     "Report",
     "RuleCost",
     "RuleViolations",
@@ -68,8 +65,6 @@ __all__ = [
     "report",
     "rule_cost",
     "rule_violations",
-    "sdmetrics_diagnostic",
-    "sdmetrics_quality",
     "shape",
     "trend",
     "utility",

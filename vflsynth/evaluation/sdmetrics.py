@@ -7,13 +7,13 @@ or TVComplement where no value is missing, and our two-way AVD one minus its Con
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any
 
 import pandas as pd
 
 from vflsynth.evaluation.columns import is_categorical
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
-from vflsynth.evaluation.tables import Compared, TableMetric, Tables
+from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.exceptions import MissingExtraError
 
 
@@ -37,43 +37,13 @@ SDMETRICS_DIAGNOSTIC = _declared(
 )
 
 
-def sdmetrics_quality(
-    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
-) -> MetricResult:
-    """Run SDMetrics' QualityReport.
-
-    Parameters
-    ----------
-    real, synthetic, **known
-        As in :func:`evaluate`.
-
-    Returns
-    -------
-    MetricResult
-        ``parts`` has one row per score that SDMetrics gives: `property`, `column`,
-        `other_column`, `metric`, `value`. It leaves out pairs of columns that it finds too weakly
-        related to matter.
-
-    Raises
-    ------
-    MissingExtraError
-        If SDMetrics is not installed.
-    """
-    return _run("QualityReport", SDMETRICS_QUALITY, Tables(real, synthetic, **known))
-
-
-def sdmetrics_diagnostic(
-    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
-) -> MetricResult:
-    """Run SDMetrics' DiagnosticReport; all else is as in :func:`sdmetrics_quality`."""
-    return _run("DiagnosticReport", SDMETRICS_DIAGNOSTIC, Tables(real, synthetic, **known))
-
-
 class SDMetricsReports(TableMetric):
-    """SDMetrics' two reports, for ``evaluate(..., metrics=[SDMetricsReports()])``.
+    """SDMetrics' QualityReport and DiagnosticReport, for ``evaluate(..., metrics=[...])``.
 
-    See :func:`sdmetrics_quality` and :func:`sdmetrics_diagnostic`. Not registered: they need the
-    extra ``sdmetrics``, and give no interval.
+    ``"sdmetrics_quality"`` and ``"sdmetrics_diagnostic"``. ``parts`` have one row per score that
+    SDMetrics gives: `property`, `column`, `other_column`, `metric`, `value`. It leaves out pairs of
+    columns that it finds too weakly related to matter. Not registered: they need the extra
+    ``sdmetrics``, and give no interval; MissingExtraError if it is not installed.
     """
 
     name = "sdmetrics"
@@ -92,7 +62,7 @@ def _run(report: str, metric: Metric, tables: Tables) -> MetricResult:
     try:
         from sdmetrics.reports import single_table
     except ImportError as error:
-        raise MissingExtraError(f"{metric.name}()", "sdmetrics", "sdmetrics") from error
+        raise MissingExtraError("SDMetricsReports()", "sdmetrics", "sdmetrics") from error
     names = list(tables.columns or ())
     kinds = {str(name): _kind(tables.real[name], name in tables.categorical) for name in names}
     metadata = {"columns": {name: {"sdtype": kind} for name, kind in kinds.items()}}
