@@ -15,6 +15,7 @@ from vflsynth.contract import (
     Check,
     Determines,
     FixedCombinations,
+    Rule,
     contract_from,
     contract_to_toml,
     discover,
