@@ -125,35 +125,18 @@ class BlindedRun(PartyRun):
         keys = KeySchedule(self.site.the_shared, self.job.name, self.agreed.nonce)
         self.tags.renew(keys.key(Purpose.TAGS))
 
-    @answers(BlindedKeys)
-    def blind(self, step: int) -> Message:
-        """Blind the own keys."""
-        return self.matching.answer(BlindedKeys, step)
+    def answer(self, kind: type[Message], step: int) -> Message:
+        """Compute a message; those about keys are the matching's."""
+        if kind in (BlindedKeys, ReblindedKeys, MatchProof):
+            return self.matching.answer(kind, step)
+        return super().answer(kind, step)
 
-    @takes(KeysToReblind)
-    def reblind(self, message: KeysToReblind) -> None:
-        """Blind another party's keys."""
-        self.matching.take(message)
-
-    @answers(ReblindedKeys)
-    def reblinded(self, step: int) -> Message:
-        """Send them back."""
-        return self.matching.answer(ReblindedKeys, step)
-
-    @takes(ReturnedKeys)
-    def take_returned(self, message: ReturnedKeys) -> None:
-        """Take the own keys back, blinded by both of two parties."""
-        self.matching.take(message)
-
-    @takes(CommonPositions)
-    def take_common(self, message: CommonPositions) -> None:
-        """Learn the common records from their places in the blinded list."""
-        self.matching.take(message)
-
-    @answers(MatchProof)
-    def prove(self, step: int) -> Message:
-        """Prove to the others which records this party was told are common."""
-        return self.matching.answer(MatchProof, step)
+    def take(self, message: Message) -> None:
+        """Act on a message; those about keys, all but the last, are the matching's."""
+        if isinstance(message, KeysToReblind | ReturnedKeys | CommonPositions):
+            self.matching.take(message)
+        else:
+            super().take(message)
 
     @takes(MatchProofs)
     def compare(self, message: MatchProofs) -> None:
