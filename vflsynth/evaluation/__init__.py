@@ -14,7 +14,12 @@ from vflsynth.evaluation.association import association_errors, associations
 from vflsynth.evaluation.coherence import incoherent_rows
 from vflsynth.evaluation.detection import detection_auc
 from vflsynth.evaluation.drawing import plot_associations, plot_history, plot_marginals
-from vflsynth.evaluation.field import detection_score, shape, trend
+from vflsynth.evaluation.field import (
+    SDMetricsReports,
+    detection_score,
+    shape,
+    trend,
+)
 from vflsynth.evaluation.frechet import frechet_distance
 from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, NotApplicableError
@@ -26,9 +31,6 @@ from vflsynth.evaluation.rules import (
     exact_structure,
     rule_cost,
     rule_violations,
-)
-from vflsynth.evaluation.sdmetrics import (
-    SDMetricsReports,
 )
 from vflsynth.evaluation.suite import evaluate
 from vflsynth.evaluation.support import nmi_error, precision_and_recall

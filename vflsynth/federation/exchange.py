@@ -27,8 +27,16 @@ from vflsynth.exceptions import (
     VFLSynthError,
 )
 from vflsynth.federation.limits import GRACE, Limits, Pause
-from vflsynth.federation.tags import check_tags
-from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode, fault_of
+from vflsynth.federation.wire import (
+    Frame,
+    Reason,
+    Request,
+    Status,
+    check_tags,
+    decode,
+    encode,
+    fault_of,
+)
 from vflsynth.protocol import SERVER, Message, Transcript
 from vflsynth.protocol.channel import addressed
 from vflsynth.protocol.messages import Hello

@@ -34,8 +34,8 @@ from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.site import Site, kept_secret
-from vflsynth.federation.tags import Tags
 from vflsynth.federation.trail import Report
+from vflsynth.federation.wire import Tags
 from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
 from vflsynth.frames.alignment import Difference
 from vflsynth.frames.keys import warn_of_keys

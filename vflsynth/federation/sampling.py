@@ -21,7 +21,7 @@ from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
 from vflsynth.models import PartyModel
-from vflsynth.models.passing import draw_part_with_files, draw_with_files
+from vflsynth.models.party_model import draw_part_with_files, draw_with_files
 
 if TYPE_CHECKING:
     from vflsynth.contract import Cost, SharedRows
@@ -47,7 +47,7 @@ def draw_part(
     record at all of them. Another `request` gives other rows, the same one the same again. `keys`
     adds fresh keys, equal for the same record at every party. `passed` is the folder of what
     parties pass on, for methods whose parties draw one after the other, see
-    `vflsynth.models.passing.draw_with_files`.
+    `vflsynth.models.party_model.draw_with_files`.
 
     The part bears a keyed mark that `vflsynth.federation.sampling.join_parts` compares. Where a
     contract's rules leave out rows, it has those that keep the party's own rules, and which of the
