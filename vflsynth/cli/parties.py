@@ -251,7 +251,7 @@ def _sample(options: argparse.Namespace) -> None:
 
 
 def _join(options: argparse.Namespace) -> None:
-    from vflsynth.federation.sampling import join_parts
+    from vflsynth.federation.joining import join_parts
     from vflsynth.frames import read_table
 
     table, cost = join_parts({path.name: read_table(path) for path in options.parts})

@@ -23,8 +23,9 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.contracts import check_agreement
 from vflsynth.federation.job import Job
+from vflsynth.federation.joining import join_parts
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.sampling import draw_part, join_parts
+from vflsynth.federation.sampling import draw_part
 from vflsynth.federation.site import Budget
 from vflsynth.models import PartyModel
 from vflsynth.privacy import PublicSchema

@@ -11,7 +11,8 @@ from vflsynth.exceptions import (
     TableFileError,
 )
 from vflsynth.federation.job import Job
-from vflsynth.federation.sampling import draw_part, join_parts
+from vflsynth.federation.joining import join_parts
+from vflsynth.federation.sampling import draw_part
 from vflsynth.federation.site import Site
 
 

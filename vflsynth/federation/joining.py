@@ -1,0 +1,108 @@
+"""Parts of a sample put side by side: what the recipient does, who needs no model and no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from vflsynth.exceptions import MisalignedError, SharedColumnError, VFLSynthError
+
+if TYPE_CHECKING:
+    from vflsynth.contract import Cost, SharedRows
+
+MARK = "vflsynth sample"
+"""Under this name a part says in its attributes which others it belongs to."""
+
+RULES = "vflsynth rules"
+"""Under this name it says which of the drawn rows it has, and which rules are open."""
+
+KEYS = "vflsynth keys"
+"""Under this name it says which keys the rows get that are left."""
+
+
+def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | None]:
+    """Put parts side by side; names are for errors.
+
+    Under a contract the table, (n, column), has the rows that all parties and the rules of several
+    of them leave in; with it comes what rules that rows are left out for cost, or None.
+
+    Raises MisalignedError if they are not parts of one sample; SharedColumnError if two have a
+    column of the same name; RuleError if too few rows keep all rules; ColumnMismatchError if a rule
+    names a column of a party whose part is not there.
+    """
+    marks = {name: part.attrs.get(MARK) for name, part in parts.items()}
+    ruled = [name for name, part in parts.items() if RULES in part.attrs]
+    if None in marks.values() or len(set(marks.values())) != 1 or len(ruled) not in (0, len(parts)):
+        raise MisalignedError(
+            f"these are not parts of one sample: {', '.join(map(repr, parts))}",
+            fix="have every party draw with the same job, number of rows, request and secret, into "
+            "parquet files",
+        )
+    first, *others = parts
+    columns = dict.fromkeys(parts[first].columns, first)
+    for name in others:
+        for column in parts[name].columns:
+            if column in columns:
+                raise SharedColumnError(
+                    f"{columns[column]!r} has a column of this name too",
+                    fix="draw keys at one party only",
+                    party=name,
+                    column=column,
+                )
+            columns[column] = name
+    if not ruled:
+        table = pd.concat(list(parts.values()), axis=1)
+        table.attrs = {}
+        return table, None
+    from vflsynth.contract import rows_for_all
+
+    shared = {name: _read_rules(name, part) for name, part in parts.items()}
+    for name, own in shared.items():
+        if own.n != shared[first].n:
+            raise _damaged(name)
+    found, cost = rows_for_all(parts, shared)
+    table = pd.concat(list(found.values()), axis=1)
+    table.attrs = {}
+    return _with_keys(table, parts), cost
+
+
+def _read_rules(name: str, part: pd.DataFrame) -> SharedRows:
+    from vflsynth.contract import SharedRows
+
+    try:
+        shared = SharedRows.from_dict(part.attrs[RULES])
+    except (VFLSynthError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(name) from error
+    if len(shared.rows) != len(part):
+        raise _damaged(name)
+    return shared
+
+
+def _damaged(name: str) -> MisalignedError:
+    return MisalignedError(
+        "what the part says of its rows cannot be read, or is of another table",
+        fix="have the party draw its part anew, and leave the file as it is",
+        party=name,
+    )
+
+
+def _with_keys(table: pd.DataFrame, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Put fresh keys in front, or into the index, if a party was asked for them."""
+    having = [name for name, part in parts.items() if KEYS in part.attrs]
+    if not having:
+        return table
+    if len(having) > 1:
+        raise SharedColumnError(
+            f"{having[0]!r} has a column of keys too",
+            fix="draw keys at one party only",
+            party=having[1],
+        )
+    from vflsynth.columns.codec import scalar_from_json
+    from vflsynth.frames import KeyMinter
+    from vflsynth.models.party_model import with_keys
+
+    said = parts[having[0]].attrs[KEYS]
+    on, minter = scalar_from_json(said["on"]), KeyMinter.from_dict(said["keys"])
+    return with_keys(table, minter, on)
