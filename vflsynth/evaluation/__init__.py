@@ -13,7 +13,7 @@ parties side by side: they are for whoever may see those.
 from vflsynth.evaluation.association import association_errors, associations
 from vflsynth.evaluation.coherence import incoherent_rows
 from vflsynth.evaluation.detection import detection_auc
-from vflsynth.evaluation.drawing import plot_associations, plot_history, plot_marginals
+from vflsynth.evaluation.drawing import plot_marginals
 from vflsynth.evaluation.field import (
     SDMetricsReports,
     detection_score,
@@ -59,8 +59,6 @@ __all__ = [
     "incoherent_rows",
     "marginal_distance",
     "nmi_error",
-    "plot_associations",
-    "plot_history",
     "plot_marginals",
     "precision_and_recall",
     "proximity",
