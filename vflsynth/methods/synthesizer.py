@@ -21,7 +21,7 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.contract import (
     Contract,
     Cost,

@@ -22,7 +22,7 @@ from vflsynth._validation import (
     check_parameters,
 )
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import key_of
 from vflsynth.methods.parameters import check_combination

@@ -48,8 +48,7 @@ from vflsynth.registry import Members
 from vflsynth.run import Options, local, party_run
 from vflsynth.secure import Arithmetic
 from vflsynth.splitdefense import RandomizedResponse
-from vflsynth.testing.laws import require
-from vflsynth.testing.tables import (
+from vflsynth.testing.laws import (
     CLASSES,
     KEY,
     LABELS,
@@ -57,6 +56,7 @@ from vflsynth.testing.tables import (
     private_labels,
     private_tables,
     replaced,
+    require,
 )
 
 Seen = dict[str, Any]
