@@ -365,8 +365,6 @@ def settings(method, mechanism):
         for unused in ("first_part", "shared_hidden", "discriminator_hidden"):
             given.pop(unused, None)
     if mechanism is not None:
-        if "protocol" in known:
-            given["protocol"] = "one_message"
         own = inspect.signature(Members("mechanisms")[mechanism]).parameters
         values = {n: value for n, value in TINY_MECHANISM.items() if n in own}
         rest = "".join(f", {name}={value}" for name, value in values.items())

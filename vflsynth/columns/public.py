@@ -33,9 +33,9 @@ class PublicTransformer(ColumnTransformer):
     Numbers and times become standard scores within ±12, by the histogram's mean and standard
     deviation; categories of the public list that are visible above the noise become one-hot, and
     others are not synthesised. Missing values get a state of their own if they are visible above
-    the noise, and so do the histogram's spikes. Made by `of`, not fitted. If the histogram has a
-    quantile map, which it gets when training is over, decoding applies it: generated numbers are
-    then decoded, and encoded ones are not.
+    the noise. Made by `of`, not fitted. If the histogram has a quantile map, which it gets when
+    training is over, decoding applies it: generated numbers are then decoded, and encoded ones are
+    not.
 
     Notes
     -----
@@ -152,7 +152,7 @@ class PublicTransformer(ColumnTransformer):
         return isinstance(self.histogram_.column, Bounds) and self.histogram_.encoded_dim > 1
 
     def _states(self, matrix: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-        """States of rows of numbers: 0 for ordinary ones, then the spikes, then missing."""
+        """States of rows of numbers: 0 for ordinary ones, 1 for missing."""
         if not self._has_gate:
             return np.zeros(len(matrix), dtype=np.intp)
         return np.asarray(matrix[:, 1:].argmax(axis=1))
@@ -166,11 +166,8 @@ class PublicTransformer(ColumnTransformer):
         if isinstance(self.histogram_.column, Categories):
             return self._decode_labels(matrix, self.histogram_.column, can_miss=can_miss)
         bounds, own = self.histogram_.column, numpy_dtype(self.dtype_)
-        spikes, states = self.histogram_.spikes, self._states(matrix)
-        missing = (states > len(spikes)) & can_miss
+        missing = (self._states(matrix) > 0) & can_miss
         numbers = self.histogram_.decode_numeric(matrix[:, 0].astype(np.float64))
-        for state, value in enumerate(spikes, start=1):
-            numbers[states == state] = value
         axis = axis_of(bounds, self.dtype_)
         if isinstance(axis, IntegerAxis):
             numbers = (numbers - (axis.lower - bounds.origin)) / max(axis.step, 1)
@@ -215,8 +212,6 @@ class PublicTransformer(ColumnTransformer):
             public["lows"] = histogram.cells.lows.tolist()
             public["highs"] = histogram.cells.highs.tolist()
             public["curve"] = histogram.curve.to_dict()
-        if histogram.spikes:
-            public["spikes"] = list(histogram.spikes)
         if histogram.quantile_map is not None:
             public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
         noise_std, exponent = float(histogram.noise_std), histogram.exponent
@@ -248,12 +243,8 @@ class PublicTransformer(ColumnTransformer):
             if before.shape != after.shape or before.ndim != 1 or not len(before):
                 raise ValueError("a quantile map needs as many values after as before")
             quantile_map = before, after
-        spikes = tuple(float(value) for value in state.get("spikes", ()))
-        single = () if bins is None else bins.lows[bins.single].tolist()
-        if not {*spikes} <= {*single}:
-            raise ValueError("spikes are bins of a single value")
         self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, spikes, curve
+            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, curve
         )
 
 

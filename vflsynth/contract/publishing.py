@@ -20,6 +20,7 @@ from vflsynth.contract.rules import Rule, as_rules
 from vflsynth.contract.structure import Structure
 from vflsynth.exceptions import ContractError
 from vflsynth.frames import check_no_empty_column, key_of
+from vflsynth.frames.logical import check_can_be_written
 
 
 def prepared_parties(
@@ -83,6 +84,9 @@ def prepared_party(
     free = frame[[label for label in frame.columns if label not in {on, *own.gone}]]
     declared = {*(template.encoders or {}), *(template.overrides or {})}
     found = Structure.of(free, template.rare_records or 0, declared, own.written, own.holding)
+    for label in {step.column for step in found.steps}:  # no transformer may ever see it
+        with naming(party, label):
+            check_can_be_written(free[label])
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)

@@ -43,8 +43,7 @@ from vflsynth.frames import AlignmentReport, DrawnRecords, check_party_frames, k
 from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
-from vflsynth.methods.combinations import check_combination
-from vflsynth.methods.parameters import document, rules_of
+from vflsynth.methods.parameters import check_combination, document, rules_of
 from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel
 from vflsynth.models.conditions import complete_rows, sample_given

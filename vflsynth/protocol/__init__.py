@@ -27,7 +27,6 @@ from vflsynth.protocol.declaration import (
 )
 from vflsynth.protocol.schedule import (
     HeldOutSchedule,
-    PlacedPoissonSchedule,
     PoissonSchedule,
     Schedule,
     SubsetSchedule,
@@ -45,7 +44,6 @@ __all__ = [
     "MadeOf",
     "Message",
     "Participant",
-    "PlacedPoissonSchedule",
     "PoissonSchedule",
     "Precision",
     "Schedule",

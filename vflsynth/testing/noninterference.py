@@ -39,7 +39,7 @@ from sklearn.base import clone
 from vflsynth.exceptions import OwnTableWarning
 from vflsynth.learning.base import Method
 from vflsynth.learning.party import Party
-from vflsynth.methods.combinations import reason_against
+from vflsynth.methods.parameters import reason_against
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.noise import discrete_gaussian
 from vflsynth.privacy.releases import Grid, Ints, Release
