@@ -219,13 +219,12 @@ def _read(
     options: argparse.Namespace, configuration: Configuration, method: Method
 ) -> Mapping[str, pd.DataFrame]:
     """Read the tables, or as many of their records as were asked for."""
-    if options.max_records is None:
+    most = configuration.max_records if options.max_records is None else options.max_records
+    if most is None:
         return read_party_frames(configuration.parties, method.stated_dtypes)
     refuse_drawn(method)
     on = MatchOn(configuration.on, configuration.key_form or "")
-    drawn = read_records(
-        configuration.parties, on, max_records=options.max_records, random_state=options.seed
-    )
+    drawn = read_records(configuration.parties, on, max_records=most, random_state=options.seed)
     logger.info("%s", drawn.alignment)
     return drawn
 

@@ -6,7 +6,13 @@ between parties is their column names, the type of their keys, and, in
 """
 
 from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
-from vflsynth.frames.batches import DrawnRecords, StoredTable, read_records, stored_table
+from vflsynth.frames.batches import (
+    DrawnRecords,
+    StoredTable,
+    read_lowest,
+    read_records,
+    stored_table,
+)
 from vflsynth.frames.io import infers_types, read_table, write_table
 from vflsynth.frames.keys import KeyMinter, MatchOn, key_of, learn_key_minters, public_key_minters
 from vflsynth.frames.party_frames import (
@@ -36,6 +42,7 @@ __all__ = [
     "party_keys",
     "positions",
     "public_key_minters",
+    "read_lowest",
     "read_records",
     "read_table",
     "stored_table",

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +35,7 @@ from vflsynth.exceptions import MissingKeyError, SharedColumnError, TableFileErr
 from vflsynth.frames.alignment import (
     AlignmentReport,
     align_keys,
+    check_no_repeated_key,
     only_counts_rows,
     positions,
 )
@@ -160,6 +161,49 @@ def read_records(
         if label is not None:  # typed as all keys are
             frame[label] = own.take(rows).array
     return DrawnRecords(frames, replace(matched.alignment, n_drawn=len(common)), minters)
+
+
+def read_lowest(
+    path: str | os.PathLike[str],
+    party: str,
+    on: Any,
+    *,
+    max_records: int,
+    rank: Callable[[Any], int],
+) -> tuple[pd.DataFrame, pd.Index]:
+    """Read the rows of one party whose keys have the lowest ranks, of a file of any size.
+
+    Of parties that rank alike, each by itself, what all keep is a uniform sample of what all have:
+    the common records below the lowest of their limits.
+
+    Parameters
+    ----------
+    path, party, on
+        As of :func:`read_records`, of this party; there must be a key column.
+    max_records : int
+        Rows to keep; all of them if they are fewer.
+    rank : callable
+        Of a key in the form in which keys are compared: a number below 2**64, as good as random.
+
+    Returns
+    -------
+    DataFrame, Index
+        The rows in their order, and the keys of the whole table in the form compared.
+    """
+    asked = MatchOn.reading(on)
+    table = _Stored.of(Path(path), party)
+    label = table.label(asked.of(party))
+    given = table.keys(label)
+    check_keys(party, given.to_frame(index=False), label)
+    keys = in_form(given, asked.form)
+    check_no_repeated_key(party, keys)
+    rows: Rows = np.arange(len(keys))
+    if len(keys) > max_records:
+        ranks = np.fromiter(map(rank, keys), np.uint64, len(keys))
+        rows = np.sort(np.argpartition(ranks, max_records)[:max_records])
+    frame = table.read(rows, len(keys))
+    frame[label] = given.take(rows).array
+    return frame, keys
 
 
 class StoredTable:
