@@ -151,8 +151,9 @@ class RunFile:
         server was lost. Default: 2; 0 under privacy, where all that is computed again is paid for
         again.
     most_hours : float, default=8
-        How long a job's messages may travel in training; one that needs longer, by the round trip
-        that is measured as parties join, stops before it trains.
+        How long training may take. A job whose messages travel longer, by the round trip that is
+        measured as parties join, stops before it trains; one whose first steps tell that all take
+        longer stops then. In one process there is no limit unless it is said.
     """
 
     __pydantic_config__: ClassVar[Any] = FILE
@@ -252,6 +253,7 @@ class Configuration:
         self.method: str = content.get("method", DEFAULT_METHOD)
         self.on: str | dict[str, str] | None = content.get("on")
         self.key_form: str = content.get("key_form", "")
+        self.most_hours: float | None = content.get("most_hours")
         self.max_records: int | None = content.get("max_records")
         self.checkpoint_every: int = content.get("checkpoint_every", 10)
         files = {name: Path(file) for name, file in content.get("parties", {}).items()}

@@ -13,6 +13,7 @@ import pandas as pd
 
 from vflsynth.cli import configured
 from vflsynth.cli.console import say
+from vflsynth.cli.numbers import nonnegative
 from vflsynth.cli.options import file, flag, number
 from vflsynth.cli.tables import (
     PARTY_FILES,
@@ -112,6 +113,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "same seed, tables and options: same model, but for the noise of --privacy",
     )
     number(training, "--patience", "stop after N epochs without a lower Fréchet distance")
+    training.add_argument(
+        "--most-hours",
+        metavar="HOURS",
+        type=nonnegative,
+        help="stop after the first steps if they tell that training takes longer",
+    )
     flag(
         training,
         "--transcript",
@@ -200,12 +207,15 @@ def _arguments(
     synth: BaseSynthesizer, options: argparse.Namespace, configuration: Configuration
 ) -> dict[str, Any]:
     """Return what `fit` is told, once the synthesizer is known to listen."""
-    names = ("checkpoint", "resume", "transcript", "account")
+    names = ("checkpoint", "resume", "transcript", "account", "most_hours")
     asked = {name: getattr(options, name) for name in names}
     asked["callbacks"] = options.patience and [EarlyStopping(options.patience)]
     asked = {name: value for name, value in asked.items() if value}
-    for name in asked.keys() - inspect.signature(synth.fit).parameters.keys():
-        option = "patience" if name == "callbacks" else name
+    known = inspect.signature(synth.fit).parameters.keys()
+    if configuration.most_hours is not None and "most_hours" in known:
+        asked.setdefault("most_hours", configuration.most_hours)
+    for name in asked.keys() - known:
+        option = "patience" if name == "callbacks" else name.replace("_", "-")
         raise ParameterError(
             f"--{option} is for methods that train in epochs, and {configuration.method} does not"
         )
