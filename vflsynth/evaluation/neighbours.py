@@ -255,10 +255,12 @@ class _Search:
             norms = (rows**2).sum(axis=1)
             for start in range(0, len(points), QUERY_ROWS):
                 some = points[start : start + QUERY_ROWS]
-                squares = norms + (some**2).sum(axis=1)[:, None] - 2.0 * some @ rows.T
+                squares = (-2.0 * some) @ rows.T  # but for the query's own, equal in its row
+                squares += norms
                 here = squares.argmin(axis=1)[:, None]
-                if skip_own:
-                    here = np.argpartition(squares, min(1, len(rows) - 1), axis=1)[:, :2]
+                if skip_own and len(rows) > 1:
+                    np.put_along_axis(squares, here, np.inf, axis=1)
+                    here = np.hstack([here, squares.argmin(axis=1)[:, None]])
                 # Once more by subtraction: the expansion cannot tell a copy from a near copy.
                 exact = ((some[:, None, :] - rows[here]) ** 2).sum(axis=2)
                 merged = np.hstack([best[start : start + QUERY_ROWS], exact])
