@@ -29,7 +29,6 @@ RUNS = {
     "VFLGAN, mean embedding": ("VFLGANSynthesizer", "kernel_mean_embedding", {}),
     "VFLGAN, dpsgd": ("VFLGANSynthesizer", "dpsgd", GRADIENTS),
     "VFLGAN, dpsgd, penalty at records": ("VFLGANSynthesizer", "dpsgd", AT_RECORDS),
-    "autoregressive, dpsgd": ("AutoregressiveSynthesizer", "dpsgd", GRADIENTS),
     "pairwise tables": ("MixtureSynthesizer", "pairwise_tables", {}),
     "latent tree": ("DPLTSynthesizer", "latent_tree", {}),
 }
@@ -211,8 +210,6 @@ def twice_the_bound(patch):
         ("VFLGAN, mean embedding", half_the_sensitivity),
         pytest.param("VFLGAN, dpsgd", half_the_noise, marks=pytest.mark.slow),
         ("VFLGAN, dpsgd", twice_the_bound),
-        ("autoregressive, dpsgd", half_the_noise),
-        pytest.param("autoregressive, dpsgd", twice_the_bound, marks=pytest.mark.slow),
     ],
 )
 def test_less_noise_or_longer_records_than_are_claimed_are_noticed(run, bug, monkeypatch, tmp_path):
