@@ -106,7 +106,6 @@ PRIVATE: dict[str, tuple[str, float]] = {
         ("mean embedding", "kernel_mean_embedding"),
         ("pairwise tables", "pairwise_tables"),
         ("latent tree", "dplt"),
-        ("autoregressive DP-SGD", "autoregressive_dpsgd"),
         ("AIM, joined table", _private.AIM_PIPELINE),
     )
     for epsilon in (10.0, 3.0, 1.0)

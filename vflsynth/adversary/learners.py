@@ -148,24 +148,15 @@ class LikelihoodRatio(Adversary):
     Source: Carlini et al. 2022, Algorithm 1 (LiRA) with its pooled variance, on statistics of what
     is published in place of a model's confidence. The variance is at least a thousandth of the
     feature's over both worlds, so that a few equal values are no certainty. Scores are log ratios.
-
-    Parameters
-    ----------
-    n_folds : int, default=5
-    random_state : int, default=0
-        Of the folds.
     """
 
     name = "likelihood ratio"
     boundary = 0.0
 
-    def __init__(self, n_folds: int = 5, random_state: int = 0) -> None:
-        self.n_folds, self.random_state = n_folds, random_state
-
     def fit(self, features: Floats, is_member: Booleans) -> Self:
         """Train on the shadow models' statistics, shape (model, feature)."""
         self.training_scores = np.empty(len(features))
-        folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=self.random_state)
+        folds = StratifiedKFold(5, shuffle=True, random_state=0)
         for learned, left_out in folds.split(features, is_member):
             self._learn(features[learned], is_member[learned])
             self.training_scores[left_out] = self.score(features[left_out])

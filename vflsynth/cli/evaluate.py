@@ -17,8 +17,8 @@ from vflsynth.cli.judged import (
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.models import open_model
-from vflsynth.cli.targets import check_file
+from vflsynth.cli.options import check_file
+from vflsynth.cli.records import open_model
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer

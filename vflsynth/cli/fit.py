@@ -13,7 +13,7 @@ import pandas as pd
 
 from vflsynth.cli import configured
 from vflsynth.cli.console import say
-from vflsynth.cli.options import file, flag, number
+from vflsynth.cli.options import beside, check_apart, check_artefact, file, flag, is_taken, number
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -21,7 +21,6 @@ from vflsynth.cli.tables import (
     match_on,
     read_party_frames,
 )
-from vflsynth.cli.targets import beside, check_apart, check_artefact, is_taken
 from vflsynth.configuration import Configuration
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.frames import MatchOn, read_records
@@ -29,7 +28,7 @@ from vflsynth.learning import Method
 from vflsynth.methods.synthesizer import KIND, BaseSynthesizer, refuse_drawn
 from vflsynth.models.party_model import PARTY_KIND
 from vflsynth.run import EarlyStopping
-from vflsynth.run.checkpoints import KIND as CHECKPOINT
+from vflsynth.run.seat import KIND as CHECKPOINT
 
 logger = logging.getLogger("vflsynth")
 

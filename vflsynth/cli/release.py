@@ -20,8 +20,8 @@ from vflsynth.cli.judged import (
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.models import open_model
 from vflsynth.cli.options import file, number
+from vflsynth.cli.records import open_model
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.frames import key_of
 from vflsynth.methods.synthesizer import BaseSynthesizer

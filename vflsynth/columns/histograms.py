@@ -46,9 +46,6 @@ _ROUNDING = 2.0**-22
 # Of the public range: how wide an interval stands for a value that may lie anywhere.
 _SMALL = 1e-6
 
-# Share of the records that a value has to have to be a state.
-_SPIKE_SHARE = 0.5
-
 # What a column's bins are divided into is at most so many times as many.
 _MOST_DIVIDED = 4
 
@@ -71,8 +68,6 @@ class NoisyHistogram:
         What generated numbers become; see `mapped`.
     exponent : int, default=0
         Counts are multiples of ``2**exponent``, the step of the grid of their release.
-    spikes : tuple of float, default=()
-        Values, above the origin, that are encoded as states of their own; see `with_spikes`.
     curve : Curve, optional
         By which numbers are bent before they are standardised. Mean, standard deviation and
         quantile map are those of bent numbers. Default: by none.
@@ -84,20 +79,7 @@ class NoisyHistogram:
     bins: Bins | None = None
     quantile_map: tuple[Floats, Floats] | None = None
     exponent: int = 0
-    spikes: tuple[float, ...] = ()
     curve: Curve = field(default_factory=Standardizer)
-
-    def with_spikes(self) -> NoisyHistogram:
-        """Encode a single value that at least half of the records have as a state.
-
-        For models that have probabilities of states. Categories stay as they are, and so does what
-        follows from public bounds alone.
-        """
-        if not isinstance(self.cells, Bins) or not self.noise_std:
-            return self
-        single = self.cells.single & (self.counts[:-1] > _WORTH_A_BIN * self.noise_std)
-        single &= self.shares() >= _SPIKE_SHARE
-        return replace(self, spikes=tuple(self.cells.lows[single].tolist()))
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:
@@ -181,14 +163,9 @@ class NoisyHistogram:
     def mean_and_std(self) -> tuple[float, float]:
         """Mean and standard deviation of a numeric column's bent numbers.
 
-        Without its spikes, unless there is nothing else. Usually nothing is bent, and they are in
-        the column's unit, above the origin.
+        Usually nothing is bent, and they are in the column's unit, above the origin.
         """
         bins, shares, (lows, highs) = self._bins(), self.shares(), self.bent_bins()
-        single = bins.single & np.isin(bins.lows, self.spikes)
-        if shares[~single].sum() > 0.0:
-            shares = np.where(single, 0.0, shares)
-            shares /= shares.sum()
         middles, widths = (lows + highs) / 2.0, highs - lows
         mean = float(shares @ middles)
         variance = float(shares @ ((middles - mean) ** 2 + widths**2 / 12.0))
@@ -258,7 +235,7 @@ class NoisyHistogram:
     @property
     def encoded_dim(self) -> int:
         """Number of encoded columns."""
-        values = 1 + len(self.spikes) if isinstance(self.column, Bounds) else len(self.visible)
+        values = 1 if isinstance(self.column, Bounds) else len(self.visible)
         return values + int(self.has_missing)
 
     def encode(self, values: pd.Series[Any]) -> Floats:
@@ -271,9 +248,9 @@ class NoisyHistogram:
         Returns
         -------
         float64 array, shape (record, encoded_dim)
-            Numbers: standard score within ±12, 0 where missing or a spike, and an indicator of
-            every spike. Categories: one-hot of the visible ones, all zero for others and where
-            missing. Then, if `has_missing`, an indicator of missing values.
+            Numbers: standard score within ±12, 0 where missing. Categories: one-hot of the visible
+            ones, all zero for others and where missing. Then, if `has_missing`, an indicator of
+            missing values.
         """
         if isinstance(self.column, Bounds):
             numbers = read_numbers(values, self.column.origin)
@@ -308,9 +285,8 @@ class NoisyHistogram:
         """Encode numbers, NaN where missing."""
         mean, std = self.mean_and_std()
         scores = np.clip((self._bend(numbers) - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
-        states = np.stack([*(numbers == value for value in self.spikes), np.isnan(numbers)], axis=1)
-        scores = np.where(states.any(axis=1), 0.0, scores)
-        encoded = np.column_stack([scores, states])
+        missing = np.isnan(numbers)
+        encoded = np.column_stack([np.where(missing, 0.0, scores), missing])
         return encoded[:, : self.encoded_dim]
 
     def _one_hot(self, codes: npt.NDArray[np.int64]) -> Floats:

@@ -13,13 +13,11 @@ from vflsynth.evaluation.association import related
 from vflsynth.evaluation.coherence import whole_rows
 from vflsynth.evaluation.columns import Parties
 from vflsynth.evaluation.detection import told_apart
-from vflsynth.evaluation.field import DETECTORS, detection_score, shape, trend
 from vflsynth.evaluation.frechet import all_columns
 from vflsynth.evaluation.marginals import discrete_columns, single_columns
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.neighbours import copies_in
 from vflsynth.evaluation.rules import structure_kept
-from vflsynth.evaluation.support import nmi_error, precision_and_recall
 from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.train_test import Model, Task, Usefulness, not_applicable
 from vflsynth.exceptions import ParameterError
@@ -122,42 +120,6 @@ class Copies(_Function):
     """See :func:`proximity`."""
 
     name, function = "copies", staticmethod(copies_in)
-
-
-@dataclass(frozen=True)
-class PublishedScores(TableMetric):
-    """What published results are given in, for ``evaluate(..., metrics=[PublishedScores()])``.
-
-    See :func:`shape`, :func:`trend`, :func:`detection_score`, :func:`precision_and_recall` and
-    :func:`nmi_error`. Not registered: two classifiers more would double the time of every report,
-    and none of these has an interval.
-
-    Parameters
-    ----------
-    max_rows : int or None, default=5000
-        Largest number of rows of each table that classifiers and neighbours are looked for in.
-    """
-
-    name = "published_scores"
-
-    max_rows: int | None = 5_000
-
-    def compute(self, tables: Tables) -> MetricResults:
-        """Compute all of them."""
-        pair, known = (tables.real, tables.synthetic), tables.known
-        detections = [
-            detection_score(*pair, detector=detector, max_rows=self.max_rows, **known)
-            for detector in DETECTORS
-        ]
-        return MetricResults(
-            [
-                shape(*pair, **known),
-                trend(*pair, **known),
-                *detections,
-                *precision_and_recall(*pair, max_rows=self.max_rows, **known).values(),
-                nmi_error(*pair, **known),
-            ]
-        )
 
 
 def all_metrics(further: Sequence[TableMetric] = ()) -> list[TableMetric]:

@@ -23,7 +23,7 @@ from vflsynth.federation.site import Site
 from vflsynth.frames import MatchOn
 from vflsynth.learning.base import Method
 from vflsynth.mechanisms import HistogramMechanism
-from vflsynth.methods.combinations import check_combination
+from vflsynth.methods.parameters import check_combination
 from vflsynth.privacy import PublicSchema
 from vflsynth.registry import Members
 

@@ -14,22 +14,28 @@ from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._locks import locked
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer, check_kinds
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.configuration import make_transformer, schema_of_files
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation import contracts, trail
-from vflsynth.federation.account import open_account, remember, report_of, shown_account
+from vflsynth.federation.account import (
+    book,
+    open_account,
+    remember,
+    report_of,
+    shown_account,
+    told_report,
+)
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.contracts import SiteTable, prepared, site_contract, with_own_public
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
-from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
-from vflsynth.federation.snapshots import book, told_report
-from vflsynth.federation.tags import Tags
+from vflsynth.federation.trail import Report
+from vflsynth.federation.wire import Tags
 from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
 from vflsynth.frames.alignment import Difference
 from vflsynth.frames.keys import warn_of_keys
@@ -119,35 +125,18 @@ class BlindedRun(PartyRun):
         keys = KeySchedule(self.site.the_shared, self.job.name, self.agreed.nonce)
         self.tags.renew(keys.key(Purpose.TAGS))
 
-    @answers(BlindedKeys)
-    def blind(self, step: int) -> Message:
-        """Blind the own keys."""
-        return self.matching.answer(BlindedKeys, step)
+    def answer(self, kind: type[Message], step: int) -> Message:
+        """Compute a message; those about keys are the matching's."""
+        if kind in (BlindedKeys, ReblindedKeys, MatchProof):
+            return self.matching.answer(kind, step)
+        return super().answer(kind, step)
 
-    @takes(KeysToReblind)
-    def reblind(self, message: KeysToReblind) -> None:
-        """Blind another party's keys."""
-        self.matching.take(message)
-
-    @answers(ReblindedKeys)
-    def reblinded(self, step: int) -> Message:
-        """Send them back."""
-        return self.matching.answer(ReblindedKeys, step)
-
-    @takes(ReturnedKeys)
-    def take_returned(self, message: ReturnedKeys) -> None:
-        """Take the own keys back, blinded by both of two parties."""
-        self.matching.take(message)
-
-    @takes(CommonPositions)
-    def take_common(self, message: CommonPositions) -> None:
-        """Learn the common records from their places in the blinded list."""
-        self.matching.take(message)
-
-    @answers(MatchProof)
-    def prove(self, step: int) -> Message:
-        """Prove to the others which records this party was told are common."""
-        return self.matching.answer(MatchProof, step)
+    def take(self, message: Message) -> None:
+        """Act on a message; those about keys, all but the last, are the matching's."""
+        if isinstance(message, KeysToReblind | ReturnedKeys | CommonPositions):
+            self.matching.take(message)
+        else:
+            super().take(message)
 
     @takes(MatchProofs)
     def compare(self, message: MatchProofs) -> None:

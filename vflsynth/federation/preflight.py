@@ -21,9 +21,9 @@ from vflsynth._device import resolve_device
 from vflsynth._version import __version__
 from vflsynth.exceptions import ParameterError, VFLSynthError
 from vflsynth.federation.administrator import check_installed
+from vflsynth.federation.attempts import server_node
 from vflsynth.federation.consent import check_approved
 from vflsynth.federation.job import Job
-from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.site import SITE_FILE, Site
 from vflsynth.frames import party_keys

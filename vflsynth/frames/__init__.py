@@ -17,7 +17,7 @@ from vflsynth.frames.party_frames import (
     vertical_split,
     with_lost,
 )
-from vflsynth.frames.summaries import summarise_rows
+from vflsynth.frames.sources import summarise_rows
 
 __all__ = [
     "AlignmentReport",

@@ -15,8 +15,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import ProtocolError, TooFewRecordsError
 from vflsynth.frames import party_keys
 from vflsynth.learning.base import Duration, Method
-from vflsynth.learning.party import Party
-from vflsynth.learning.private import Known, Learning, Releasing
+from vflsynth.learning.party import Known, Learning, Party, Releasing
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
     SERVER,

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.federation.trial import Direct
 from vflsynth.cli import main
 from vflsynth.federation import progress
-from vflsynth.federation.nodes import server_node
+from vflsynth.federation.attempts import server_node
 from vflsynth.federation.progress import FEWER_EXCHANGES, Progress, job_state, sentence
 from vflsynth.federation.simulate import Watch
 from vflsynth.federation.wire import decode

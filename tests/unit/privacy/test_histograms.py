@@ -1,4 +1,3 @@
-import json
 import math
 
 import numpy as np
@@ -16,9 +15,8 @@ from vflsynth.columns.histograms import (
     nearest_shares,
     std_of_n_records,
 )
-from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Bounds, Categories
-from vflsynth.exceptions import ArtefactError, PrivacyParameterError
+from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy.histograms import (
     exact_histograms,
@@ -269,50 +267,6 @@ def test_a_spike_is_a_bin_of_its_own(column, value):
     before = release_histograms(frame, even, noise_std=5.0, rng=rng)[column].mapped(scores)
     spread = before.decode_numeric(scores)
     assert np.mean((np.rint(spread) if step else spread) == value) < real - 0.2
-
-
-def test_spikes_become_states_that_come_back_to_the_last_bit():
-    table = spiked().assign(gains=lambda t: t["gains"].mask(t.index % 5 == 0).astype("Int64"))
-    rng = torch.Generator().manual_seed(1)
-    released = release_divided_histograms(table, SPIKED, n_bins=32, noise_std=5.0, rng=rng)
-    for name, (value, n_states) in {"gains": (0, 3), "result": (12.0, 2)}.items():
-        histogram = released[name].with_spikes()
-        assert histogram.spikes == (value,)
-        transformer = PublicTransformer.of(name, table[name].dtype, histogram)
-        encoded = transformer.transform(table[name])
-        assert encoded.shape == (len(table), 1 + n_states)
-        assert (encoded[:, 1:].sum(1) == 1.0).all()
-        assert (encoded[encoded[:, 1] == 0.0, 0] == 0.0).all()
-        here = (table[name] == value).fillna(False).to_numpy(dtype=bool)
-        assert np.array_equal(encoded[:, 2] == 1.0, here)
-        # What is drawn has the same layout, and a saved transformer decodes alike.
-        drawn = np.zeros((9, 1 + n_states), np.float32)
-        transformer.draw_into(np.random.default_rng(0), drawn)
-        assert (drawn[:, 1:].sum(1) == 1.0).all()
-        saved = json.dumps(transformer.to_dict())
-        restored = PublicTransformer.from_dict(json.loads(saved))
-        elsewhere = saved.replace(f'"spikes": [{float(value)}]', '"spikes": [1e9]')
-        with pytest.raises(ArtefactError, match="spikes are bins of a single value"):
-            PublicTransformer.from_dict(json.loads(elsewhere))
-        for decoder in (transformer, restored):
-            decoded = decoder.inverse_transform(encoded)
-            assert decoded.dtype == table[name].dtype
-            assert ((decoded == value).fillna(False).to_numpy(dtype=bool) == here).all()
-            assert decoded.isna().equals(table[name].isna())
-        mean, _ = histogram.mean_and_std()  # of the others
-        others = table[name][~here].dropna().astype(float)
-        assert mean == pytest.approx(others.mean(), abs=0.3 * others.std())
-
-
-def test_what_noise_may_have_made_is_no_spike():
-    column, counts = Bounds(0, 2, 0, 1), np.array([30.0, 60.0, 3.0, 0.0])
-    assert NoisyHistogram(column, counts, 9.0, Bins.even(column, 3)).with_spikes().spikes == (1,)
-    assert NoisyHistogram(column, counts, 20.0, Bins.even(column, 3)).with_spikes().spikes == ()
-    counts[2] = 40.0  # less than half of all have 1
-    assert NoisyHistogram(column, counts, 9.0, Bins.even(column, 3)).with_spikes().spikes == ()
-    assert NoisyHistogram.uninformed(column, 3).with_spikes().spikes == ()  # nothing was released
-    labels = NoisyHistogram(Categories(("a", "b")), np.array([9.0, 1.0, 0.0]), 1.0)
-    assert labels.with_spikes() is labels
 
 
 def test_bins_without_any_visible_value_divide_the_public_bounds():
