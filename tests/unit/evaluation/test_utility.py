@@ -39,16 +39,11 @@ FOREST = RandomForestClassifier(n_estimators=20, random_state=0)
 @pytest.fixture(autouse=True)
 def _few_trees(monkeypatch, request):
     """A fifth of the usual trees, but where values are compared with published ones."""
-    usual = train_test._model
-
-    def few(*how):
-        made = usual(*how)
-        if not isinstance(how[0], str) or "n_estimators" not in made.get_params():
-            return made
-        return made.set_params(n_estimators=20)
-
+    usual = train_test._forest
     if not request.node.get_closest_marker("data"):
-        monkeypatch.setattr(train_test, "_model", few)
+        monkeypatch.setattr(
+            train_test, "_forest", lambda *how: usual(*how).set_params(n_estimators=20)
+        )
 
 
 def scores(results):
