@@ -20,16 +20,14 @@ from vflsynth.columns import Bounds, PublicSchema
 from vflsynth.contract.contract import PartyContract
 from vflsynth.contract.recoding import (
     Composite,
+    Pseudonym,
+    Surrogate,
     composite_of,
     kind_of_values,
+    pseudonym,
 )
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
 from vflsynth.contract.structure import Ordered, Step
-from vflsynth.contract.surrogates import (
-    Pseudonym,
-    Surrogate,
-    pseudonym,
-)
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import register
 

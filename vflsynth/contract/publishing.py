@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from vflsynth.columns import PublicSchema, TableTransformer, infer_kind
 from vflsynth.columns.base import naming
-from vflsynth.columns.recognising import is_index
+from vflsynth.columns.kinds import is_index
 from vflsynth.contract.checking import check_rules, check_units
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation, keeps_order

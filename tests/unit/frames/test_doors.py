@@ -14,7 +14,7 @@ import pytest
 from vflsynth import IndependentSynthesizer
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.arrays import has_timezone
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ColumnKindError, TableFileError
 from vflsynth.frames import align_party_frames, read_table, write_table
