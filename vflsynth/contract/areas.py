@@ -82,7 +82,7 @@ class Areas:
         parts = np.array(self.parts)
         label, share, x, y, xx, xy, yy = parts.T
         scale = np.log(share) + 0.5 * np.log(xx * yy - xy**2)
-        found = np.zeros((len(points), len(self.labels)))
+        found: Floats = np.zeros((len(points), len(self.labels)))
         begins = np.flatnonzero(np.diff(label, prepend=-1))
         for some in range(0, len(points), 1000):
             here = slice(some, some + 1000)
@@ -91,7 +91,8 @@ class Areas:
             logs -= logs.max(axis=1, keepdims=True)
             sums = np.add.reduceat(np.exp(logs), begins, axis=1)
             found[here, label[begins].astype(int)] = sums
-        return found / found.sum(axis=1, keepdims=True)
+        found /= found.sum(axis=1, keepdims=True)
+        return found
 
 
 def areas_of(
