@@ -346,7 +346,8 @@ class GANMethod(Method):
         """Return parameters that are not looked at: nothing is evaluated on records."""
         if mechanism is None or not mechanism.protects_synthetic_data:
             return frozenset()
-        return frozenset({"model_selection", "evaluate_every", "calibrate_marginals", "residuals"})
+        calibrations = {"calibrate_marginals", "calibrate_relations", "residuals"}
+        return frozenset({"model_selection", "evaluate_every"} | calibrations)
 
     def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
         """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
@@ -378,6 +379,7 @@ class GANMethod(Method):
             sampler.calibrated(
                 party.training_records(replica),
                 RandomStreams([streams.secrets[replica]], streams.device),
+                relations=getattr(self.parameters, "calibrate_relations", False),
             )
             for replica, sampler in enumerate(kept)
         ]

@@ -240,6 +240,7 @@ _WITHOUT_EFFECT = frozenset(
         "model_selection",
         "evaluate_every",
         "calibrate_marginals",
+        "calibrate_relations",
         "residuals",
         "steps_per_exchange",
         "wire_precision",
