@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +21,7 @@ from vflsynth.contract import Preparation
 from vflsynth.contract.given import domains
 from vflsynth.exceptions import ParameterError, RuleError
 from vflsynth.frames import KeyMinter
+from vflsynth.models.choosing import CHOOSER, Choice, Portion, chosen_rows, portions
 from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
 from vflsynth.parameters import from_json, to_json
 from vflsynth.registry import find
@@ -112,7 +113,7 @@ class PartyModel:
         ------
         ParameterError
             If what a party before this one passed on is missing, or of other rows.
-        RuleError
+        ParameterError, RuleError
             As of `check_alone`.
         """
         self.check_alone()
@@ -140,15 +141,34 @@ class PartyModel:
         self.check_alone()
         return self.sample_and_pass_on(n, secret_from(random_state), received)[1]
 
+    @property
+    def times(self) -> int:
+        """How many rows are drawn for one that stays, before rules leave out any."""
+        return 1 if self.sampler.scores is None else self.sampler.scores.times
+
+    def choice(self, planned: Iterable[Portion], parts: npt.NDArray[np.float32]) -> Choice:
+        """Say what the party computed of drawn rows for the choice of those that stay."""
+        scores = self.sampler.scores
+        assert scores is not None, "nothing was computed"
+        return Choice.of(self.name, scores, planned, parts)
+
     def check_alone(self) -> None:
-        """Raise RuleError where the party leaves out rows: others' parts say which stay."""
-        if self.preparation is None or not self.preparation.selects:
+        """Raise RuleError where the party leaves out rows: others' parts say which stay.
+
+        ParameterError where rows are resampled, which takes all parties' scores.
+        """
+        kind: type[RuleError | ParameterError] = RuleError
+        if self.times > 1:
+            kind, why = ParameterError, f"one of {self.times} stays (resample)"
+        elif self.preparation is not None and self.preparation.selects:
+            own = " or ".join(map(repr, self.preparation.open_rules)) or "rules of other parties"
+            why = f"rows that break {own} are left out"
+        else:
             return
-        own = " or ".join(map(repr, self.preparation.open_rules)) or "rules of other parties"
-        raise RuleError(
-            f"party {self.name!r} cannot draw its rows alone: rows that break {own} are left out, "
-            "at all parties the same. Fix: draw from the whole model, or a part at every party "
-            "('vflsynth parties sample'), and put the parts together ('vflsynth parties join')"
+        raise kind(
+            f"party {self.name!r} cannot draw its rows alone: {why}, at all parties the same. Fix: "
+            "draw from the whole model, or a part at every party ('vflsynth parties sample'), and "
+            "put the parts together ('vflsynth parties join')"
         )
 
     def sample_and_pass_on(
@@ -186,10 +206,7 @@ class PartyModel:
                     )
                     all_rows[start : start + SAMPLE_BLOCK] = numbers.cpu()
             tables.append(self.transformer.inverse_transform(encoded, generated=True))
-        table = tables[0]
-        if len(tables) > 1:
-            table = pd.concat(tables, ignore_index=True)
-            table = table.set_axis(pd.RangeIndex(n, name=tables[0].index.name), axis=0)
+        table = stacked(tables)
         if self.preparation is not None:
             table = self.preparation.restore(table, secret, self.name, repairs=repairs)
         return table, passed_on
@@ -275,7 +292,24 @@ def sample_parties(
     Row i is the same record in all tables; `repairs` as of `PartyModel.sample_and_pass_on`. Raises
     ParameterError if halves come after each other in a circle, or after one that is not there.
     """
+    times = max(half.times for half in halves.values())
+    if times == 1:
+        return _drawn(halves, n, secret, repairs)[0]
+    kept: dict[str, list[pd.DataFrame]] = {name: [] for name in halves}
+    for portion in portions(n, times, secret):
+        tables, judged = _drawn(halves, *portion[1:], repairs)
+        rows = chosen_rows([halves[name].choice([portion], own) for name, own in judged.items()])
+        for name, table in tables.items():
+            kept[name].append(table.take(rows))
+    return {name: stacked(own) for name, own in kept.items()}
+
+
+def _drawn(
+    halves: Mapping[str, PartyModel], n: int, secret: bytes, repairs: bool
+) -> tuple[dict[str, pd.DataFrame], PassedOn]:
+    """Draw all parties' columns, and return what each computed for the choice of rows, too."""
     tables: dict[str, pd.DataFrame] = {}
+    judged: dict[str, npt.NDArray[np.float32]] = {}
     waiting: dict[str, dict[str, npt.NDArray[np.float32]]] = {name: {} for name in halves}
     while len(tables) < len(halves):
         ready = [n for n in halves if n not in tables and set(halves[n].after) <= set(tables)]
@@ -290,7 +324,15 @@ def sample_parties(
             for receiver, numbers in passed_on.items():
                 if receiver in waiting:
                     waiting[receiver][name] = numbers
-    return {name: tables[name] for name in halves}
+                elif receiver == CHOOSER:
+                    judged[name] = numbers
+    return {name: tables[name] for name in halves}, judged
+
+
+def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Put tables below each other, and count their rows anew; the index keeps its name."""
+    table = tables[0] if len(tables) == 1 else pd.concat(tables)
+    return table.set_axis(pd.RangeIndex(len(table), name=tables[0].index.name), axis=0)
 
 
 def with_keys(table: pd.DataFrame, minter: KeyMinter, on: Hashable) -> pd.DataFrame:

@@ -14,9 +14,13 @@ import pandas as pd
 from vflsynth.contract import SharedRows, attempts
 from vflsynth.exceptions import MisalignedError, TableFileError
 from vflsynth.frames import read_table, write_table
-from vflsynth.models.party_model import PartyModel
+from vflsynth.models.choosing import CHOOSER, Choice, Portion, portions
+from vflsynth.models.party_model import PartyModel, stacked
 
 _MARK = "vflsynth passed on"
+
+Numbers = npt.NDArray[np.float32]
+"""About synthetic rows, (row, number)."""
 
 
 def draw_with_files(
@@ -27,37 +31,44 @@ def draw_with_files(
     The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
     those to this party are read, those from it written. It is not needed where nobody waits for
     anybody. Raises TableFileError if a file is not there, MisalignedError if it is of another
-    sample, RuleError if a party leaves out rows (`draw_part_with_files` is for these).
+    sample, RuleError or ParameterError if others say which rows stay (`draw_part_with_files` is for
+    these).
     """
     half.check_alone()
-    return _drawn(half, [(n, secret)], secret, folder)
+    return _drawn(half, [(n, n, secret)], secret, folder)[0]
 
 
 def draw_part_with_files(
     half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
-) -> tuple[pd.DataFrame, SharedRows]:
-    """Draw a party's part of a sample of n rows from which rows that break rules are left out.
+) -> tuple[pd.DataFrame, SharedRows | None, Choice | None]:
+    """Draw a party's part of a sample of n rows, also where others' parts say which of them stay.
 
-    At least `n_drawn` rows are drawn, as many at all parties that pass on. Returns those that keep
-    the party's own rules, and which they are with the rules that are open, for
-    `vflsynth.contract.rows_for_all`. Otherwise as `draw_with_files`.
+    Where rows that break rules are left out, at least `n_drawn` are drawn, as many at all parties
+    that pass on. Those that keep the party's own rules are returned, and which they are with the
+    rules that are open, for `vflsynth.contract.rows_for_all`. Where rows are resampled, all that
+    were drawn are of the part, and with them comes its party's part of the choice. Otherwise as
+    `draw_with_files`.
     """
-    assert half.preparation is not None
-    planned: list[tuple[int, bytes]] = []
-    for attempt in attempts(n, secret):
-        planned.append(attempt)
-        if sum(size for size, _ in planned) >= n_drawn:
+    selects = half.preparation is not None and half.preparation.selects
+    planned: list[Portion] = []
+    for asked, own in attempts(n, secret):
+        planned += portions(asked, half.times, own)
+        if not selects or sum(kept for kept, _, _ in planned) >= n_drawn:
             break
-    return SharedRows.of(_drawn(half, planned, secret, folder), half.preparation, n)
+    table, judged = _drawn(half, planned, secret, folder)
+    choice = None if judged is None else half.choice(planned, judged)
+    if half.preparation is None or not selects:
+        return table, None, choice
+    return *SharedRows.of(table, half.preparation, n), choice
 
 
 def _drawn(
-    half: PartyModel, planned: Sequence[tuple[int, bytes]], secret: bytes, folder: Path | None
-) -> pd.DataFrame:
-    """Draw all that is planned, one attempt after the other."""
-    n_drawn = sum(size for size, _ in planned)
+    half: PartyModel, planned: Sequence[Portion], secret: bytes, folder: Path | None
+) -> tuple[pd.DataFrame, Numbers | None]:
+    """Draw all that is planned, one portion after the other, and what is computed for a choice."""
+    n_drawn = sum(size for _, size, _ in planned)
     mark = hmac.new(secret, f"passed on {n_drawn}".encode(), hashlib.sha256).hexdigest()[:16]
-    received: dict[str, npt.NDArray[np.float32]] = {}
+    received: dict[str, Numbers] = {}
     for name in half.after if folder is not None else ():
         assert folder is not None
         path = folder / f"{name}-to-{half.name}.parquet"
@@ -77,27 +88,23 @@ def _drawn(
             )
         received[name] = table.to_numpy(np.float32)
     tables: list[pd.DataFrame] = []
-    passed_on: dict[str, list[npt.NDArray[np.float32]]] = {}
+    passed_on: dict[str, list[Numbers]] = {}
     start = 0
-    for size, own in planned:
+    for _, size, own in planned:
         given = {name: numbers[start : start + size] for name, numbers in received.items()}
         table, passed = half.sample_and_pass_on(size, own, given)
         tables.append(table)
         for receiver, numbers in passed.items():
             passed_on.setdefault(receiver, []).append(numbers)
         start += size
+    whole = {receiver: np.concatenate(numbers) for receiver, numbers in passed_on.items()}
+    judged = whole.pop(CHOOSER, None)
     if folder is not None:
-        whole = {receiver: np.concatenate(numbers) for receiver, numbers in passed_on.items()}
         _write(folder, half.name, whole, mark)
-    if len(tables) == 1:
-        return tables[0]
-    index = pd.RangeIndex(n_drawn, name=tables[0].index.name)
-    return pd.concat(tables, ignore_index=True).set_axis(index, axis=0)
+    return stacked(tables), judged
 
 
-def _write(
-    folder: Path, sender: str, passed_on: Mapping[str, npt.NDArray[np.float32]], mark: str
-) -> None:
+def _write(folder: Path, sender: str, passed_on: Mapping[str, Numbers], mark: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for receiver, numbers in passed_on.items():
         table = pd.DataFrame(numbers, columns=[str(k) for k in range(numbers.shape[1])])

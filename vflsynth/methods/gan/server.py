@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +13,9 @@ from vflsynth.exceptions import ProtocolError, TrainingDivergedError
 from vflsynth.learning.masked import moments
 from vflsynth.learning.messages import MaskedRecords
 from vflsynth.learning.training import RunningLosses
+from vflsynth.methods.gan.resampling import RowFeatures, RowScorer, learn_to_tell
 from vflsynth.methods.gan.settings import Settings
+from vflsynth.protocol import SERVER
 
 
 class GANServer:
@@ -49,3 +51,15 @@ class GANServer:
         if not bool(torch.isfinite(covariance).all()):
             raise TrainingDivergedError("training diverged: generated records are not finite")
         return frechet_distance_of_moments(*self._real_moments, mean, covariance)
+
+    def learn_to_tell(self, blocks: Sequence[Mapping[str, RowFeatures]]) -> dict[str, RowScorer]:
+        """Train a classifier of drawn rows, of which nothing is kept, on all blocks of features."""
+        received = {
+            name: (
+                torch.cat([block[name].real for block in blocks], 1),
+                torch.cat([block[name].fake for block in blocks], 1),
+            )
+            for name in blocks[0]
+        }
+        found = learn_to_tell(received, self.streams.child("resampling"))
+        return {name: RowScorer(SERVER, name, 0, *weights) for name, weights in found.items()}

@@ -57,7 +57,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         Passes over the records. Default: as many as give about 7,200 discriminator steps, and
         14,400 with batches of at most 128 records, which smaller tables have.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
-    {calibrate_marginals}
+    {calibrate_marginals, resample}
     residuals : bool, default=True
         Whether a number is learned as what a linear regression on the party's earlier columns
         leaves of it, so that columns which all but agree stay as close as they are. The regressions
