@@ -3,9 +3,9 @@
     python -m benchmarks.resampling            # measures what is missing
     python -m benchmarks.resampling --show     # prints what is recorded
 
-8,000 training and 8,000 test rows, 60 epochs, which is a quarter of the default; both samples are of
-one fit. Rules broken in Adult: an education that is not its number, husbands and wives who are not
-married or of the other sex.
+8,000 training and 8,000 test rows, 60 epochs, which is a quarter of the default; both samples are
+of one fit. Rules broken in Adult: an education that is not its number, husbands and wives who are
+not married or of the other sex.
 """
 
 from __future__ import annotations
