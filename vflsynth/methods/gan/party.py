@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.masked import MaskedBlocks
-from vflsynth.learning.messages import MaskedFake, MaskedReal
-from vflsynth.learning.party import TrainableParty
-from vflsynth.learning.private import Known, TrainedLearning
+from vflsynth.learning.messages import MaskedBlocks, MaskedFake, MaskedReal
+from vflsynth.learning.party import Known, TrainableParty, TrainedLearning
 from vflsynth.learning.training import (
     RunningLosses,
     floats,
@@ -148,7 +146,11 @@ class GANParty(TrainableParty):
         )
         if settings.calibrates:
             found = [
-                own.calibrated(self.training_records(k), RandomStreams([secret], streams.device))
+                own.calibrated(
+                    self.training_records(k),
+                    RandomStreams([secret], streams.device),
+                    relations=settings.mends,
+                )
                 for k, (own, secret) in enumerate(zip(found, streams.secrets, strict=True))
             ]
         return found

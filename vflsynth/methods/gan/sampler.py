@@ -14,6 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.methods.gan.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
 from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.relations import Relations
 from vflsynth.methods.gan.residuals import Residuals
 from vflsynth.methods.gan.sequential import SequentialGenerator, turns_of
 from vflsynth.models.choosing import CHOOSER, RowScores
@@ -24,7 +25,7 @@ CALIBRATION_ROWS = 1 << 14
 """Generated rows that a calibration looks at."""
 
 # What the names of the tensors begin with that are not the generator's.
-_LABELS = ("marginals.", "places.", "residuals.", "scores.")
+_LABELS = ("marginals.", "places.", "residuals.", "relations.", "scores.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,8 @@ class GeneratorSampler(RowSampler):
     """A trained generator in evaluation mode, of one replica.
 
     `residuals` put generated numbers together, `marginals` say what becomes of them then, `places`
-    what is added to logits of places, for every group; `scores` judge drawn rows, if more are drawn
-    than are wanted.
+    what is added to logits of places, for every group. `relations` mend whole rows in the end;
+    `scores` judge them, if more are drawn than are wanted.
     """
 
     kind = "generator"
@@ -91,10 +92,12 @@ class GeneratorSampler(RowSampler):
         marginals: MarginalMap | None = None,
         places: PlaceOffsets | None = None,
         residuals: Residuals | None = None,
+        relations: Relations | None = None,
         scores: RowScores | None = None,
     ) -> None:
         self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
-        self.places, self.residuals, self.scores = places, residuals, scores
+        self.places, self.residuals, self.relations = places, residuals, relations
+        self.scores = scores
         # The initial weights are overwritten.
         self.generator = spec.build(spans, RandomStreams([b""], device))
         self.generator.load_state_dict(dict(weights))
@@ -120,9 +123,12 @@ class GeneratorSampler(RowSampler):
             for replica in range(len(weights["output.weight"]))
         ]
 
-    def calibrated(self, records: Tensor, streams: RandomStreams) -> Self:
+    def calibrated(
+        self, records: Tensor, streams: RandomStreams, *, relations: bool = False
+    ) -> Self:
         """Return a sampler whose rows have the marginals of records, (record, encoded), as trained.
 
+        Asked for, they also get their relations between the party's columns.
         Streams are the party's own, of one replica; what is drawn here is drawn nowhere else.
         """
         streams = streams.child("calibration")
@@ -149,7 +155,11 @@ class GeneratorSampler(RowSampler):
             own.places = PlaceOffsets.joined(found)
         if self.residuals is not None:
             own.residuals = self.residuals.calibrated(self.spans, rows, records)
-        own.marginals = MarginalMap.fit(self.spans, own.whole(rows), self.whole(records))
+        rows, whole = own.whole(rows), self.whole(records)
+        own.marginals = MarginalMap.fit(self.spans, rows, whole)
+        if relations:
+            uniform = streams.uniform("relations", 0, (len(rows), 2))[0]
+            own.relations = Relations.fit(self.spans, own.marginals.apply(rows), whole, uniform)
         return own
 
     def whole(self, rows: Tensor) -> Tensor:
@@ -157,7 +167,10 @@ class GeneratorSampler(RowSampler):
         return rows if self.residuals is None else self.residuals.put_together(rows)
 
     def part(self, spans: Sequence[OutputSpan], place: slice) -> Self:
-        """Return what draws some adjacent encoded columns alone; spans count from their first."""
+        """Return what draws some adjacent encoded columns alone; spans count from their first.
+
+        Relations are not mended, as they may be to columns that are not among them.
+        """
         weights = dict(self.generator.state_dict())
         for name in ("output.weight", "output.bias"):
             weights[name] = weights[name][..., place]
@@ -179,7 +192,15 @@ class GeneratorSampler(RowSampler):
         """Generate; Gumbel noise is the party's own."""
         adjust = None if self.places is None else self.places.apply
         rows = self.whole(sample_encoded(self.generator, latent, streams, index, adjust)[0])
-        return rows if self.marginals is None else self.marginals.apply(rows)
+        if self.marginals is not None:
+            rows = self.marginals.apply(rows)
+        if self.relations is None:
+            return rows
+        n_uniform = self.relations.n_uniform
+        if not n_uniform:
+            return self.relations.apply(rows, None)
+        uniform = streams.uniform("relations", index, (len(rows), n_uniform))
+        return self.relations.apply(rows, uniform[0])
 
     def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
         """Score drawn rows for whoever chooses among them."""
@@ -192,7 +213,7 @@ class GeneratorSampler(RowSampler):
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, running statistics and what becomes of generated numbers."""
         state: dict[str, Tensor] = self.generator.state_dict()
-        parts = (self.marginals, self.places, self.residuals, self.scores)
+        parts = (self.marginals, self.places, self.residuals, self.relations, self.scores)
         for label, part in zip(_LABELS, parts, strict=True):
             if part is not None:
                 state |= {label + name: value for name, value in part.tensors().items()}
@@ -214,7 +235,7 @@ class GeneratorSampler(RowSampler):
         if spec.n_weights(spans) > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
-        marginals, places, residuals, scores = (
+        marginals, places, residuals, relations, scores = (
             {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
             for label in _LABELS
         )
@@ -226,6 +247,7 @@ class GeneratorSampler(RowSampler):
             MarginalMap.restore(marginals, spans) if marginals else None,
             PlaceOffsets.restore(places, spans) if places else None,
             Residuals.restore(residuals, spans) if residuals else None,
+            Relations.restore(relations, spans) if relations else None,
             RowScores.restore(times, scores, sum(s.width for s in spans)) if times > 1 else None,
         )
 

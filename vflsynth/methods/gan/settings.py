@@ -11,7 +11,7 @@ from vflsynth.methods.gan import sampler
 from vflsynth.methods.gan.discriminator import Penalty
 from vflsynth.methods.gan.sampler import GeneratorSpec
 from vflsynth.methods.gan.sequential import turns_of
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import Precision
 
 
@@ -45,6 +45,7 @@ class Settings:
     shared_weights: tuple[float, float] = (1.0, 1.0)
     residuals: bool = False
     calibrates: bool = True
+    mends: bool = False
     resample: int = 1
     n_feature_blocks: int = 0
 
