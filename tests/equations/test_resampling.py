@@ -13,8 +13,7 @@ from vflsynth.methods.gan import resampling
 from vflsynth.methods.gan.resampling import descend, draw_features, learn_to_tell
 from vflsynth.models import choosing
 from vflsynth.models.choosing import Choice, RowScores, chosen_rows, portions, row_features
-from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.layers import MLP
+from vflsynth.networks.layers import MLP, FlatAdam
 
 ONE = [(4, 12, b"one")]
 

@@ -18,6 +18,8 @@ from vflsynth.learning.messages import (
     MaskedFake,
     MaskedReal,
     MaskedRecords,
+    RowFeatures,
+    RowScorer,
     gather_masked,
     moments,
     n_masked_blocks,
@@ -26,7 +28,7 @@ from vflsynth.learning.training import RunningLosses
 from vflsynth.mechanisms import Asked, Length, Mechanism
 from vflsynth.mechanisms.base import DEFAULT_STEPS, Reports, default_epochs, power_of_two
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
-from vflsynth.methods.gan.resampling import RowFeatures, RowScorer, feature_blocks, learn_to_tell
+from vflsynth.methods.gan.resampling import feature_blocks, learn_to_tell
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.privacy.discovery import ColumnCounts

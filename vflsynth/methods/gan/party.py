@@ -12,7 +12,13 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.messages import MaskedBlocks, MaskedFake, MaskedReal
+from vflsynth.learning.messages import (
+    MaskedBlocks,
+    MaskedFake,
+    MaskedReal,
+    RowFeatures,
+    RowScorer,
+)
 from vflsynth.learning.party import Known, TrainableParty, TrainedLearning
 from vflsynth.learning.training import (
     RunningLosses,
@@ -26,8 +32,6 @@ from vflsynth.learning.training import (
 from vflsynth.methods.gan.generator import Generator, sample_encoded
 from vflsynth.methods.gan.resampling import (
     N_FEATURES,
-    RowFeatures,
-    RowScorer,
     draw_features,
     feature_blocks,
 )

@@ -18,9 +18,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.layers import MLP
-from vflsynth.protocol.declaration import REAL, MadeOf, Message, Uses, When, holds, message
+from vflsynth.networks.layers import MLP, FlatAdam
 
 N_FEATURES, _HIDDEN = 256, 32
 """Features of a party's rows, and hidden units of the classifier."""
@@ -30,43 +28,6 @@ _MOST_RECORDS, _BLOCK = 1 << 15, 1 << 13
 
 _BATCH, _MOST_STEPS, _LOOK_EVERY, _PATIENCE = 512, 1500, 100, 5
 _LEARNING_RATE, _BETAS = 1e-3, (0.9, 0.999)
-
-
-@message(
-    from_party=True,
-    made_of=MadeOf.RECORDS,
-    when=When.BLOCK,
-    slow=True,
-    uses=(Uses.LATENTS,),
-    contents="with `resample`, fixed random features of at most 32,768 records, a block of them at "
-    "a time (R, m, 256), and of as many drawn rows",
-    tells="one vector per record, without noise, once. The server does not know the weights of the "
-    "features, nor which record a row belongs to; but it has features of rows that may be "
-    "published, and can match their distribution to that of real ones: it reads columns with few "
-    "categories, and who knows some of the records reads the others' columns by regression. As "
-    "exposed as `DiscriminatorFeatures`",
-)
-class RowFeatures(Message):
-    """Features of records and of rows that the party's generator draws."""
-
-    real: Tensor = holds(REAL, "replica", "row", "feature")
-    fake: Tensor = holds(REAL, "replica", "row", "feature")
-
-
-@message(
-    from_party=False,
-    made_of=MadeOf.NETWORKS,
-    contents="with `resample`, a classifier of drawn rows: weights of the party's own features (R, "
-    "256, 32), and what follows the hidden layer (R, 32), the same for all parties",
-    tells="which drawn rows look real: of the others' records what a network of one hidden layer "
-    "learns about rows of all parties, by the 32 numbers that reach its hidden layer",
-)
-class RowScorer(Message):
-    """What a party scores its columns of drawn rows with."""
-
-    first: Tensor = holds(REAL, "replica", "feature", "hidden")
-    bias: Tensor = holds(REAL, "replica", "hidden")
-    last: Tensor = holds(REAL, "replica", "hidden")
 
 
 def feature_blocks(n_records: int) -> list[slice]:
@@ -96,7 +57,7 @@ def learn_to_tell(
 ) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     """Train a classifier on features of records and of drawn rows, both (replica, row, feature).
 
-    Returns for every party what `RowScorer` holds. A fifth of the rows is held out, and says when
+    Returns for every party what a `RowScorer` holds. A fifth of the rows is held out, and says when
     to stop, for every replica; where they cannot be told apart, scores are all the same.
 
     Raises PayloadRejectedError if the parties' features are not of equally many rows.
