@@ -29,7 +29,8 @@ from vflsynth.columns.recognising import is_known_to_others
 from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, write_contract
 from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import infers_types
+from vflsynth.frames import align_party_frames, infers_types
+from vflsynth.release.attacks import QUESTIONS, limit_shown_by
 
 logger = logging.getLogger("vflsynth")
 
@@ -51,7 +52,6 @@ _PRIVATE = """\
 Of a private fit: delta is to be well below one over the number of records, and rows is as you like,
 for the number of records is private.
 """
-_AUDITED = ("membership", "singling_out", "linkability", "inference")
 _NO_TARGET = "no column is to be predicted: target in the study names one"
 
 
@@ -135,6 +135,7 @@ def _propose(
     frames: Mapping[str, Any], on: Any, path: Path, waived: Mapping[str, str], *, private: bool
 ) -> None:
     """Write a contract for a person to correct; of a private study by names of columns alone."""
+    limits: dict[str, float] = {}
     if private:
         known = ColumnContract(role="quasi-identifier")
         named = {n: [c for c in f.columns if is_known_to_others(c)] for n, f in frames.items()}
@@ -143,9 +144,20 @@ def _propose(
         )
         heading = "By names of columns. Bounds and categories that are public save ε: add them."
     else:
-        proposed, reasons = propose(frames, match_on(frames, on, None))
+        on = match_on(frames, on, None)
+        alignment = align_party_frames(frames, on=on, allow_empty_columns=True)[2]
+        logger.info("%s", alignment)
+        n = alignment.n_matched
+        proposed, reasons = propose(frames, on)
         heading = proposal_text(reasons)
-    proposed = replace(proposed, release=replace(proposed.release, waived=waived))
+        if (limit := limit_shown_by(n)) > proposed.release.singling_out:
+            limits = {name: limit for name in QUESTIONS if name not in waived}
+        if limits:
+            heading += (
+                f"\n\nLimits of attacks: {n:,} matched records can show {limit:g} of a model that "
+                f"tells nothing, and not {proposed.release.singling_out:g}."
+            )
+    proposed = replace(proposed, release=replace(proposed.release, waived=waived, **limits))
     write_contract(proposed, path, heading)
 
 
@@ -155,7 +167,7 @@ def _waived(target: str, minutes: float | None) -> dict[str, str]:
     if minutes is None:
         waived["membership"] = "memberships were not attacked: audit_minutes in the study does that"
     elif minutes == 0:
-        waived |= dict.fromkeys(_AUDITED, "no attack was made: audit_minutes = 0")
+        waived |= dict.fromkeys(("membership", *QUESTIONS), "no attack was made: audit_minutes = 0")
     return waived
 
 

@@ -7,8 +7,10 @@ counts like one that was just made. Its targets' keys stay unread.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from vflsynth.exceptions import ParameterError
@@ -23,6 +25,23 @@ QUESTIONS = {
     "inference": "attribute inference",
 }
 """Clauses about the questions of WP216, and what `vflsynth.audit` calls these."""
+
+
+def limit_shown_by(n_records: int) -> float:
+    """Return the limit of the three questions that an audit of so many records can show.
+
+    Half of the records is in the model and half is not, and at most 1,000 of each are attacked. If
+    half of the attacks on each succeed, which is the widest, 19 of 20 audits of a model that tells
+    nothing have an interval of 95 % whose upper end is below the limit.
+
+    Examples
+    --------
+    >>> limit_shown_by(400), limit_shown_by(1_300)
+    (0.19, 0.1)
+    """
+    attacked = min(1_000, max(1, n_records // 2))
+    upper = (NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.95)) * math.sqrt(0.5 / attacked)
+    return math.ceil(100 * upper) / 100
 
 
 @dataclass(frozen=True)
@@ -83,13 +102,14 @@ def _membership(content: Mapping[str, Any]) -> Measured:
     ]
     source, auc = max(strongest, key=lambda found: float(found[1]["high"]))
     low, high = float(auc["low"]), float(auc["high"])
+    lows = [float(other["low"]) for _, other in strongest]
     return Measured(
         high,
         f"On the worst of {len(strongest)} audited targets the strongest attack on the {source} "
         f"has an AUC of {auc['value']:.2f}; what counts is the upper end of its interval, "
         f"{low:.2f} to {high:.2f}. It attacked with {content['n_models']} models with and without "
         "each target.",
-        (low, high),
+        (max(lows), high),
     )
 
 
@@ -104,6 +124,6 @@ def _question(name: str, answers: Iterable[_Answer], missing: str) -> Measured |
         f"The attack{about} succeeds {100 * worst.value:.1f} points more often for records that "
         f"were used than for others; what counts is the upper end of the interval, "
         f"{100 * worst.low:.1f} to {100 * worst.high:.1f}.",
-        (worst.low, worst.high),
+        (max(answer.low for answer in own), worst.high),
         worst.column,
     )

@@ -25,7 +25,7 @@ from vflsynth.reporting import duration_text, progress_bar, somebody_is_watching
 logger = logging.getLogger("vflsynth")
 
 _SOONEST, _LATEST, _SHARE = 10.0, 300.0, 0.1
-"""A log gets a line for each tenth of all epochs, at most every 10 and at least every 300 s."""
+"""A log gets a line each time a tenth more time has passed, but 10 s at least, at most 300 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,6 @@ class Progress:
         self._logs = enabled and not watched
         self._first = done
         self._began = self._spoken = time.monotonic()
-        self._spoken_of = done
 
     def on_epoch_end(self, state: EpochState) -> None:
         """Advance by one epoch."""
@@ -147,15 +146,14 @@ class Progress:
     def _say(self, state: EpochState, reached: str) -> None:
         """Write a line now and then, and at the end."""
         now, n = time.monotonic(), state.n_epochs
-        waited, advanced = now - self._spoken, state.epoch - self._spoken_of
-        early = waited < _SOONEST or (waited < _LATEST and advanced < _SHARE * n)
-        if early and state.epoch < n:
+        gap = min(max(_SOONEST, _SHARE * (now - self._began)), _LATEST)
+        if now - self._spoken < gap and state.epoch < n:
             return
         left = (now - self._began) / (state.epoch - self._first) * (n - state.epoch)
         parts = [f"epoch {state.epoch:,} of {n:,}", reached]
         parts += [f"about {duration_text(left)} left"] if state.epoch < n else ["done"]
         logger.info("%s", ", ".join(filter(None, parts)))
-        self._spoken, self._spoken_of = now, state.epoch
+        self._spoken = now
 
     def close(self) -> None:
         """Leave the bar as it is and release the line."""

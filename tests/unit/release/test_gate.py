@@ -231,6 +231,20 @@ def test_a_waiver_excuses_no_measurement():
     assert Clause.of("detection", NotMeasured("too few rows"), terms).verdict == "waived"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(-0.05, 0.09, "passed"), (-0.05, 0.12, "not measured"), (0.11, 0.3, "failed")],
+)
+def test_an_attack_whose_interval_has_the_limit_is_not_measured(low, high, verdict):
+    """A safety clause passes once it is shown to hold, and fails once it is shown not to."""
+    for waived, said in ((False, verdict), (True, verdict.replace("not measured", "waived"))):
+        terms = ReleaseTerms(waived={"singling_out": "seen to"} if waived else {})
+        clause = Clause.of("singling_out", Measured(high, "Found.", (low, high)), terms)
+        assert clause.verdict == said
+        assert ("What helps: " in str(clause)) == (said in ("failed", "not measured"))
+    assert Clause.of("detection", Measured(0.7, "...", (0.6, 0.9)), ReleaseTerms()).value == 0.7
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_is_none_fails(value):
     assert Clause.of("epsilon", Measured(value, "..."), ReleaseTerms()).verdict == "failed"
@@ -309,9 +323,12 @@ def test_audits_decide_by_the_upper_end_of_the_worst_interval(judged, synthetic)
     assert str(read) == str(dossier)
 
 
-def test_audits_that_work_or_are_too_small_fail(judged, synthetic):
-    assert judged(synthetic, audit=audit(3.0))["membership"].verdict == "failed"
-    assert judged(synthetic, audit=audit(0.0, n=5))["membership"].verdict == "failed"
+def test_audits_that_work_fail_and_those_too_small_measure_nothing(judged, synthetic):
+    contract = make_contract(waived={})
+    assert judged(synthetic, contract, audit=audit(3.0))["membership"].verdict == "failed"
+    assert judged(synthetic, contract, audit=audit(0.0, n=5))["membership"].verdict == (
+        "not measured"
+    )
 
 
 def test_answers_count_without_an_audit(judged, synthetic):
