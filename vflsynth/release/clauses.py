@@ -26,7 +26,7 @@ class _Title(NamedTuple):
     is_audited: bool = False
 
 
-_LIKENESS = "more epochs or records, or another method"
+_LIKENESS = "more records, another method; across parties a rule, or more bits_per_record"
 _RARE = (
     "a larger rare_records for the column, a coarser column (decimals, fewer categories), or one "
     "that is not modelled"
@@ -55,7 +55,7 @@ TITLES = {
     "incoherent_rows": _Title(
         "Rows whose values do not go together",
         "share",
-        f"a rule about these columns, or AutoregressiveSynthesizer; {_LIKENESS}",
+        _LIKENESS,
     ),
     "exact_structure": _Title(
         "Rows that break a relation all real rows keep",

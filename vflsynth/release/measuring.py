@@ -96,29 +96,43 @@ def real_extremes(
 
 def copied_values(
     encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame, others: pd.DataFrame | None,
-    contract: Contract, rng: np.random.Generator,
+    contract: Contract,
 ) -> Measured | NotMeasured:  # fmt: skip
-    """Measure how many of one numeric column's cells equal a rare real value, beyond chance."""
-    known, unused = _apart(real, others, rng)
+    """Measure how many of one numeric column's cells equal a rare real value, beyond chance.
+
+    Cells whose value enough real records hold are left out: such a value may come out. Without
+    `others`, each real record is held against all others.
+    """
     worst: Measured | None = None
     for column in encoder.numeric:
-        values, counts = np.unique(_present(column, known), return_counts=True)
+        known = _present(column, real)
         least = _least(columns_of(contract).get(column.name, ColumnContract()), contract)
-        rare = values[counts < least]
-        cells = [_present(column, frame) for frame in (synthetic, unused)]
-        if not len(values) or not all(map(len, cells)):
+        unused, own = (known, 1) if others is None else (_present(column, others), 0)
+        shares, asked = [], []
+        for cells, itself in ((_present(column, synthetic), 0), (unused, own)):
+            held = _times(cells, known) - itself
+            open_ones = held < least
+            asked.append(int(open_ones.sum()))
+            shares.append(float((held[open_ones] > 0).mean()) if asked[-1] else 0.0)
+        if not all(asked):
             continue
-        shares = [float(np.isin(v, rare).mean()) for v in cells]
-        excess = beyond_chance(shares[0], shares[1], *map(len, cells))
+        part = asked[0] / len(_present(column, synthetic))
+        excess = part * beyond_chance(shares[0], shares[1], *asked)
         if worst is None or excess > worst.value:
             worst = Measured(
                 excess,
-                f"In column {str(column.name)!r}, {shares[0]:.1%} of the synthetic values equal "
-                f"one that fewer than {least} real records hold; of real values not used, "
-                f"{shares[1]:.1%} do.",
+                f"In column {str(column.name)!r}, of the synthetic values that fewer than {least} "
+                f"real records hold, {shares[0]:.1%} are some record's; of real values, "
+                f"{shares[1]:.1%} are another record's.",
                 column=column.name,
             )
-    return worst or NotMeasured("there is no numeric column", applies=False)
+    return worst or NotMeasured("no numeric column has rare values", applies=False)
+
+
+def _times(cells: Floats, known: Floats) -> NDArray[np.int64]:
+    """Return how often each cell's value is among the known ones."""
+    ordered = np.sort(known)
+    return np.searchsorted(ordered, cells, "right") - np.searchsorted(ordered, cells, "left")
 
 
 def rare_categories(

@@ -131,12 +131,14 @@ class Progress:
             dynamic_ncols=True,
         )
         self._logs = enabled and not watched
-        self._first = done
+        self._first, self._timed = done, 0.0
         self._began = self._spoken = time.monotonic()
 
     def on_epoch_end(self, state: EpochState) -> None:
         """Advance by one epoch."""
         reached = _reached(state.record)
+        if state.epoch == self._first + 1:
+            self._timed = time.monotonic()  # the first epoch prepares what others use
         if self._logs:
             self._say(state, reached)
         if reached:
@@ -149,9 +151,12 @@ class Progress:
         gap = min(max(_SOONEST, _SHARE * (now - self._began)), _LATEST)
         if now - self._spoken < gap and state.epoch < n:
             return
-        left = (now - self._began) / (state.epoch - self._first) * (n - state.epoch)
         parts = [f"epoch {state.epoch:,} of {n:,}", reached]
-        parts += [f"about {duration_text(left)} left"] if state.epoch < n else ["done"]
+        if state.epoch == n:
+            parts.append("done")
+        elif (timed := state.epoch - self._first - 1) > 0:
+            left = (now - self._timed) / timed * (n - state.epoch)
+            parts.append(f"at most {duration_text(left)} left")
         logger.info("%s", ", ".join(filter(None, parts)))
         self._spoken = now
 

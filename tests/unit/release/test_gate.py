@@ -194,17 +194,44 @@ def test_what_a_contract_leaves_out_is_not_missed(real, synthetic, evaluation):
     assert dossier["identifiers"].verdict == "not applicable"
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_copied_values_count_what_a_loop_counts(seed):
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("held_out", [False, True])
+def test_copied_values_count_what_a_loop_counts(seed, held_out):
     rng = np.random.default_rng(seed)
-    frames = [pd.DataFrame({"x": rng.integers(0, 40, 60).astype(float)}) for _ in range(3)]
-    real, table, others = frames
-    rare = [v for v in set(real["x"]) if (real["x"] == v).sum() < 5]
-    slow = [sum(v in rare for v in frame["x"]) / 60 for frame in (table, others)]
-    found = measuring.copied_values(TableEncoder(real, table), real, table, others, Contract(), rng)
-    assert f"{slow[0]:.1%} of the synthetic values" in found.says
-    assert f"{slow[1]:.1%} do" in found.says
-    assert found.value == measuring.beyond_chance(*slow, 60, 60)
+    real, table, others = (
+        pd.DataFrame({"x": rng.integers(0, 40, 60).astype(float)}) for _ in range(3)
+    )
+    unused = others if held_out else None
+
+    def held(values, itself):
+        times = [(real["x"] == value).sum() - itself for value in values]
+        return [n > 0 for n in times if n < 5]
+
+    slow = [held(table["x"], 0), held(others["x"], 0) if held_out else held(real["x"], 1)]
+    shares = [np.mean(found) for found in slow]
+    found = measuring.copied_values(TableEncoder(real, table), real, table, unused, Contract())
+    assert f"{shares[0]:.1%} are some record's" in found.says
+    assert f"{shares[1]:.1%} are another record's" in found.says
+    excess = measuring.beyond_chance(*shares, *map(len, slow))
+    assert found.value == pytest.approx(len(slow[0]) / 60 * excess)
+
+
+@pytest.mark.parametrize("n_days", [600, 900, 3_000])
+def test_frequent_days_may_come_out_as_often_and_rare_ones_are_no_copies(n_days):
+    """As of a year's admissions: fresh days pass, those of five records or more are no secret."""
+    rng = np.random.default_rng(0)
+    real, fresh = (pd.DataFrame({"day": rng.integers(0, n_days, 2_500)}) for _ in range(2))
+    counts = real["day"].value_counts()
+    is_known = real["day"].map(counts) >= 5
+    kept = real.assign(day=np.where(is_known, real["day"], fresh["day"]))
+    copied = real.sample(2_500, replace=True, random_state=0, ignore_index=True)
+
+    def excess(table):
+        found = measuring.copied_values(TableEncoder(real, table), real, table, None, Contract())
+        return found.value
+
+    assert max(excess(fresh), excess(kept)) == 0.0
+    assert excess(copied) > 0.05
 
 
 def test_chance_is_taken_off():

@@ -136,7 +136,7 @@ def test_a_log_gets_lines_with_what_is_left(monkeypatch, caplog):
             progress.on_epoch_end(EpochState(epoch, 500, 1, {"wasserstein": [0.5]}))
         silent = Progress(1, done=0, phase="training", enabled=False)
         silent.on_epoch_end(EpochState(1, 1, 1, {}))
-    assert caplog.messages[0] == "epoch 3 of 500, loss 0.5, about 33 min left"
+    assert caplog.messages[0] == "epoch 3 of 500, loss 0.5, at most 33 min left"
     assert [int(said.split()[1]) for said in caplog.messages][7:] == [24, 27, 30, 34, 38, 43, 48]
 
 
