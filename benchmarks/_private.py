@@ -37,7 +37,6 @@ from benchmarks._data import BenchmarkTable, load_table
 from benchmarks._schemas import DELTAS, N_RECORDS, SCHEMAS, schema_of
 from benchmarks.external.run import prepare_environment
 from vflsynth import (
-    AutoregressiveSynthesizer,
     DPLTSynthesizer,
     MixtureSynthesizer,
     VertiGANSynthesizer,
@@ -85,7 +84,7 @@ _ONE_AT_A_TIME = ("kernel_mean_embedding", "gs_wgan")
 FIRST_LAYER = tuple(name for name, (_, mechanism) in GANS.items() if mechanism == "first_layer")
 AIM_PIPELINE = "aim_privtree"
 MARGINAL_METHODS = ("mst", "aim", "aim_full", AIM_PIPELINE)
-OTHERS = ("dplt", "pairwise_tables", "autoregressive_dpsgd")
+OTHERS = ("dplt", "pairwise_tables")
 """Of ours, those that are no GAN."""
 
 METHODS = (*GANS, *OTHERS, *MARGINAL_METHODS)
@@ -303,14 +302,8 @@ def _make_other(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynth
     if method == "dplt":
         privacy = make_mechanism("latent_tree", epsilon, delta, public_schema=schema)
         return DPLTSynthesizer(privacy=privacy)
-    if method == "pairwise_tables":
-        privacy = make_mechanism(method, epsilon, delta, public_schema=schema)
-        return MixtureSynthesizer(privacy=privacy)
-    n_records = N_RECORDS[table.name]
-    privacy = make_mechanism("dpsgd", epsilon, delta, public_schema=schema, n_records=n_records)
-    return AutoregressiveSynthesizer(
-        protocol="one_message", privacy=privacy, device="cpu", verbose=0
-    )
+    privacy = make_mechanism(method, epsilon, delta, public_schema=schema)
+    return MixtureSynthesizer(privacy=privacy)
 
 
 def _fitted(

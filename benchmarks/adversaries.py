@@ -58,7 +58,7 @@ from vflsynth.audit import JoinedTable, audit_synthetic_data
 from vflsynth.audit.criteria import values_of
 from vflsynth.audit.game import train
 from vflsynth.audit.inference import most_probable, right
-from vflsynth.audit.judging import STACKED
+from vflsynth.audit.playing import STACKED
 from vflsynth.splitdefense import (
     DIMIP,
     GAFMClassifier,

@@ -39,7 +39,6 @@ from vflsynth import (
     DPSGD,
     DPSGDGAN,
     GSWGAN,
-    AutoregressiveSynthesizer,
     DPLTSynthesizer,
     LatentTree,
     MeanEmbedding,
@@ -68,7 +67,6 @@ _BUDGET: dict[str, Any] = {
 }
 _SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 8, "device": "cpu", "verbose": 0}
 _GAN = _SMALL | {"latent_dim": 2, "generator_hidden": (4,)}
-_AR = _SMALL | {"protocol": "one_message", "hidden": 4, "n_features": 8}
 _SPLIT = _SMALL | {
     "classes": (False, True),
     "bottom_hidden": (),
@@ -81,7 +79,6 @@ MECHANISMS: dict[str, tuple[type[Any], dict[str, Any], Callable[..., Any]]] = {
     "VFLGAN, MeanEmbedding": (VFLGANSynthesizer, _GAN, partial(MeanEmbedding, n_features=50)),
     "VFLGAN, DPSGD": (VFLGANSynthesizer, _GAN, _DPSGD),
     "VertiGAN, DPSGD": (VertiGANSynthesizer, _GAN, _DPSGD),
-    "autoregressive, DPSGD": (AutoregressiveSynthesizer, _AR, _DPSGD),
     "DPLT, LatentTree": (DPLTSynthesizer, {}, LatentTree),
     "mixture, PairwiseTables": (MixtureSynthesizer, {"n_components": 4}, PairwiseTables),
     "WGAN-GP, MeanEmbedding": (WGANGPSynthesizer, _GAN, partial(MeanEmbedding, n_features=50)),

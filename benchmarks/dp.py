@@ -31,7 +31,7 @@ from benchmarks._schemas import DELTAS
 
 DEFAULT = "pairwise_tables"
 EPSILONS = (10.0, 3.0, 1.0)
-OURS = ("kernel_mean_embedding", "pairwise_tables", "dplt", "autoregressive_dpsgd", "dpsgd")
+OURS = ("kernel_mean_embedding", "pairwise_tables", "dplt", "dpsgd")
 """What the default is chosen among."""
 
 _ONE_SHOT = ("pairwise_tables", "kernel_mean_embedding", "dplt")

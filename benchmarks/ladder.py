@@ -80,6 +80,7 @@ TABLES = (
     "south-german-credit",
     "hcv",
     "small-mixed",
+    "small-tight",
 )
 METHODS: dict[str, Callable[[int], Any]] = {
     "bounded": lambda seed: AutoregressiveSynthesizer(random_state=seed, verbose=0),
@@ -106,7 +107,6 @@ PRIVATE: dict[str, tuple[str, float]] = {
         ("mean embedding", "kernel_mean_embedding"),
         ("pairwise tables", "pairwise_tables"),
         ("latent tree", "dplt"),
-        ("autoregressive DP-SGD", "autoregressive_dpsgd"),
         ("AIM, joined table", _private.AIM_PIPELINE),
     )
     for epsilon in (10.0, 3.0, 1.0)

@@ -12,8 +12,7 @@ from vflsynth.methods.synthesizer import KIND, BaseSynthesizer
 from vflsynth.models.party_model import PARTY_KIND, PartyModel
 from vflsynth.registry import named_in_file
 from vflsynth.splitdefense.estimator import BaseSplitEstimator
-from vflsynth.splitdefense.fitted import CLASSIFIER_KIND
-from vflsynth.splitdefense.model import BottomModel, TopModel
+from vflsynth.splitdefense.model import CLASSIFIER_KIND, BottomModel, TopModel
 
 Saved = BaseSynthesizer | PartyModel | BaseSplitEstimator | BottomModel | TopModel
 

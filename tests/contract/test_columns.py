@@ -31,8 +31,7 @@ from vflsynth.exceptions import (
     ColumnKindError,
 )
 from vflsynth.parameters import from_json, to_json
-from vflsynth.privacy.discovery import Discovery
-from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.discovery import Discovery, PublicEncoding
 from vflsynth.registry import Members
 from vflsynth.testing import column_kind_checks, encoder_checks, parametrize_with_checks
 from vflsynth.testing.columns import (

@@ -9,7 +9,7 @@ from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import NoPrivacyWarning, ParameterError
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Budget
-from vflsynth.methods.combinations import reason_against
+from vflsynth.methods.parameters import reason_against
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Members
 
@@ -36,7 +36,6 @@ OF_MECHANISM = {
     "gs_wgan": {"n_shards": 2},
     "kernel_mean_embedding": {"n_features": 50},
 }
-OF_BOTH = {("AutoregressiveSynthesizer", "dpsgd"): {"protocol": "one_message"}}
 RUNS = {
     "VFLGANSynthesizer": {None, "kernel_mean_embedding", "dpsgd", "first_layer"},
     "VertiGANSynthesizer": {None, "dpsgd", "first_layer"},
@@ -48,7 +47,7 @@ RUNS = {
         "dpsgd_gan",
         "gs_wgan",
     },
-    "AutoregressiveSynthesizer": {None, "dpsgd"},
+    "AutoregressiveSynthesizer": {None},
     "IndependentSynthesizer": {None},
     "GaussianCopulaSynthesizer": {None},
     "DPLTSynthesizer": {"latent_tree"},
@@ -75,7 +74,7 @@ def schema():
 def parameters(synthesizer, mechanism):
     known = SYNTHESIZERS[synthesizer]().get_params(deep=False)
     small = {name: value for name, value in TINY.items() if name in known}
-    return small | OF_BOTH.get((synthesizer, mechanism), {})
+    return small
 
 
 def make(synthesizer, mechanism):

@@ -256,8 +256,6 @@ def test_of_columns_of_every_kind_no_number_is_without_a_source(synthesizer, mec
         half.save(tmp_path / name)
         found += number_sources(tmp_path / name)
     assert Source.RECORDS not in {n.source for n in found}
-    spikes = {n.source for n in found if "spikes" in n.place}
-    assert spikes == ({Source.COMPUTED} if synthesizer == "AutoregressiveSynthesizer" else set())
 
 
 def test_numbers_that_nobody_accounted_for_are_noticed(tmp_path):

@@ -42,6 +42,7 @@ from vflsynth.run import Options
 from vflsynth.splitdefense import MarvellClassifier, RandomizedResponse, SplitNNClassifier
 from vflsynth.splitdefense.targets import Classes
 from vflsynth.testing import mechanism_checks
+from vflsynth.testing.laws import KEY, private_tables, replaced
 from vflsynth.testing.mechanisms import nothing_but_releases_shows
 from vflsynth.testing.noninterference import (
     USUAL,
@@ -53,7 +54,6 @@ from vflsynth.testing.noninterference import (
     what_tells_numbers_apart,
     what_tells_records_apart,
 )
-from vflsynth.testing.tables import KEY, private_tables, replaced
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

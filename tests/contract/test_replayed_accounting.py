@@ -29,7 +29,6 @@ RUNS = {
     "VFLGAN, mean embedding": ("VFLGANSynthesizer", "kernel_mean_embedding", {}),
     "VFLGAN, dpsgd": ("VFLGANSynthesizer", "dpsgd", GRADIENTS),
     "VFLGAN, dpsgd, penalty at records": ("VFLGANSynthesizer", "dpsgd", AT_RECORDS),
-    "autoregressive, dpsgd": ("AutoregressiveSynthesizer", "dpsgd", GRADIENTS),
     "pairwise tables": ("MixtureSynthesizer", "pairwise_tables", {}),
     "latent tree": ("DPLTSynthesizer", "latent_tree", {}),
 }
@@ -173,7 +172,8 @@ WITH_LONG = [pytest.param(run, marks=pytest.mark.slow) if "penalty" in run else 
 @pytest.mark.parametrize("run", WITH_LONG)
 def test_a_record_less_spends_what_is_printed_and_not_much_less(run, tmp_path):
     spent, printed = spent_and_printed(run, ADD, tmp_path)
-    assert 0.96 * printed < spent < 1.003 * printed
+    # Features of the mean embedding follow the noise of its histograms: .964 +- .0035 of 12 runs.
+    assert 0.94 * printed < spent < 1.003 * printed
 
 
 @pytest.mark.parametrize("run", AT_ONCE)
@@ -210,8 +210,6 @@ def twice_the_bound(patch):
         ("VFLGAN, mean embedding", half_the_sensitivity),
         pytest.param("VFLGAN, dpsgd", half_the_noise, marks=pytest.mark.slow),
         ("VFLGAN, dpsgd", twice_the_bound),
-        ("autoregressive, dpsgd", half_the_noise),
-        pytest.param("autoregressive, dpsgd", twice_the_bound, marks=pytest.mark.slow),
     ],
 )
 def test_less_noise_or_longer_records_than_are_claimed_are_noticed(run, bug, monkeypatch, tmp_path):

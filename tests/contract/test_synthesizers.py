@@ -59,9 +59,6 @@ SYNTHESIZERS = {
     "autoregressive": AutoregressiveSynthesizer(**LIKELIHOOD),
     "autoregressive, trained contexts": AutoregressiveSynthesizer(**LIKELIHOOD, protocol="trained"),
     "autoregressive, one message": AutoregressiveSynthesizer(**LIKELIHOOD, protocol="one_message"),
-    "autoregressive, DP-SGD": AutoregressiveSynthesizer(
-        **LIKELIHOOD | {"epochs": 1}, protocol="one_message", privacy=DPSGD(**NOISE, n_records=60)
-    ),
     "DPLT": DPLTSynthesizer(privacy=LatentTree(**NOISE), n_latent_states=3),
     "mixture": MixtureSynthesizer(privacy=PairwiseTables(**NOISE), n_components=8),
     "VFLGAN, mean embedding": VFLGANSynthesizer(
@@ -101,7 +98,6 @@ def short(short_searches):
 
 
 VARIANTS = {
-    "autoregressive, DP-SGD",
     "VFLGAN, first layer",
     "WGAN-GP, DPSGD-GAN",
     "WGAN-GP, GS-WGAN",

@@ -13,8 +13,11 @@ from vflsynth._keys import HiddenStreams
 from vflsynth._random import RandomStreams
 from vflsynth.splitdefense import DIMIP, MID, CrossEntropy, DistanceCorrelation
 from vflsynth.splitdefense.objectives import Batch, Surroundings
-from vflsynth.splitdefense.objectives.dimip import log_likelihood, sample_labels
-from vflsynth.splitdefense.objectives.distance_correlation import distance_correlation
+from vflsynth.splitdefense.objectives.information import (
+    distance_correlation,
+    log_likelihood,
+    sample_labels,
+)
 from vflsynth.splitdefense.protections import Draws
 from vflsynth.splitdefense.settings import SplitSettings
 

@@ -17,7 +17,7 @@ from vflsynth.methods.gan.discriminator import (
     steepest,
 )
 from vflsynth.networks import MLP
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 
 BATCH = 6
 REPLICAS = 3

@@ -9,8 +9,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.methods.gan.generator import Generator, SpanActivation
 from vflsynth.methods.gan.sequential import SequentialGenerator, turns_of
-from vflsynth.networks.adam import FlatAdam
-from vflsynth.networks.layers import BatchNorm
+from vflsynth.networks.layers import BatchNorm, FlatAdam
 
 BATCH = 16
 REPLICAS = 3

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from vflsynth._random import RandomStreams
+from vflsynth.methods.latent_tree.method import publish_tree
 from vflsynth.methods.latent_tree.model import (
     LatentClasses,
     conditional_shares,
@@ -22,7 +23,6 @@ from vflsynth.methods.latent_tree.model import (
     top_down,
 )
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler
-from vflsynth.methods.latent_tree.server import publish_tree
 from vflsynth.privacy.histograms import exact_tables
 
 

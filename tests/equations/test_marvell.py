@@ -15,7 +15,7 @@ from scipy.stats import norm
 from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense import Marvell
-from vflsynth.splitdefense.leakage.scores import auc, guess_auc
+from vflsynth.splitdefense.leakage.base import auc, guess_auc
 from vflsynth.splitdefense.protections import Context, Draws
 from vflsynth.splitdefense.protections.marvell import (
     auc_bound,

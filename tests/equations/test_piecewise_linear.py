@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflsynth.splitdefense.networks import PiecewiseLinear
+from vflsynth.splitdefense.settings import PiecewiseLinear
 
 N_BINS = 4
 

@@ -11,9 +11,12 @@ from vflsynth.columns import TableTransformer
 from vflsynth.learning import FromRecords
 from vflsynth.methods.gan.critics import Critic
 from vflsynth.methods.gan.settings import Settings
-from vflsynth.methods.vertigan.messages import BackboneGradients
-from vflsynth.methods.vertigan.method import VertiGAN, VertiGANServer
-from vflsynth.methods.vertigan.party import VertiGANParty
+from vflsynth.methods.vertigan.method import (
+    BackboneGradients,
+    VertiGAN,
+    VertiGANParty,
+    VertiGANServer,
+)
 from vflsynth.networks.layers import BatchNorm
 from vflsynth.protocol import LocalChannel, Schedule
 from vflsynth.run import match_records

@@ -16,7 +16,7 @@ from tests.integration.processes import PATIENCE, epoch, job_process, same_bytes
 from vflsynth.federation.administrator import Administrator, abort
 from vflsynth.federation.daemon import REFUSED
 from vflsynth.federation.kit import node_command
-from vflsynth.federation.reports import KILLED
+from vflsynth.federation.trail import KILLED
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 

@@ -23,7 +23,7 @@ from vflsynth.cli import main
 from vflsynth.cli.audit import _SCHEMES
 from vflsynth.cli.main import command_parser
 from vflsynth.cli.methods import modes
-from vflsynth.cli.models import open_model
+from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import PartyFile
 from vflsynth.contract import read_contract
 from vflsynth.evaluation import train_test
@@ -139,14 +139,6 @@ def test_fit_passes_options_on(folder):
     assert synth.parties_["lab"].transformer.kinds_["count"] == "continuous"
     assert synth.settings_["generator_hidden"] == [8]
     assert synth.settings_["learning_rate"] == 1e-9
-
-
-def test_preset_gives_way_to_other_options(folder):
-    preset = ["--preset", "white-wine", "--epochs", "1", "--set", "batch_size=20"]
-    assert main([*fit(folder, "preset"), *SMALL, *preset]) == 0
-    settings = VFLGANSynthesizer.load(folder / "preset").settings_
-    assert (settings["epochs"], settings["batch_size"]) == (1, 20)
-    assert settings["shared_hidden"] == [32]  # the preset's
 
 
 @pytest.mark.slow
@@ -373,8 +365,6 @@ def settings(method, mechanism):
         for unused in ("first_part", "shared_hidden", "discriminator_hidden"):
             given.pop(unused, None)
     if mechanism is not None:
-        if "protocol" in known:
-            given["protocol"] = "one_message"
         own = inspect.signature(Members("mechanisms")[mechanism]).parameters
         values = {n: value for n, value in TINY_MECHANISM.items() if n in own}
         rest = "".join(f", {name}={value}" for name, value in values.items())
@@ -493,7 +483,6 @@ def test_a_delta_of_one_over_n_is_said_by_what_was_published(tmp_path, capsys):
         (["--method", "IndependentSynthesizer", "--epochs", "3"], "has no 'epochs'"),
         (["--method", "IndependentSynthesizer", "--device", "cpu"], "has no 'device'"),
         (["--method", "IndependentSynthesizer", "--patience", "3"], "--patience is for methods"),
-        (["--method", "IndependentSynthesizer", "--preset", "adult"], "--preset adult is for"),
         (["--bounds", "marker=0,1"], "bounds and categories have no effect with no privacy"),
         (["--bounds", "marker"], "not of the form COLUMN=LOW,HIGH"),
         (["--config", "absent.toml"], "absent.toml cannot be read"),

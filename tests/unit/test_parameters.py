@@ -15,7 +15,6 @@ from vflsynth.parameters import from_json, parameters_from_json, parameters_to_j
 from vflsynth.privacy import PublicSchema
 from vflsynth.splitdefense import (
     GAFM,
-    Chain,
     GAFMClassifier,
     Isotropic,
     LeakageMonitor,
@@ -78,7 +77,7 @@ def test_not_a_number_and_arrays():
         TableTransformer({7: "categorical", "x": "continuous"}, spike_share=None),
         TableTransformer(encoders={7: Log(2.5), ("x", 1): "ranks"}, continuous=Standardizer()),
         PublicSchema({"age": (0, 120)}, {7: ("a", "b"), ("x", 1): [True, False]}),
-        Chain([Isotropic(4.0), Chain((Marvell(),))]),
+        Marvell(4.0),
         GAFM(discriminator_hidden=[8]),
         LeakageMonitor(every=3),
     ],
@@ -93,7 +92,7 @@ def test_objects_of_registered_classes(value):
 def test_estimators_keep_everything():
     classifier = SplitNNClassifier(
         objective=GAFM(),
-        protection=Chain([Isotropic()]),
+        protection=Isotropic(),
         label_privacy=RandomizedResponse(1.0),
         malicious={"shop": MaliciousSGD(0.1)},
         monitor=LeakageMonitor(every=5),
@@ -123,8 +122,8 @@ class Unregistered(Protection):
             r"SplitNNClassifier\.protection cannot be saved: \S+:Unregistered is not registered",
         ),
         (
-            Chain([Isotropic(), Unregistered()]),
-            r"SplitNNClassifier\.protection\.protections\[1\] cannot be saved: .* @vflsynth",
+            [Isotropic(), Unregistered()],
+            r"SplitNNClassifier\.protection\[1\] cannot be saved: .* @vflsynth",
         ),
         ({"a": b"x"}, r"SplitNNClassifier\.protection\['a'\] cannot be saved: .* bytes .*; give"),
         ({b"x": 1}, r"a key of SplitNNClassifier\.protection cannot be saved"),

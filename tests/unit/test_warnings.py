@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from vflsynth import (
-    AutoregressiveSynthesizer,
     DPLTSynthesizer,
     LatentTree,
     MeanEmbedding,
@@ -57,8 +56,6 @@ def of_400_records(synthesizer, mechanism, delta, **more):
     small = {"epochs": 1, "batch_size": 50, "generator_hidden": (4,), "verbose": 0}
     if synthesizer in (DPLTSynthesizer, MixtureSynthesizer):
         small = {}
-    elif synthesizer is AutoregressiveSynthesizer:
-        small = {"epochs": 1, "protocol": "one_message"}
     made = synthesizer(privacy=mechanism(**options, **more), random_state=0, **small)
     return made, {"a": pd.DataFrame({"x": x}), "b": pd.DataFrame({"big": x > 4})}
 
@@ -67,7 +64,7 @@ FEW = {"n_features": 50}
 PRIVATE_NUMBERS = [
     (VFLGANSynthesizer, MeanEmbedding, FEW),
     (WGANGPSynthesizer, MeanEmbedding, FEW),
-    (AutoregressiveSynthesizer, DPSGD, {"n_records": 99}),  # stated too low
+    (VFLGANSynthesizer, DPSGD, {"n_records": 99}),  # stated too low
     (DPLTSynthesizer, LatentTree, {}),
     (MixtureSynthesizer, PairwiseTables, {}),
 ]

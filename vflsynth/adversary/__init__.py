@@ -4,7 +4,6 @@ Audits of synthetic data and reports on label leakage share it. Nothing in here 
 attacked.
 """
 
-from vflsynth.adversary.density import Density
 from vflsynth.adversary.learners import (
     Adversary,
     LikelihoodRatio,
@@ -14,6 +13,7 @@ from vflsynth.adversary.learners import (
 )
 from vflsynth.adversary.statistics import (
     Correlation,
+    Density,
     Extremes,
     Histogram,
     Naive,

@@ -1,4 +1,4 @@
-"""Statistics of a whole table, from which an attacker guesses: naive, histogram, correlation, ...
+"""Statistics of a whole table, from which an attacker guesses: naive, histogram, density, ...
 
 They compose with ``+``. A statistic is fitted on a table that both worlds' attackers know, and then
 maps any table of the same columns to a vector of the same length.
@@ -14,8 +14,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
 
-from vflsynth.adversary.encoding import Attribute, Encoding, Floats
+from vflsynth.adversary.encoding import Attribute, Encoding, Floats, distance_blocks
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 
@@ -233,3 +234,85 @@ class Neighbourhood(Statistic):
         k = min(self.n_neighbours, len(squares))
         nearest = np.sqrt(np.sort(np.partition(squares, k - 1)[:k]))
         return np.pad(nearest, (0, self.n_neighbours - k), mode="edge")
+
+
+_LEAST_SPREAD = 1e-3
+_WIDTHS, _POPULATION = (1.0, 0.3), 100
+"""Of the kernels, as multiples of Scott's, and known records that the target is compared with."""
+
+
+class Kernels:
+    """A Gaussian kernel density estimate of a sample, shape (record, feature).
+
+    `width` is a multiple of Scott's. In directions in which the sample has next to no spread, such
+    as between dependent one-hot columns, a floor takes its place.
+    """
+
+    def __init__(self, sample: Floats, width: float = 1.0) -> None:
+        n, d = sample.shape
+        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(sample, rowvar=False)))
+        bandwidth = width * np.sqrt(np.maximum(values, _LEAST_SPREAD)) * n ** (-1.0 / (d + 4))
+        self._scale = vectors / bandwidth
+        self._centres = sample @ self._scale
+        self._constant = -np.log(bandwidth).sum() - np.log(n)
+
+    def log_density(self, points: Floats) -> Floats:
+        """Return the logarithm of the density at points, up to a constant; shape (point,)."""
+        blocks = distance_blocks(points @ self._scale, self._centres)
+        densities = [logsumexp(-0.5 * block**2, axis=1) for block in blocks]
+        found: Floats = np.concatenate(densities) + self._constant
+        return found
+
+
+@register
+class Density(Statistic):
+    """Density of the table at the target, by itself and as a rank among known records.
+
+    Two numbers per width of the kernels. One is the logarithm of the ratio of the table's density
+    to that of the known records, the target not among them (DOMIAS). The other is the share of the
+    known records for which that ratio is smaller (RMIA).
+
+    Source: van Breugel et al. 2023, Eq. 2; Zarifzadeh et al. 2024, Eq. 4 with γ = 1. Departs from
+    the latter in what is compared: it takes a model's probability of a record, here there is only a
+    table, so that a density estimated from it is taken, and one estimated from the known records in
+    place of the mean over reference models. With `LikelihoodRatio` as adversary the first number
+    makes the likelihood-ratio attack of Carlini et al. 2022 (LiRA).
+    """
+
+    name = "density"
+
+    def fit(self, table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Self:
+        """Return a copy that knows the records of a table; see `Statistic.fit`."""
+        fitted = super().fit(table, categorical)
+        fitted._known = fitted._encoding.encode(table)
+        places = np.linspace(0, len(table) - 1, min(_POPULATION, len(table)))
+        fitted._population = fitted._known[places.astype(np.int64)]
+        fitted._expected = {}
+        return fitted
+
+    _known: Floats
+    _population: Floats
+    _expected: dict[tuple[float, bytes], Floats]
+
+    def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
+        encoded, asked = self._encoding.encode(table), self._encoding.encode(target)
+        if len(encoded) < 2:
+            return np.zeros(2 * len(_WIDTHS))
+        found = []
+        for width in _WIDTHS:
+            points = np.concatenate([asked, self._population])
+            ratios = Kernels(encoded, width).log_density(points) - self._reference(width, asked)
+            others = (self._population != asked).any(axis=1)
+            lower = (ratios[1:] < ratios[0])[others]
+            found += [float(ratios[0]), float(lower.mean()) if len(lower) else 0.5]
+        return np.array(found)
+
+    def _reference(self, width: float, asked: Floats) -> Floats:
+        """Density of the other known records at the target and the population, kept for reuse."""
+        key = (width, asked.tobytes())
+        if key not in self._expected:
+            others = self._known[(self._known != asked).any(axis=1)]
+            points = np.concatenate([asked, self._population])
+            enough = others if len(others) > 1 else self._known
+            self._expected[key] = Kernels(enough, width).log_density(points)
+        return self._expected[key]

@@ -12,25 +12,21 @@ import pandas as pd
 
 from vflsynth.adversary.encoding import Attribute, Booleans, Floats
 from vflsynth.adversary.statistics import Statistic
-from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 
 _SAME = 1e-9  # of a column's spread: differences of stored numbers, not of values
 _LEAST_DISTANCE = 1e-3  # in standard deviations: nearer is as telling as equal
+_WINDOW = 0.1  # share of the known values that are close
+_N_QUERIES, _N_COLUMNS = 150, (2, 4)  # sets of columns, and least and most columns of a set
 
 
 class Targeted(Statistic):
     """What compares the values of a table with the target's, column by column.
 
-    Two values are the *same* if they are equal, and *close* if the table's value is among the share
-    `window` of the known records' values that are nearest to the target's. Labels, and missing
-    values, are close only if they are the same.
+    Two values are the *same* if they are equal, and *close* if the table's value is among the tenth
+    of the known records' values that are nearest to the target's. Labels, and missing values, are
+    close only if they are the same.
     """
-
-    def __init__(self, window: float = 0.1) -> None:
-        if not 0.0 < window < 1.0:
-            raise ParameterError(f"window must be between 0 and 1, got {window!r}")
-        self.window = window
 
     def fit(self, table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Self:
         """Return a copy that knows the values of a table; see `Statistic.fit`."""
@@ -57,7 +53,7 @@ class Targeted(Statistic):
             missing = np.isnan(values)
             return missing, missing
         known = self._known[attribute.name]
-        reach = np.nanquantile(np.abs(known - wanted), self.window)
+        reach = np.nanquantile(np.abs(known - wanted), _WINDOW)
         with np.errstate(invalid="ignore"):
             distances = np.abs(values - wanted)
         same = distances <= _SAME * attribute.scale
@@ -68,39 +64,14 @@ class Targeted(Statistic):
 class TargetedQueries(Targeted):
     """Shares of records that have some of the target's values, for random sets of columns.
 
+    There are 150 sets of two to four columns, or all if these are fewer, each asked about once with
+    values that are the same and once with values that are close.
+
     Source: Houssiau et al. 2022 (TAPAS), random targeted counting queries. Departs from it in that
     numbers also count when they are close, so that copies with a little noise are seen.
-
-    Parameters
-    ----------
-    n_queries : int, default=150
-        Sets of columns, each asked about once with values that are the same and once with values
-        that are close; fewer if there are no more.
-    n_columns : tuple of int, default=(2, 4)
-        Least and most columns of a set.
-    window : float, default=0.1
-        See `Targeted`.
-    random_state : int, default=0
-        Of the sets.
     """
 
     name = "targeted queries"
-
-    def __init__(
-        self,
-        n_queries: int = 150,
-        n_columns: tuple[int, int] = (2, 4),
-        window: float = 0.1,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(window)
-        if n_queries < 1 or not 1 <= n_columns[0] <= n_columns[1]:
-            raise ParameterError(
-                "n_queries must be at least 1 and n_columns two increasing numbers from 1, got "
-                f"{n_queries!r} and {n_columns!r}"
-            )
-        self.n_queries, self.n_columns = n_queries, n_columns
-        self.random_state = random_state
 
     def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         queries = self._queries(len(self._encoding.attributes))
@@ -113,14 +84,14 @@ class TargetedQueries(Targeted):
 
     def _queries(self, n: int) -> Floats:
         """Return sets of columns without repetition, as 0 and 1; shape (column, query)."""
-        low, high = (min(k, n) for k in self.n_columns)
+        low, high = (min(k, n) for k in _N_COLUMNS)
         sizes = range(low, high + 1)
-        rng = np.random.default_rng([self.random_state, 6])
-        if sum(comb(n, k) for k in sizes) <= self.n_queries:
+        rng = np.random.default_rng([0, 6])
+        if sum(comb(n, k) for k in sizes) <= _N_QUERIES:
             sets = [list(chosen) for k in sizes for chosen in combinations(range(n), k)]
         else:
             drawn: dict[tuple[int, ...], None] = {}
-            while len(drawn) < self.n_queries:
+            while len(drawn) < _N_QUERIES:
                 size = int(rng.integers(low, high + 1))
                 drawn[tuple(sorted(rng.permutation(n)[:size].tolist()))] = None
             sets = [list(chosen) for chosen in drawn]
@@ -136,11 +107,6 @@ class SharedValues(Targeted):
 
     The sum of all targeted queries of one size, but for a weight: few features, for few shadows. It
     sees a record that was published in parts whichever columns the parts have.
-
-    Parameters
-    ----------
-    window : float, default=0.1
-        See `Targeted`.
     """
 
     name = "shared values"

@@ -22,11 +22,10 @@ from vflsynth.adversary import (
     TargetedQueries,
 )
 from vflsynth.audit.attacks import ATTACKS, attack_auc
-from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
 from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.findings import Attack, Claim, TargetAudit
+from vflsynth.audit.game import JoinedTable
 from vflsynth.audit.inference import attribute_inference
-from vflsynth.audit.joined import JoinedTable
 from vflsynth.audit.questions import audit_disclosure, linkability, singling_out
 from vflsynth.audit.results import AuditReport
 from vflsynth.audit.schemes import (
@@ -42,7 +41,6 @@ __all__ = [
     "Adversary",
     "Attack",
     "AuditReport",
-    "CanaryAudit",
     "Claim",
     "Correlation",
     "Criteria",
@@ -67,7 +65,6 @@ __all__ = [
     "audit_intermediate_features",
     "audit_mechanism",
     "audit_synthetic_data",
-    "audit_with_canaries",
     "farthest",
     "linkability",
     "most_outlying",

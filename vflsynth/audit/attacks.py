@@ -26,7 +26,6 @@ import pandas as pd
 import torch
 from sklearn.neural_network import MLPClassifier
 
-from vflsynth.adversary.density import Kernels
 from vflsynth.adversary.encoding import (
     Booleans,
     Encoding,
@@ -35,6 +34,7 @@ from vflsynth.adversary.encoding import (
     nearest_distances,
 )
 from vflsynth.adversary.intervals import Estimate, auc_interval
+from vflsynth.adversary.statistics import Kernels
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer

@@ -18,11 +18,11 @@ from vflsynth.audit.findings import (
     Attack,
     Claim,
     TargetAudit,
+    describe,
     plain,
     vars_of,
 )
 from vflsynth.audit.game import RELEASES
-from vflsynth.audit.report import describe
 from vflsynth.audit.schedule import Shortened
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.reporting import Page, render, require_packages

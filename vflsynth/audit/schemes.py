@@ -31,7 +31,6 @@ from vflsynth.audit.game import (
     columns_left_out,
     publishes_releases,
 )
-from vflsynth.audit.judging import judge_attack
 from vflsynth.audit.observers import (
     DensityObserver,
     FeatureObserver,
@@ -39,7 +38,7 @@ from vflsynth.audit.observers import (
     ReleaseObserver,
     TableObserver,
 )
-from vflsynth.audit.playing import Play
+from vflsynth.audit.playing import Play, judge_attack
 from vflsynth.audit.results import AuditReport
 from vflsynth.audit.settings import AuditOptions, AuditSettings
 from vflsynth.audit.shadow import Shadows

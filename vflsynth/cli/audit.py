@@ -23,9 +23,18 @@ from vflsynth.audit.targets import RULES
 from vflsynth.cli import configured
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import add_reader, check_reader
-from vflsynth.cli.models import open_model
-from vflsynth.cli.numbers import count, jobs, nonnegative
-from vflsynth.cli.options import file, flag, number, several
+from vflsynth.cli.options import (
+    check_file,
+    check_folder,
+    count,
+    file,
+    flag,
+    jobs,
+    nonnegative,
+    number,
+    several,
+)
+from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -36,7 +45,6 @@ from vflsynth.cli.tables import (
     on_of,
     read_party_frames,
 )
-from vflsynth.cli.targets import check_file, check_folder
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
 from vflsynth.frames import key_of, party_keys
 from vflsynth.methods.synthesizer import BaseSynthesizer

@@ -10,12 +10,9 @@ import numpy as np
 import pandas as pd
 
 from vflsynth._validation import did_you_mean
-from vflsynth.cli.models import domains_of, open_model
-from vflsynth.cli.numbers import count
-from vflsynth.cli.options import file, number
-from vflsynth.cli.records import say_rule_cost, write_or_print
+from vflsynth.cli.options import check_file, count, file, number
+from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.cli.tables import label, read, texts_of
-from vflsynth.cli.targets import check_file
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
 from vflsynth.models import PartyModel

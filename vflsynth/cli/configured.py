@@ -21,7 +21,6 @@ from vflsynth.configuration import (
 )
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
-from vflsynth.presets import PRESETS, preset
 from vflsynth.registry import Members
 
 _OWN_OPTIONS = {
@@ -32,12 +31,6 @@ _OWN_OPTIONS = {
     "verbose": "--quiet",
 }
 """Parameters that '--set' leaves to options of their own."""
-
-_PRESET_METHODS = {
-    "VFLGANSynthesizer": "vflgan",
-    "VertiGANSynthesizer": "vertigan",
-    "WGANGPSynthesizer": "wgan-gp",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "privacy.epsilon=3 or transformer.rare_threshold=0; repeatable",
         type=_setting,
     )
-    group.add_argument("--preset", choices=PRESETS, help="settings of one of the paper's tables")
     number(group, "--epochs", "passes over the records (default: the method's)")
     group.add_argument("--device", help="such as cpu or cuda:0 (default: a GPU if there is one)")
     columns = parser.add_argument_group("columns")
@@ -109,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def is_configured(options: argparse.Namespace) -> bool:
     """Whether any of the options of `add_arguments` was given."""
-    names = ("config", "method", "privacy", "set", "preset", "epochs", "device")
+    names = ("config", "method", "privacy", "set", "epochs", "device")
     columns = ("kind", "bounds", "categories", "contract")
     return any(getattr(options, name) for name in (*names, *columns))
 
@@ -134,9 +126,6 @@ def configured(
     parts = {}
     if options.config is not None:
         parts[str(options.config)] = read_configuration(options.config)
-    method = ({"method": DEFAULT_METHOD} | parts.get(str(options.config), {}) | said)["method"]
-    if options.preset is not None:
-        parts = {f"--preset {options.preset}": _preset(options.preset, method)} | parts
     return Configuration(parts | {"command line": said})
 
 
@@ -180,18 +169,6 @@ def _contracts(said: list[str]) -> str | dict[str, str] | None:
         return said[0] if said else None
     files = [PartyFile.parse(text) for text in said]
     return {party: str(path) for party, path in by_party(files).items()}
-
-
-def _preset(name: str, method: str) -> dict[str, Any]:
-    """Return a preset as a file would say it."""
-    if method not in _PRESET_METHODS:
-        raise ParameterError(
-            f"--preset {name} is for {', '.join(_PRESET_METHODS)}, and the method is {method}"
-        )
-    parameters = preset(name, _PRESET_METHODS[method])
-    encoding = parameters["transformer"].get_params(deep=False)
-    del encoding["kinds"]
-    return {"parameters": parameters | {"transformer": encoding}}
 
 
 def _privacy(text: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
@@ -17,8 +19,8 @@ from vflsynth.cli.judged import (
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.models import open_model
-from vflsynth.cli.targets import check_file
+from vflsynth.cli.options import check_file
+from vflsynth.cli.records import open_model
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -39,6 +41,7 @@ examples:
       --synthetic synthetic.parquet --target diagnosis -o report.html
   vflsynth evaluate --real lab=lab.csv --synthetic lab-synthetic.csv --json > results.json
 
+Of a folder of parquet files, real or synthetic, batches are in memory, if there is no contract.
 Every line names the direction, a 95% interval, what real data score, and what a naive table scores.
 """
 
@@ -80,12 +83,15 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
     tables = [table.path for table in (*options.real, *options.holdout)]
     check_file("--output", options.output, [*tables, options.synthetic])
     model = _model(options)
-    judged = read_judged(options)
+    judged = read_judged(
+        options, in_batches=options.contract is None and (model is None or model.contract is None)
+    )
     contract = read_judged_contract(options, judged, model, "evaluation")
     real, synthetic = judged.real, judged.synthetic
     compared = [name for name in real.columns if name in synthetic.columns]
     _say_left_out(judged, compared)
-    synthetic = synthetic[compared]
+    if isinstance(synthetic, pd.DataFrame):
+        synthetic = synthetic[compared]
     arguments: dict[str, Any] = {
         "parties": judged.parties,
         "target": judged.target,

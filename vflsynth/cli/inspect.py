@@ -15,8 +15,8 @@ import pandas as pd
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say, share, table
 from vflsynth.cli.fit import training_sentence, training_summary
-from vflsynth.cli.models import open_model
-from vflsynth.cli.options import file, flag
+from vflsynth.cli.options import check_file, file, flag
+from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -27,7 +27,6 @@ from vflsynth.cli.tables import (
     on_of,
     read_party_frames,
 )
-from vflsynth.cli.targets import check_file
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import (
     Contract,

@@ -10,7 +10,7 @@ from typing import Any
 
 from vflsynth.cli.console import say
 from vflsynth.cli.options import flag
-from vflsynth.methods.combinations import reason_against
+from vflsynth.methods.parameters import reason_against
 from vflsynth.registry import Members, full_name
 
 DESCRIPTION = """\

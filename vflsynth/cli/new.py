@@ -14,7 +14,7 @@ from vflsynth._schema import toml_text
 from vflsynth._signatures import new_key
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
-from vflsynth.cli.options import file
+from vflsynth.cli.options import check_file, file
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -24,13 +24,12 @@ from vflsynth.cli.tables import (
     on_of,
     read_party_frames,
 )
-from vflsynth.cli.targets import check_file
-from vflsynth.columns.recognising import is_known_to_others
+from vflsynth.columns.kinds import is_known_to_others
 from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, write_contract
 from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import align_party_frames, infers_types
-from vflsynth.release.attacks import QUESTIONS, limit_shown_by
+from vflsynth.release.measuring import QUESTIONS, limit_shown_by
 
 logger = logging.getLogger("vflsynth")
 

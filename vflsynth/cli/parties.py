@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vflsynth.cli.console import say
-from vflsynth.cli.targets import add_passed
+from vflsynth.cli.options import add_passed
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 if TYPE_CHECKING:

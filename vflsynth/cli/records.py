@@ -1,4 +1,4 @@
-"""Drawn records: written to a file, or to standard output."""
+"""Models that commands open, and the records that they draw from them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from vflsynth.cli.console import say
+from vflsynth.columns.wanted import Domain
+from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import write_table
+from vflsynth.loading import load
 from vflsynth.methods.synthesizer import BaseSynthesizer
+from vflsynth.models import PartyModel
 
 logger = logging.getLogger("vflsynth")
 
@@ -43,3 +48,20 @@ def say_rule_cost(model: BaseSynthesizer) -> None:
     """Say what the rules of a contract cost, if there are any."""
     if (cost := model.rule_cost()) is not None:
         logger.info("%s", cost)
+
+
+def open_model(path: Path) -> BaseSynthesizer | PartyModel:
+    """Load a saved synthesizer or half, onto a GPU if there is one."""
+    found = load(path)
+    if isinstance(found, BaseSynthesizer | PartyModel):
+        return found
+    raise ArtefactError(f"{path} is a saved {type(found).__name__}, which draws no records")
+
+
+def domains_of(model: BaseSynthesizer) -> dict[Any, Domain]:
+    """Return what all parties' columns can be."""
+    return {
+        column: domain
+        for half in model.parties_.values()
+        for column, domain in half.domains.items()
+    }

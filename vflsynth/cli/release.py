@@ -20,8 +20,8 @@ from vflsynth.cli.judged import (
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.models import open_model
 from vflsynth.cli.options import file, number
+from vflsynth.cli.records import open_model
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.frames import key_of
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -140,7 +140,7 @@ def judge(options: argparse.Namespace) -> Dossier:
 
 def _publishable(judged: Judged) -> pd.DataFrame:
     """Return what is judged, all but fresh keys: nothing goes out that nobody looked at."""
-    synthetic = judged.synthetic
+    synthetic: pd.DataFrame = judged.synthetic
     foreign: list[Any] = [name for name in synthetic.columns if name not in judged.real.columns]
     keys = {party: key_of(judged.on, party) for party in judged.frames}
     for on in {*keys.values()} & {*foreign}:

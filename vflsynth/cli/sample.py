@@ -11,18 +11,24 @@ import pandas as pd
 
 from vflsynth._random import secret_from
 from vflsynth.cli.console import say
-from vflsynth.cli.models import domains_of, open_model
-from vflsynth.cli.numbers import count
-from vflsynth.cli.options import file, flag, number, repeated
-from vflsynth.cli.records import say_rule_cost, write, write_or_print
-from vflsynth.cli.targets import add_passed, check_file, check_folder
+from vflsynth.cli.options import (
+    add_passed,
+    check_file,
+    check_folder,
+    count,
+    file,
+    flag,
+    number,
+    repeated,
+)
+from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write, write_or_print
 from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
-from vflsynth.models.passing import draw_with_files
+from vflsynth.models.party_model import draw_with_files
 
 logger = logging.getLogger("vflsynth")
 

@@ -191,7 +191,7 @@ def changed_dtype(column: pd.Series[Any], fitted: Any) -> ColumnKindError:
     )
 
 
-_MOST_DECIMALS = 12
+_MOST_DECIMALS = 18
 _LARGEST_EXACT = 2.0**53
 _MODULUS = 2**64
 
@@ -200,7 +200,7 @@ _MODULUS = 2**64
 class FloatAxis:
     """Real numbers of a known range, in the column's unit.
 
-    All observed values can be rounded to `decimals`, at most 12, without change; None if there is
+    All observed values can be rounded to `decimals`, at most 18, without change; None if there is
     no such number. Coordinates are ``values / 2**exponent``: 0, except for columns so large or so
     small that their squares would leave the range of float64. `relative_precision` is the rounding
     unit of the column's own dtype.
@@ -343,12 +343,12 @@ def axis_from_dict(content: Mapping[str, Any]) -> Axis:
 def decimals_of(values: Floats, dtype: npt.DTypeLike = np.float64) -> int | None:
     """Fewest decimals that change no value of a column of float type `dtype`; None for any."""
     own = values.astype(dtype)
-    decimals = 0
+    decimals, largest = 0, float(np.abs(own).max(initial=0.0))
     for part in (slice(1024), slice(None)):  # a few values rule out most counts cheaply
         while not np.array_equal(np.round(values[part], decimals).astype(dtype), own[part]):
             decimals += 1
-            if decimals > _MOST_DECIMALS:
-                return None
+            if decimals > _MOST_DECIMALS or (decimals > 12 and largest * 10.0**decimals >= 2**53):
+                return None  # float64 has no digits left
     return decimals
 
 

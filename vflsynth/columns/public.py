@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, write_times
-from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, not_held
+from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, naming, not_held
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
 from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
@@ -20,7 +21,10 @@ from vflsynth.columns.encoders.standard import Standardizer
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
 from vflsynth.columns.kinds import kind_of_public
 from vflsynth.columns.ranges import axis_of
-from vflsynth.columns.schema import Bounds, Categories
+from vflsynth.columns.schema import Bounds, Categories, PublicSchema
+from vflsynth.exceptions import PartyDataError
+from vflsynth.frames.alignment import only_counts_rows
+from vflsynth.frames.typed import in_order, readable, with_type
 
 
 class PublicTransformer(ColumnTransformer):
@@ -29,9 +33,9 @@ class PublicTransformer(ColumnTransformer):
     Numbers and times become standard scores within ±12, by the histogram's mean and standard
     deviation; categories of the public list that are visible above the noise become one-hot, and
     others are not synthesised. Missing values get a state of their own if they are visible above
-    the noise, and so do the histogram's spikes. Made by `of`, not fitted. If the histogram has a
-    quantile map, which it gets when training is over, decoding applies it: generated numbers are
-    then decoded, and encoded ones are not.
+    the noise. Made by `of`, not fitted. If the histogram has a quantile map, which it gets when
+    training is over, decoding applies it: generated numbers are then decoded, and encoded ones are
+    not.
 
     Notes
     -----
@@ -148,7 +152,7 @@ class PublicTransformer(ColumnTransformer):
         return isinstance(self.histogram_.column, Bounds) and self.histogram_.encoded_dim > 1
 
     def _states(self, matrix: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-        """States of rows of numbers: 0 for ordinary ones, then the spikes, then missing."""
+        """States of rows of numbers: 0 for ordinary ones, 1 for missing."""
         if not self._has_gate:
             return np.zeros(len(matrix), dtype=np.intp)
         return np.asarray(matrix[:, 1:].argmax(axis=1))
@@ -162,11 +166,8 @@ class PublicTransformer(ColumnTransformer):
         if isinstance(self.histogram_.column, Categories):
             return self._decode_labels(matrix, self.histogram_.column, can_miss=can_miss)
         bounds, own = self.histogram_.column, numpy_dtype(self.dtype_)
-        spikes, states = self.histogram_.spikes, self._states(matrix)
-        missing = (states > len(spikes)) & can_miss
+        missing = (self._states(matrix) > 0) & can_miss
         numbers = self.histogram_.decode_numeric(matrix[:, 0].astype(np.float64))
-        for state, value in enumerate(spikes, start=1):
-            numbers[states == state] = value
         axis = axis_of(bounds, self.dtype_)
         if isinstance(axis, IntegerAxis):
             numbers = (numbers - (axis.lower - bounds.origin)) / max(axis.step, 1)
@@ -211,8 +212,6 @@ class PublicTransformer(ColumnTransformer):
             public["lows"] = histogram.cells.lows.tolist()
             public["highs"] = histogram.cells.highs.tolist()
             public["curve"] = histogram.curve.to_dict()
-        if histogram.spikes:
-            public["spikes"] = list(histogram.spikes)
         if histogram.quantile_map is not None:
             public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
         noise_std, exponent = float(histogram.noise_std), histogram.exponent
@@ -244,10 +243,88 @@ class PublicTransformer(ColumnTransformer):
             if before.shape != after.shape or before.ndim != 1 or not len(before):
                 raise ValueError("a quantile map needs as many values after as before")
             quantile_map = before, after
-        spikes = tuple(float(value) for value in state.get("spikes", ()))
-        single = () if bins is None else bins.lows[bins.single].tolist()
-        if not {*spikes} <= {*single}:
-            raise ValueError("spikes are bins of a single value")
         self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, spikes, curve
+            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, curve
         )
+
+
+_NULLABLE = {"b": "boolean", "i": "Int64", "u": "UInt64", "f": "float64"}
+
+
+def with_public_types(
+    frame: pd.DataFrame,
+    schema: PublicSchema | None,
+    key: Hashable = None,
+    *,
+    party: str | None = None,
+) -> pd.DataFrame:
+    """Give a table the types that its public schema states; what is not of them is missing.
+
+    The frame, with its key column if it has one, is not modified. PartyDataError if nobody stated
+    the type of a column; ColumnKindError if a key is not of the type that was stated.
+
+    Privacy: types that a program inferred from values are not public, and neither is what became of
+    all values because of one (`vflsynth.frames.typed`). What is published has the types of the
+    schema, or those beside them that hold blanks, whatever the table's are; categories without an
+    order are sorted. One value that is not of its column's type must neither end a run nor be
+    counted aloud: it is missing, and the owner alone is warned (`OwnTableWarning`).
+    """
+    if schema is not None and schema.dtypes == "given":
+        typed = frame.copy(deep=False)
+        for name in frame.columns:
+            typed[name] = in_order(frame[name])
+        return typed
+    stated: dict[Hashable, Any] = {
+        label: None if schema is None else schema.dtype_of(label) for label in frame.columns
+    }
+    missing = [label for label, dtype in stated.items() if dtype is None]
+    if missing:
+        proposed = {label: type_with_blanks(frame[label].dtype) for label in missing}
+        raise PartyDataError(
+            f"the public schema does not say of which types the columns {missing} are, and types "
+            "that were inferred from the records are not public: one blank can change them",
+            fix=f"PublicSchema(dtypes={proposed!r}), or dtypes='given' if the table's own types "
+            "were fixed without looking at the records, as parquet files and databases do",
+            party=party,
+        )
+    assert schema is not None, "it states all types"
+    typed = frame.copy(deep=False)
+    of_owner = partial(readable, party=party)
+    for label, dtype in stated.items():
+        public = schema.get(label)
+        labels = public.values if isinstance(public, Categories) else None
+        with naming(party, label):
+            read = with_type if label == key else of_owner
+            typed[label] = read(frame[label], dtype, labels)
+    return typed.set_axis(_public_index(frame.index, schema))
+
+
+def _public_index(index: pd.Index, schema: PublicSchema) -> pd.Index:
+    """Return the index, by which records match if there is no key column, in a public type.
+
+    If nobody stated it, keys are minted as text, as those of objects are: that all are numbers, or
+    consecutive ones, was found out by looking at all of them.
+    """
+    if isinstance(index, pd.MultiIndex) or only_counts_rows(index):
+        return index
+    dtype = schema.dtype_of(index.name) if index.name is not None else None
+    if dtype is None:
+        found: pd.Index = pd.Index(index, dtype=object)
+    else:
+        found = pd.Index(with_type(index.to_series(), dtype), name=index.name)
+    return found
+
+
+def type_with_blanks(dtype: Any) -> Hashable:
+    """Return the type of a column that may also hold blanks.
+
+    Examples
+    --------
+    >>> type_with_blanks(pd.Series([1, 2]).dtype)
+    'Int64'
+    """
+    if isinstance(dtype, pd.CategoricalDtype):
+        return "category"
+    if pd.api.types.is_string_dtype(dtype) or pd.api.types.is_object_dtype(dtype):
+        return "str"
+    return _NULLABLE.get(numpy_dtype(dtype).kind, str(dtype))

@@ -12,7 +12,7 @@ from vflsynth.contract.contract import (
     PartyContract,
 )
 from vflsynth.contract.discovering import Finding, codes_among, discover
-from vflsynth.contract.enforcing import Cost, attempts, enforce, judged
+from vflsynth.contract.enforcing import Cost, SharedRows, attempts, enforce, judged, rows_for_all
 from vflsynth.contract.expressions import Expression
 from vflsynth.contract.files import (
     contract_from,
@@ -21,7 +21,6 @@ from vflsynth.contract.files import (
     read_contract,
     write_contract,
 )
-from vflsynth.contract.joining import SharedRows, rows_for_all
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.proposing import propose, relations_of
 from vflsynth.contract.publishing import (
@@ -32,7 +31,7 @@ from vflsynth.contract.publishing import (
     with_public,
 )
 from vflsynth.contract.releasing import CLAUSES, ReleaseTerms
-from vflsynth.contract.rules import Check, Determines, FixedCombinations, Function, Rule, as_rules
+from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, as_rules
 
 __all__ = [
     "CLAUSES",
@@ -46,7 +45,6 @@ __all__ = [
     "Expression",
     "Finding",
     "FixedCombinations",
-    "Function",
     "PartyContract",
     "Preparation",
     "ReleaseTerms",

@@ -20,7 +20,7 @@ from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite, kind_of_values
 from vflsynth.contract.rules import combinations_of
-from vflsynth.contract.structure import Fixed, Lookup, Ordered, Redrawn, Step
+from vflsynth.contract.structure import Fixed, Lookup, Ordered, Placed, Redrawn, Step
 
 Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]
@@ -50,7 +50,7 @@ def _domain(step: Step, found: Mapping[Hashable, Domain]) -> Domain:
         labels = (*step.values, step.usual)
     elif isinstance(step, Fixed):
         labels = (*(found[step.column].labels or ()), *(level.value for level in step.setting))
-    elif isinstance(step, Redrawn):
+    elif isinstance(step, Placed | Redrawn):
         labels = found[step.column].labels or ()
     else:
         labels = next((found[k].labels or () for k in step.by if k in found), ())
@@ -64,7 +64,8 @@ def modelled_wanted(
 
     What the model has in place of `computed` columns, those that rules compute, does not matter.
     """
-    recoded = {*computed, *(step.column for step in preparation.steps)}
+    recoded = {step.column for step in preparation.steps if not isinstance(step, Placed)}
+    recoded |= {*computed}
     found = {label: own for label, own in wanted.items() if label not in recoded}
     for composite in preparation.composites:
         asked = {k: found.pop(c) for k, c in enumerate(composite.columns) if c in found}
@@ -116,7 +117,7 @@ def modelled_rows(
     """
     rows = known.drop(columns=[label for label in known if label in computed])
     for step in preparation.steps:
-        if step.column not in rows or isinstance(step, Ordered | Redrawn):
+        if step.column not in rows or isinstance(step, Ordered | Placed | Redrawn):
             continue
         if not isinstance(step, Fixed):
             rows = rows.drop(columns=[step.column])

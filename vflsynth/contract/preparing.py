@@ -23,17 +23,15 @@ from vflsynth.contract.contract import ColumnContract, PartyContract
 from vflsynth.contract.recoding import (
     Composite,
     Difference,
+    Pseudonym,
+    Surrogate,
     composite_of,
     differences_of,
     kind_of_values,
+    pseudonym,
 )
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
 from vflsynth.contract.structure import Ordered, Step
-from vflsynth.contract.surrogates import (
-    Pseudonym,
-    Surrogate,
-    pseudonym,
-)
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import register
 

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from vflsynth.columns import infer_kind
-from vflsynth.columns.recognising import is_index, is_known_to_others, recognise
+from vflsynth.columns.kinds import is_index, is_known_to_others, recognise
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
 from vflsynth.contract.discovering import (
     LEAST_SURPRISE,

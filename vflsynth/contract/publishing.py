@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from vflsynth.columns import PublicSchema, TableTransformer, infer_kind
 from vflsynth.columns.base import naming
-from vflsynth.columns.recognising import is_index
+from vflsynth.columns.kinds import is_index
 from vflsynth.contract.checking import check_rules, check_units
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation, keeps_order
@@ -20,6 +20,7 @@ from vflsynth.contract.rules import Rule, as_rules
 from vflsynth.contract.structure import Structure
 from vflsynth.exceptions import ContractError
 from vflsynth.frames import check_no_empty_column, key_of
+from vflsynth.frames.logical import check_can_be_written
 
 
 def prepared_parties(
@@ -83,6 +84,9 @@ def prepared_party(
     free = frame[[label for label in frame.columns if label not in {on, *own.gone}]]
     declared = {*(template.encoders or {}), *(template.overrides or {})}
     found = Structure.of(free, template.rare_records or 0, declared, own.written, own.holding)
+    for label in {step.column for step in found.steps}:  # no transformer may ever see it
+        with naming(party, label):
+            check_can_be_written(free[label])
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import graphlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -326,47 +326,6 @@ class Determines(Rule):
         pairs = combinations_of(table, self.columns)
         kept = (known.get(tuple(key), value) == value for *key, value in pairs)
         return np.fromiter(kept, np.bool_, len(table))
-
-
-@dataclass(frozen=True)
-class Function(Rule):
-    """A function of Python that says which rows may be.
-
-    It cannot be saved: a model with it is refused by ``save``. For one that can, derive a frozen
-    dataclass from `Rule` and register it with `vflsynth.registry.register`.
-
-    Parameters
-    ----------
-    function : callable
-        Of a table of the rule's columns; returns booleans of shape (row,).
-    uses : tuple of column labels
-    name : str, optional
-        Default: the function's.
-    """
-
-    function: Callable[[pd.DataFrame], Any]
-    uses: tuple[Hashable, ...]
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "uses", tuple(self.uses))
-
-    @property
-    def title(self) -> str:
-        """The name."""
-        return self.name or str(getattr(self.function, "__name__", "a function"))
-
-    @property
-    def columns(self) -> tuple[Hashable, ...]:
-        """What it uses."""
-        return self.uses
-
-    def keeps(self, table: pd.DataFrame) -> Rows:
-        """Ask the function; ContractError if it returns anything but one boolean per row."""
-        found = np.asarray(self.function(table[list(self.uses)]))
-        if found.shape != (len(table),) or found.dtype.kind != "b":
-            raise ContractError(f"the rule {self.title!r} must return one boolean per row")
-        return found
 
 
 def _tidy(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

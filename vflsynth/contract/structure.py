@@ -23,6 +23,7 @@ from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.codec import array_of
+from vflsynth.contract.areas import Areas, areas_of
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
 from vflsynth.contract.recoding import (
     Composite,
@@ -168,7 +169,7 @@ class Lookup(Step):
     def places(self, columns: Columns) -> npt.NDArray[np.intp]:
         """Return which key is each row's; -1 for none."""
         if self.of_numbers:
-            numbers = columns[self.by[0]].to_numpy(np.float64, na_value=np.nan)
+            numbers = _numbers(columns[self.by[0]])
             cuts = np.array([key[0] for key in self.keys])
             found = np.searchsorted(cuts, numbers, side="right") - 1
             return np.where(np.isnan(numbers), -1, found.clip(min=0))
@@ -237,6 +238,42 @@ class Redrawn(Step):
                 value = options[min(int(np.searchsorted(ends[place], chance)), len(options) - 1)]
             cells.append(value)
         return pd.Series(array_of(cells, self.dtype), index=own.index)
+
+
+@register
+@dataclass(frozen=True)
+class Placed(Step):
+    """A column of labels that each stand for an area of two columns of numbers.
+
+    It is modelled as it is. A label beyond whose area a row lies is drawn anew, from those within.
+    """
+
+    column: Hashable
+    dtype: Any
+    on: tuple[Hashable, ...]
+    areas: Areas
+
+    @property
+    def by(self) -> tuple[Hashable, ...]:
+        """The numbers."""
+        return self.on
+
+    def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
+        """Draw anew what lies elsewhere."""
+        own = columns[self.column]
+        points = np.stack([_numbers(columns[k]) for k in self.on], axis=1)
+        places = pd.Index(self.areas.labels).get_indexer(pd.Index(own.astype(object)))
+        known = np.flatnonzero((places >= 0) & np.isfinite(points).all(axis=1))
+        chances = self.areas.chances(points[known])
+        likely = np.minimum(self.areas.least, chances.max(axis=1, initial=0.0, keepdims=True))
+        chances[chances < likely] = 0.0
+        some = np.flatnonzero(chances[np.arange(len(known)), places[known]] == 0.0)
+        within = chances[some].cumsum(axis=1)
+        rng = np.random.default_rng(zlib.crc32(str(self.column).encode()))
+        drawn = (within <= rng.random((len(some), 1)) * within[:, -1:]).sum(axis=1)
+        made = own.copy()
+        made.iloc[known[some]] = array_of([self.areas.labels[k] for k in drawn], self.dtype)
+        return made
 
 
 @register
@@ -428,7 +465,9 @@ class Structure:
         steps = Choice(frame, order, least, frozenset(as_they_are), frozenset(taken)).best()
         ordered = {step.column for step in steps if isinstance(step, Ordered)}
         codes = tuple(k for k in codes_among(frame) if k not in {*as_they_are, *taken, *ordered})
-        return cls(steps, tuple(groups), codes)
+        free = {*frame.columns} - {*as_they_are, *taken, *(step.column for step in steps)}
+        placed = _placed(frame, codes, free, {step.column: step for step in steps}, least)
+        return cls(placed, tuple(groups), codes)
 
     def encoded(self, template: TableTransformer) -> TableTransformer:
         """Return a transformer for what is modelled."""
@@ -512,8 +551,7 @@ class Choice:
                 if option and all(self._may(step, steps) for step in option):
                     steps |= {step.column: step for step in option}
                     break
-        graph = {k: set(step.by) & set(steps) for k, step in steps.items()}
-        return tuple(steps[k] for k in graphlib.TopologicalSorter(graph).static_order())
+        return _in_order(steps)
 
     def _may(self, step: Step, steps: Mapping[Hashable, Step]) -> bool:
         old = steps.get(step.column)
@@ -628,6 +666,37 @@ class Choice:
             for finding, rule in zip(self.found, self.rules)
             if {*rule.columns} in wrong or not rule.keeps(made).all()
         ]
+
+
+def _in_order(steps: Mapping[Hashable, Step]) -> tuple[Step, ...]:
+    """Sort steps so that each comes after those that it needs."""
+    graph = {k: set(step.by) & set(steps) for k, step in steps.items()}
+    return tuple(steps[k] for k in graphlib.TopologicalSorter(graph).static_order())
+
+
+def _placed(
+    frame: pd.DataFrame,
+    codes: Collection[Hashable],
+    free: Collection[Hashable],
+    steps: dict[Hashable, Step],
+    least: int,
+) -> tuple[Step, ...]:
+    """Add steps for those codes and labels, of columns that are `free`, which two numbers tell."""
+    kinds = {k: kind_of_values(frame[k].dtype) for k in frame}
+    numbers = {k: _numbers(frame[k]) for k in frame if kinds[k] in "iuf" and k not in codes}
+    for label in frame:
+        if label not in free or not (label in codes or kinds[label] == "O"):
+            continue
+        by = {k: own for k, own in numbers.items() if not _reaches(steps, (k,), label)}
+        found = areas_of(frame[label], by, least)
+        if found is not None:
+            steps[label] = Placed(label, frame[label].dtype, *found)
+    return _in_order(steps)
+
+
+def _numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
+    """Return numbers, NaN for missing ones."""
+    return column.to_numpy(np.float64, na_value=np.nan)
 
 
 def _is_below_zero(column: pd.Series[Any]) -> bool:

@@ -13,8 +13,13 @@ parties side by side: they are for whoever may see those.
 from vflsynth.evaluation.association import association_errors, associations
 from vflsynth.evaluation.coherence import incoherent_rows
 from vflsynth.evaluation.detection import detection_auc
-from vflsynth.evaluation.drawing import plot_associations, plot_history, plot_marginals
-from vflsynth.evaluation.field import detection_score, shape, trend
+from vflsynth.evaluation.drawing import plot_marginals
+from vflsynth.evaluation.field import (
+    SDMetricsReports,
+    detection_score,
+    shape,
+    trend,
+)
 from vflsynth.evaluation.frechet import frechet_distance
 from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, NotApplicableError
@@ -27,12 +32,7 @@ from vflsynth.evaluation.rules import (
     rule_cost,
     rule_violations,
 )
-from vflsynth.evaluation.sdmetrics import (
-    SDMetricsReports,
-    sdmetrics_diagnostic,
-    sdmetrics_quality,
-)
-from vflsynth.evaluation.suite import PublishedScores, evaluate
+from vflsynth.evaluation.suite import evaluate
 from vflsynth.evaluation.support import nmi_error, precision_and_recall
 from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.train_test import utility
@@ -42,7 +42,6 @@ __all__ = [
     "MetricResult",
     "MetricResults",
     "NotApplicableError",
-    "PublishedScores",
     "Report",
     "RuleCost",
     "RuleViolations",
@@ -60,16 +59,12 @@ __all__ = [
     "incoherent_rows",
     "marginal_distance",
     "nmi_error",
-    "plot_associations",
-    "plot_history",
     "plot_marginals",
     "precision_and_recall",
     "proximity",
     "report",
     "rule_cost",
     "rule_violations",
-    "sdmetrics_diagnostic",
-    "sdmetrics_quality",
     "shape",
     "trend",
     "utility",

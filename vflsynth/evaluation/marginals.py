@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Literal, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from vflsynth.evaluation.columns import (
     CategoricalColumn,
@@ -19,6 +21,7 @@ from vflsynth.evaluation.columns import (
 )
 from vflsynth.evaluation.intervals import (
     GROUPS,
+    Groups,
     jackknife_interval,
     jackknifed,
     random_groups,
@@ -47,6 +50,8 @@ AVERAGE_VARIATION_DISTANCE = Metric(
 
 BINS = 256
 """Quantile bins in which intervals and baselines of numeric columns are computed."""
+
+_MOST_COUNTED = 1 << 22  # possible cells up to which they are counted, not sorted
 
 MOST_GROUPS_OF_COLUMNS = 1000
 """Beyond this, AVD is averaged over a random choice of groups of columns."""
@@ -155,8 +160,9 @@ def discrete_columns(tables: Tables, ways: int = 2) -> MetricResult:
     rng = tables.generator(AVERAGE_VARIATION_DISTANCE.name)
     real_groups = random_groups(len(real), rng)
     synthetic_groups = random_groups(len(synthetic), rng)
-    real_codes = [column.codes(real) for column in discrete]
-    synthetic_codes = [column.codes(synthetic) for column in discrete]
+    real_codes, synthetic_codes = (
+        [column.codes(table).astype(np.uint8) for column in discrete] for table in (real, synthetic)
+    )
     chosen, notes = _groups_of_columns(len(discrete), ways, rng)
     parts = []
     for group in chosen:
@@ -167,7 +173,7 @@ def discrete_columns(tables: Tables, ways: int = 2) -> MetricResult:
             pooled = np.concatenate(
                 [joint_real * width + real_codes[i], joint_synthetic * width + synthetic_codes[i]]
             )
-            cells = np.unique(pooled, return_inverse=True)[1]
+            cells = _numbered(pooled)
             joint_real, joint_synthetic = cells[: len(real)], cells[len(real) :]
         n_cells = int(max(joint_real.max(), joint_synthetic.max())) + 1
         binned = _Binned(
@@ -185,6 +191,13 @@ def discrete_columns(tables: Tables, ways: int = 2) -> MetricResult:
     result = _mean_result(AVERAGE_VARIATION_DISTANCE, parts, encoder.notes + notes)
     worst_first = result.parts.sort_values("value", ascending=False, kind="stable")
     return replace(result, parts=worst_first.reset_index(drop=True))
+
+
+def _numbered(values: Integers) -> Integers:
+    """Return the place of each value among those that occur, as ``np.unique`` does by sorting."""
+    if values.max(initial=0) > _MOST_COUNTED:
+        return np.unique(values, return_inverse=True)[1]
+    return (np.cumsum(np.bincount(values) > 0) - 1)[values]
 
 
 def ks_distance(real: Floats, synthetic: Floats) -> float:
@@ -215,8 +228,8 @@ class _Binned:
         column: Column,
         real: pd.DataFrame,
         synthetic: pd.DataFrame,
-        real_groups: Integers | None,
-        synthetic_groups: Integers | None,
+        real_groups: Groups | None,
+        synthetic_groups: Groups | None,
     ) -> _Binned:
         if isinstance(column, CategoricalColumn):
             codes, others, n_bins = column.codes(real), column.codes(synthetic), column.width
@@ -276,10 +289,10 @@ class _Binned:
         return float(self._between(first, self.real.sum(axis=0) - first).mean())
 
 
-def _grouped_counts(codes: Integers, n_bins: int, groups: Integers | None) -> Floats:
+def _grouped_counts(codes: Integers, n_bins: int, groups: Groups | None) -> Floats:
     if groups is None:
         return np.bincount(codes, minlength=n_bins)[None].astype(np.float64)
-    flat = np.bincount(groups * n_bins + codes, minlength=GROUPS * n_bins)
+    flat = np.bincount(groups * np.int64(n_bins) + codes, minlength=GROUPS * n_bins)
     return flat.reshape(GROUPS, n_bins).astype(np.float64)
 
 
@@ -309,7 +322,7 @@ def _naive_distance(column: Column, real: pd.DataFrame, binned: _Binned) -> floa
     return float(max(np.abs(steps[1:] - even).max(), np.abs(steps[:-1] - even).max()))
 
 
-def _independent_distance(codes: list[Integers], joint: Integers, n_cells: int) -> float:
+def _independent_distance(codes: Sequence[NDArray[Any]], joint: Integers, n_cells: int) -> float:
     """Distance of a joint distribution to the product of its marginals (even, for one column)."""
     shares = np.bincount(joint, minlength=n_cells) / len(joint)
     seen = shares > 0

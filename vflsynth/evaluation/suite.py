@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pandas as pd
 from sklearn.base import BaseEstimator
@@ -13,16 +13,15 @@ from vflsynth.evaluation.association import related
 from vflsynth.evaluation.coherence import whole_rows
 from vflsynth.evaluation.columns import Parties
 from vflsynth.evaluation.detection import told_apart
-from vflsynth.evaluation.field import DETECTORS, detection_score, shape, trend
 from vflsynth.evaluation.frechet import all_columns
 from vflsynth.evaluation.marginals import discrete_columns, single_columns
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.neighbours import copies_in
 from vflsynth.evaluation.rules import structure_kept
-from vflsynth.evaluation.support import nmi_error, precision_and_recall
 from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.train_test import Model, Task, Usefulness, not_applicable
 from vflsynth.exceptions import ParameterError
+from vflsynth.frames import StoredTable
 from vflsynth.registry import Members, register
 
 
@@ -41,6 +40,7 @@ class _Function(TableMetric):
 class SingleColumns(_Function):
     """See :func:`marginal_distance`."""
 
+    reads_batches = True
     name, function = "single_columns", staticmethod(single_columns)
 
 
@@ -48,6 +48,7 @@ class SingleColumns(_Function):
 class PairsOfColumns(TableMetric):
     """See :func:`association_errors`."""
 
+    reads_batches = True
     name = "pairs_of_columns"
 
     def compute(self, tables: Tables) -> MetricResults:
@@ -59,6 +60,7 @@ class PairsOfColumns(TableMetric):
 class WholeRows(_Function):
     """See :func:`incoherent_rows`."""
 
+    reads_batches = True
     name, function = "whole_rows", staticmethod(whole_rows)
 
 
@@ -73,6 +75,7 @@ class ExactStructure(_Function):
 class AllColumns(_Function):
     """See :func:`frechet_distance`."""
 
+    reads_batches = True
     name, function = "all_columns", staticmethod(all_columns)
 
 
@@ -80,6 +83,7 @@ class AllColumns(_Function):
 class DiscreteColumns(_Function):
     """See :func:`average_variation_distance`."""
 
+    reads_batches = True
     name, function = "discrete_columns", staticmethod(discrete_columns)
 
 
@@ -107,6 +111,7 @@ class TrainAndTest(TableMetric):
 class Detection(TableMetric):
     """See :func:`detection_auc`, whose parameters these are."""
 
+    reads_batches = True
     name = "detection"
 
     classifier: BaseEstimator | None = None
@@ -121,43 +126,8 @@ class Detection(TableMetric):
 class Copies(_Function):
     """See :func:`proximity`."""
 
+    reads_batches = True
     name, function = "copies", staticmethod(copies_in)
-
-
-@dataclass(frozen=True)
-class PublishedScores(TableMetric):
-    """What published results are given in, for ``evaluate(..., metrics=[PublishedScores()])``.
-
-    See :func:`shape`, :func:`trend`, :func:`detection_score`, :func:`precision_and_recall` and
-    :func:`nmi_error`. Not registered: two classifiers more would double the time of every report,
-    and none of these has an interval.
-
-    Parameters
-    ----------
-    max_rows : int or None, default=5000
-        Largest number of rows of each table that classifiers and neighbours are looked for in.
-    """
-
-    name = "published_scores"
-
-    max_rows: int | None = 5_000
-
-    def compute(self, tables: Tables) -> MetricResults:
-        """Compute all of them."""
-        pair, known = (tables.real, tables.synthetic), tables.known
-        detections = [
-            detection_score(*pair, detector=detector, max_rows=self.max_rows, **known)
-            for detector in DETECTORS
-        ]
-        return MetricResults(
-            [
-                shape(*pair, **known),
-                trend(*pair, **known),
-                *detections,
-                *precision_and_recall(*pair, max_rows=self.max_rows, **known).values(),
-                nmi_error(*pair, **known),
-            ]
-        )
 
 
 def all_metrics(further: Sequence[TableMetric] = ()) -> list[TableMetric]:
@@ -169,8 +139,10 @@ def results_of(tables: Tables, metrics: Sequence[TableMetric]) -> MetricResults:
     """Return the results of some metrics in their order; no two may have the same name."""
     results: list[MetricResult] = []
     for metric in metrics:
-        found = metric.compute(tables)
-        results += [found] if isinstance(found, MetricResult) else found.values()
+        given = tables if metric.reads_batches else tables.in_memory
+        found = metric.compute(given)
+        some = [found] if isinstance(found, MetricResult) else list(found.values())
+        results += some if given is tables else [_of_sample(result, given) for result in some]
     names = [result.metric.name for result in results]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ParameterError(
@@ -179,13 +151,20 @@ def results_of(tables: Tables, metrics: Sequence[TableMetric]) -> MetricResults:
     return MetricResults(results)
 
 
+def _of_sample(result: MetricResult, tables: Tables) -> MetricResult:
+    """Note that a result is of a sample of tables on disk."""
+    rows = f"of the tables on disk, {len(tables.real)} real and {len(tables.synthetic)} synthetic"
+    note = f"{result.metric.title}: {rows} rows were used, drawn at random"
+    return result if result.value is None else replace(result, notes=(*result.notes, note))
+
+
 def evaluate(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
+    real: pd.DataFrame | StoredTable,
+    synthetic: pd.DataFrame | StoredTable,
     *,
     parties: Parties | None = None,
     target: Hashable | None = None,
-    holdout: pd.DataFrame | None = None,
+    holdout: pd.DataFrame | StoredTable | None = None,
     columns: Sequence[Hashable] | None = None,
     categorical: Collection[Hashable] = (),
     metrics: Sequence[TableMetric] = (),
@@ -195,15 +174,16 @@ def evaluate(
 
     Parameters
     ----------
-    real : DataFrame
-        The rows that the synthesizer was trained on.
-    synthetic : DataFrame
+    real : DataFrame or StoredTable
+        The rows that the synthesizer was trained on. Tables larger than memory may be on disk, see
+        `vflsynth.frames.stored_table`.
+    synthetic : DataFrame or StoredTable
         The table to judge, from this package or any other source.
     parties : mapping of party name to column names, optional
         Who owned what; needed to tell relations within parties from those across.
     target : hashable, optional
         Column that models should learn to predict; without it utility is not applicable.
-    holdout : DataFrame, optional
+    holdout : DataFrame or StoredTable, optional
         Real rows that the synthesizer was not trained on, for utility and proximity.
     columns : sequence of hashable, optional
         Columns to judge. Default: all.
@@ -224,6 +204,13 @@ def evaluate(
     ParameterError
         If two metrics give a result of the same name.
 
+    Notes
+    -----
+    Of tables on disk a column at a time, or 65,536 rows, are in memory, and results are those of
+    the same tables in memory. Models, neighbours and pictures use samples of both anyway; exact
+    relations, models and metrics of other packages get a random 100,000 rows of each table on disk,
+    and their results say so.
+
     Examples
     --------
     >>> from sklearn.datasets import load_wine
@@ -231,5 +218,6 @@ def evaluate(
     >>> evaluate(wine, wine)["frechet_distance"].value < 1e-6
     True
     """
-    tables = Tables(real, synthetic, parties, target, holdout, columns, categorical, random_state)
+    given: Any = real, synthetic, parties, target, holdout, columns, categorical, random_state
+    tables = Tables(*given)
     return results_of(tables, all_metrics(metrics))

@@ -16,9 +16,9 @@ from vflsynth.exceptions import PartyLostError, RunInterruptedError
 from vflsynth.federation.job import Job
 from vflsynth.federation.participant import Link, say_why
 from vflsynth.federation.party_node import PartyNode
-from vflsynth.federation.reports import Report
 from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import Site
+from vflsynth.federation.trail import Report
 
 logger = logging.getLogger("vflsynth")
 
@@ -107,3 +107,12 @@ class ServerAttempts:
         self._left = 0
         self.node.remote.heals = False
         self.node.remote.abort(error)
+
+
+def server_node(job: Job, site: Site) -> ServerNode:
+    """Make the server of a job: a synthesizer's, or the active party of a split classifier."""
+    if not job.has_labels:
+        return ServerNode(job, site)
+    from vflsynth.federation.active_node import ActiveNode
+
+    return ActiveNode(job, site)

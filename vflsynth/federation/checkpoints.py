@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
-from vflsynth.run.checkpoints import check_same_run
+from vflsynth.run.seat import check_same_run
 
 logger = logging.getLogger("vflsynth")
 

@@ -18,9 +18,9 @@ from typing import Any
 from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.federation import trail
+from vflsynth.federation.account import told_bits
 from vflsynth.federation.progress import JobState, job_state, report_of
 from vflsynth.federation.site import Site
-from vflsynth.federation.snapshots import told_bits
 from vflsynth.privacy.ledger import conditional
 from vflsynth.reporting import duration_text, number_text, render, require_packages
 

@@ -7,11 +7,13 @@ training step is therefore one exchange, and the algorithms see an ordinary `Cha
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from vflsynth.exceptions import (
@@ -24,11 +26,17 @@ from vflsynth.exceptions import (
     RunInterruptedError,
     VFLSynthError,
 )
-from vflsynth.federation.faults import fault_of
 from vflsynth.federation.limits import GRACE, Limits, Pause
-from vflsynth.federation.seats import Seat, digest
-from vflsynth.federation.tags import check_tags
-from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
+from vflsynth.federation.wire import (
+    Frame,
+    Reason,
+    Request,
+    Status,
+    check_tags,
+    decode,
+    encode,
+    fault_of,
+)
 from vflsynth.protocol import SERVER, Message, Transcript
 from vflsynth.protocol.channel import addressed
 from vflsynth.protocol.messages import Hello
@@ -128,7 +136,7 @@ class RemoteChannel:
                 self._release(request)
             self._opened = True  # every party begins with its hello, unasked
             deadline = self._asked + self.limits.of(kind)
-            while not self._all_answered():
+            while any(seat.answer is None for seat in self._seats.values()):
                 if self._failure is not None:
                     raise self._failure
                 left = deadline - time.monotonic()
@@ -190,9 +198,6 @@ class RemoteChannel:
                     )
                 self.interrupted = self.heals and isinstance(error, PartyLostError)
             self._changed.notify_all()
-
-    def _all_answered(self) -> bool:
-        return all(seat.answer is not None for seat in self._seats.values())
 
     def _release(self, request: Request | None) -> None:
         """Reply to every party: deliveries, and what to do next."""
@@ -351,3 +356,88 @@ class RemoteChannel:
         )
         status = Status.AGAIN if again else Status.ABORT
         return encode(Frame(self._run, 0, status=status, reason=reason, attempt=self.attempt))
+
+
+_TRIPS = 3
+
+
+@dataclass(slots=True)
+class Seat:
+    """What the server knows of a party at any moment.
+
+    `number` is that of the exchange that is going on or was the last, which began at `since` with
+    the frame `received`; `first` is the digest of the party's hello. `answer` has the message of
+    the exchange and its tag, `outgoing` what goes with the next reply, `reply` the reply once it is
+    there. `told` says whether the party knows why the run was stopped, and `trips` in how many
+    seconds it came back when it was asked to, as it joined.
+    """
+
+    name: str
+    number: int = -1
+    received: bytes = b""
+    first: bytes = b""
+    since: float = 0.0
+    told: bool = False
+    answer: tuple[Message, str] | None = None
+    outgoing: list[Message] = field(default_factory=list)
+    reply: bytes | None = None
+    trips: list[float] = field(default_factory=list)
+    asked_back: float | None = None
+
+    def asks_back(self, arrived: float, now: float) -> bool:
+        """Whether a party that joins is to send its hello again at once: that takes a round trip.
+
+        A frame that is lost takes longer, so the shortest of several counts.
+        """
+        if self.asked_back is not None:
+            self.trips.append(arrived - self.asked_back)
+        self.asked_back = now if len(self.trips) < _TRIPS else None
+        return self.asked_back is not None
+
+    def is_old(self, frame: Frame, data: bytes) -> bool:
+        """Whether a frame, or a later one, is there already; networks repeat and reorder them."""
+        if frame.status is Status.WAIT or frame.number == self.number:
+            return frame.number <= self.number and (
+                frame.status is Status.WAIT or data == self.received
+            )
+        if frame.number == 0 and self.number > 0:
+            return digest(data) == self.first
+        return 0 < frame.number < self.number
+
+    def check(self, frame: Frame, asked: Request) -> None:
+        """Refuse a frame that is not the next one, or not what the party was asked for.
+
+        Raises PartyLostError if the party begins anew; PayloadRejectedError.
+        """
+        if frame.number == 0 and self.number >= 0:
+            raise PartyLostError(
+                "joined again in the middle of the run: its process was restarted",
+                fix="nothing where a run begins again by itself; else start the same job again: it "
+                "resumes from the last common checkpoint",
+                party=self.name,
+                step=asked.step,
+            )
+        envelope = [(type(m), m.sender, m.receiver, m.step) for m in frame.messages]
+        expected = (asked.kind, self.name, SERVER, asked.step)
+        if frame.number != self.number + 1 or envelope != [expected]:
+            said = ", ".join(f"{k.__name__} of step {s} from {who!r}" for k, who, _, s in envelope)
+            raise PayloadRejectedError(
+                f"sent frame {frame.number} with {said or 'nothing'}; expected frame "
+                f"{self.number + 1} with {asked.kind.__name__} of step {asked.step}",
+                fix="install the same version of vflsynth at every site and start the job again",
+                party=self.name,
+                step=asked.step,
+            )
+
+    def take(self, frame: Frame, data: bytes, now: float) -> None:
+        """Put a frame's message where the algorithm finds it."""
+        (message,) = frame.messages
+        self.number, self.received, self.reply = frame.number, data, None
+        self.answer, self.since = (message, frame.tag), now
+        if frame.number == 0:
+            self.first = digest(data)
+
+
+def digest(data: bytes) -> bytes:
+    """Return what a frame is remembered by."""
+    return hashlib.sha256(data).digest()

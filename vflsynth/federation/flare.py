@@ -35,11 +35,10 @@ from vflsynth.exceptions import (
     RunAbortedError,
 )
 from vflsynth.federation.administrator import FINISHED, OUTCOME
-from vflsynth.federation.attempts import ServerAttempts, attend, reported
+from vflsynth.federation.attempts import ServerAttempts, attend, reported, server_node
 from vflsynth.federation.consent import check_consent
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import unpacked
-from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import SITE_FILE, Site
 

@@ -36,14 +36,15 @@ from vflsynth.exceptions import (
     ProtocolMismatchError,
     SharedColumnError,
 )
-from vflsynth.federation.dummies import Dummies, n_dummies
 from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.federation.psi import (
+    Dummies,
     KeyBlinder,
     Parts,
     common_positions,
     key_text,
     n_copies,
+    n_dummies,
     rounds,
     wrong_match,
 )

@@ -16,9 +16,8 @@ from vflsynth.exceptions import (
     RunInterruptedError,
     VFLSynthError,
 )
-from vflsynth.federation.faults import fault_of
 from vflsynth.federation.limits import GRACE, Limits, Pause
-from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode
+from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode, fault_of
 from vflsynth.protocol import SERVER, Message, Participant, Transcript, When
 from vflsynth.protocol.messages import Hello
 

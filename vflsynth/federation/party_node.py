@@ -6,7 +6,10 @@ import json
 import logging
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import asdict, replace
+from hashlib import blake2b
 from typing import Any
+
+import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
@@ -14,23 +17,30 @@ from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._locks import locked
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import TableTransformer, check_kinds
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.configuration import make_transformer, schema_of_files
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
 from vflsynth.federation import contracts, trail
-from vflsynth.federation.account import open_account, remember, report_of, shown_account
+from vflsynth.federation.account import (
+    book,
+    open_account,
+    remember,
+    report_of,
+    shown_account,
+    told_report,
+)
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.contracts import SiteTable, prepared, site_contract, with_own_public
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
-from vflsynth.federation.reports import Report
+from vflsynth.federation.psi import key_text
 from vflsynth.federation.site import Site, kept_secret
-from vflsynth.federation.snapshots import book, told_report
-from vflsynth.federation.tags import Tags
-from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
+from vflsynth.federation.trail import Report
+from vflsynth.federation.wire import Tags
+from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_lowest, read_table
 from vflsynth.frames.alignment import Difference
 from vflsynth.frames.keys import warn_of_keys
 from vflsynth.frames.party_frames import lost_of
@@ -119,35 +129,18 @@ class BlindedRun(PartyRun):
         keys = KeySchedule(self.site.the_shared, self.job.name, self.agreed.nonce)
         self.tags.renew(keys.key(Purpose.TAGS))
 
-    @answers(BlindedKeys)
-    def blind(self, step: int) -> Message:
-        """Blind the own keys."""
-        return self.matching.answer(BlindedKeys, step)
+    def answer(self, kind: type[Message], step: int) -> Message:
+        """Compute a message; those about keys are the matching's."""
+        if kind in (BlindedKeys, ReblindedKeys, MatchProof):
+            return self.matching.answer(kind, step)
+        return super().answer(kind, step)
 
-    @takes(KeysToReblind)
-    def reblind(self, message: KeysToReblind) -> None:
-        """Blind another party's keys."""
-        self.matching.take(message)
-
-    @answers(ReblindedKeys)
-    def reblinded(self, step: int) -> Message:
-        """Send them back."""
-        return self.matching.answer(ReblindedKeys, step)
-
-    @takes(ReturnedKeys)
-    def take_returned(self, message: ReturnedKeys) -> None:
-        """Take the own keys back, blinded by both of two parties."""
-        self.matching.take(message)
-
-    @takes(CommonPositions)
-    def take_common(self, message: CommonPositions) -> None:
-        """Learn the common records from their places in the blinded list."""
-        self.matching.take(message)
-
-    @answers(MatchProof)
-    def prove(self, step: int) -> Message:
-        """Prove to the others which records this party was told are common."""
-        return self.matching.answer(MatchProof, step)
+    def take(self, message: Message) -> None:
+        """Act on a message; those about keys, all but the last, are the matching's."""
+        if isinstance(message, KeysToReblind | ReturnedKeys | CommonPositions):
+            self.matching.take(message)
+        else:
+            super().take(message)
 
     @takes(MatchProofs)
     def compare(self, message: MatchProofs) -> None:
@@ -232,6 +225,8 @@ class PartyNode(BlindedRun):
             site,
             self.table.labels,
         )
+        if self.table.keys is not None:
+            self.minter = method.minter(site.party, self.table.keys)
         self.lost: tuple[Difference, ...] = ()
         self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
@@ -311,6 +306,8 @@ class PartyNode(BlindedRun):
         finally:
             more: dict[str, Any] = {"damaged_checkpoints": self.checkpoints.damaged}
             more["unmatched_differ"] = [asdict(found) for found in self.lost]
+            if self.table.keys is not None:
+                more["kept"] = {"records": len(self.table.frame), "of": len(self.table.keys)}
             if self.method.telling:
                 more["told"] = told_report(self.site)
             if self.opened is not None and self.method.plan is not None:
@@ -454,7 +451,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
     if method.is_private:  # before the records are read
         schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
     stated = schema.stated_dtypes if method.is_private and schema else {}
-    frame = read_table(site.table, site.party, dtypes=stated, unreadable="missing")
+    frame, keys = records_of(job, site, dtypes=stated, unreadable="missing")
     key = job.key_of(site)
     frame = check_party_frames(
         {site.party: frame},
@@ -468,7 +465,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         frame = with_public_types(frame, schema, key, party=site.party)
     columns = tuple(label for label in frame.columns if label != key)
     check_kinds(dict(site.column_kinds), columns, party=site.party)
-    return prepared(
+    made = prepared(
         job,
         site,
         frame,
@@ -477,6 +474,27 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         template_of(job, site, columns),
         private=method.is_private,
     )
+    return replace(made, keys=keys)
+
+
+def records_of(job: Job, site: Site, **stated: Any) -> tuple[pd.DataFrame, pd.Index | None]:
+    """Read a site's table; or the records that the job lets it keep, and all keys.
+
+    Which are kept is decided by a digest of their keys under the parties' secret: the same records
+    at every party, and no other node knows which.
+    """
+    assert site.table is not None, "whoever calls this has seen to it"
+    if job.max_records is None:
+        return read_table(site.table, site.party, **stated), None
+    secret = derive(site.the_shared, f"kept records|{job.name}")
+
+    def rank(key: Any) -> int:
+        return int.from_bytes(blake2b(key_text(key).encode(), key=secret, digest_size=8).digest())
+
+    on = MatchOn(job.key_of(site), job.key_form)
+    frame, keys = read_lowest(site.table, site.party, on, max_records=job.max_records, rank=rank)
+    logger.info("%s: %s of %s records are kept", site.party, f"{len(frame):,}", f"{len(keys):,}")
+    return frame, keys
 
 
 def check_site(job: Job, site: Site, method: Method) -> None:

@@ -21,9 +21,9 @@ from vflsynth._device import resolve_device
 from vflsynth._version import __version__
 from vflsynth.exceptions import ParameterError, VFLSynthError
 from vflsynth.federation.administrator import check_installed
+from vflsynth.federation.attempts import server_node
 from vflsynth.federation.consent import check_approved
 from vflsynth.federation.job import Job
-from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.site import SITE_FILE, Site
 from vflsynth.frames import party_keys
@@ -85,7 +85,8 @@ def _table(job: Job, site: Site) -> str:
     table = check_table(job, site, job.method_for_node())
     keys = party_keys(table.frame, job.key_of(site))
     check_no_repeated_key(site.party, keys)
-    found = f"{len(table.frame):,} rows, {len(table.labels)} columns, keys are {key_kind(keys)}"
+    of = "" if table.keys is None else f" of {len(table.keys):,}"
+    found = f"{len(table.frame):,}{of} rows, {len(table.labels)} columns, keys are {key_kind(keys)}"
     if table.preparation is None:
         return found
     rules = table.preparation.titles

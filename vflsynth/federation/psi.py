@@ -19,7 +19,7 @@ deviate):
 - a party: the keys that all parties have, which *is* a disclosure (that this person is known to
   every other party), and how many keys every other party has; nothing about other keys;
 - the server: how many keys each party has, and how many each group of parties has in common; with
-  dummies (`vflsynth.federation.dummies`) the latter plus random numbers.
+  dummies (`Dummies`) the latter plus random numbers.
 
 In split learning the active party is the server, has the parties' secret, and keys of its own in
 the comparison: with several passive parties it also learns which of its own keys each of them has.
@@ -29,10 +29,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,15 @@ import torch
 from joblib import cpu_count
 from torch import Tensor
 
+from vflsynth._random import derive
 from vflsynth.exceptions import (
     MisalignedError,
     MissingExtraError,
+    ParameterError,
     PayloadRejectedError,
     ProtocolError,
 )
+from vflsynth.privacy.padding import Padding
 
 POINT = 33
 """Bytes of a compressed point."""
@@ -69,7 +73,7 @@ class KeyBlinder:
 
     Keys have no duplicates. `order` is a random permutation: the order in which copies of keys and
     dummies are shown to others. Under the secret `shared` of all parties keys become digests.
-    `dummies` are texts of further keys, which are nobody's (`vflsynth.federation.dummies`), and
+    `dummies` are texts of further keys, which are nobody's (`vflsynth.federation.psi`), and
     `copies` the points of every key, see `n_copies`. Raises MissingExtraError if OpenMined PSI is
     not installed.
     """
@@ -292,3 +296,55 @@ def _to_tensor(points: Sequence[bytes]) -> Tensor:
 def _to_bytes(points: Tensor) -> list[bytes]:
     data = points.numpy().tobytes()
     return [data[i : i + POINT] for i in range(0, len(data), POINT)]
+
+
+_MOST_PARTIES = 10  # of which a party shares 511 groups
+
+
+@dataclass(frozen=True, slots=True)
+class Dummies:
+    """The dummies of one party: texts in place of keys, those of the group of all parties first.
+
+    Every group of two parties and more draws its own number of dummies (`vflsynth.privacy.padding`)
+    of the parties' secret, and each of its members has them. Without those of smaller groups, the
+    difference of what all have in common and what some have would be told to the last record. Keys
+    that the party alone has fill its list up to a length that depends on public numbers only.
+
+    `n_common` is how many of them all parties have.
+    """
+
+    texts: tuple[str, ...] = ()
+    n_common: int = 0
+
+    @classmethod
+    def of(
+        cls, padding: Padding | None, name: str, names: Sequence[str], session: bytes
+    ) -> Dummies:
+        """Draw the dummies of a run; the session is of the parties' secret, new in every run.
+
+        Raises ParameterError if there are too many parties.
+        """
+        if padding is None:
+            return cls()
+        if len(names) > _MOST_PARTIES:
+            raise ParameterError(
+                f"intersection_epsilon is for at most {_MOST_PARTIES} parties, as every group of "
+                f"them needs dummies of its own; there are {len(names)}"
+            )
+        texts: list[str] = []
+        common = 0
+        for size in range(len(names), 1, -1):
+            for group in combinations(sorted(names), size):
+                if name in group:
+                    secret = derive(session, f"dummies of|{'|'.join(group)}")
+                    number = padding.draw(secret)
+                    texts += [f"x{secret.hex()}|{i}" for i in range(number)]
+                    common = number if size == len(names) else common
+        while len(texts) < n_dummies(padding, len(names)):
+            texts.append(f"x{os.urandom(32).hex()}")
+        return cls(tuple(texts), common)
+
+
+def n_dummies(padding: Padding | None, n_parties: int) -> int:
+    """Return how many dummies every party shows, which everybody may know."""
+    return 0 if padding is None else (2 ** (n_parties - 1) - 1) * padding.largest

@@ -12,7 +12,13 @@ from vflsynth._device import resolve_device
 from vflsynth._keys import KeySchedule, repeatable
 from vflsynth._locks import lock
 from vflsynth.exceptions import NoCommonCheckpointError, ParameterError
-from vflsynth.federation.account import open_account, remember, report_of, shown_account
+from vflsynth.federation.account import (
+    KeptSnapshot,
+    open_account,
+    remember,
+    report_of,
+    shown_account,
+)
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.contracts import check_agreement
 from vflsynth.federation.exchange import RemoteChannel
@@ -20,9 +26,8 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.matching import check_facts, match_blinded
 from vflsynth.federation.party_node import noised
 from vflsynth.federation.progress import FEWER_EXCHANGES, LOCK, RUNS_ALREADY, Progress
-from vflsynth.federation.reports import Report
 from vflsynth.federation.site import Site, kept_secret
-from vflsynth.federation.snapshots import KeptSnapshot
+from vflsynth.federation.trail import Report
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
@@ -46,6 +51,7 @@ class ServerNode(ServerRun):
     def __init__(self, job: Job, site: Site, method: Method | None = None) -> None:
         job.check_site(site)
         self.job, self.site = job, site
+        self.most_hours = job.most_hours
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         method = method or job.method_for_node()

@@ -21,6 +21,7 @@ from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ProtocolError
 from vflsynth.federation import guardian
 from vflsynth.federation.administrator import check_installed, submit
+from vflsynth.federation.attempts import server_node
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import (
     ADMIN,
@@ -31,11 +32,10 @@ from vflsynth.federation.kit import (
     prepare,
     project,
 )
-from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.progress import job_state
-from vflsynth.federation.reports import UNENDED
 from vflsynth.federation.site import Site
+from vflsynth.federation.trail import UNENDED
 
 logger = logging.getLogger("vflsynth")
 

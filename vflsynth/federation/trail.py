@@ -2,20 +2,29 @@
 
 Every line holds the digest of the line before it, so a line that is changed, taken out or put in
 later breaks the chain. Whoever can write the file can still cut off its end or write all of it
-anew: keep the last digest, which `verify` returns, somewhere else from time to time.
+anew: keep the last digest, which `verify` returns, somewhere else from time to time. Beside it lie
+the reports: what left a node and what arrived, attempt by attempt.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._locks import locked
+from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError
 from vflsynth.privacy.account_file import START, first_broken, link
+
+if TYPE_CHECKING:
+    from vflsynth.federation.job import Job
+    from vflsynth.protocol import Transcript
 
 FILE = "audit-trail.jsonl"
 """In a site's folder."""
@@ -72,3 +81,80 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return None
+
+
+UNENDED = "did not end: its process was killed, or is still running"
+"""What is to be said of a report without an outcome."""
+KILLED = "did not end: its process was killed, or its machine stopped"
+"""What the next attempt writes into it."""
+
+
+class Report:
+    """The report of one attempt, beside those of earlier ones.
+
+    It is there from the beginning, without an outcome, so that a process that is killed leaves one.
+    Beginning and end are in the site's audit trail, with the digest of the report.
+
+    The folder gets ``report-001.json`` and so on: what left in an attempt that failed has left.
+    `alone` says that no other process can be at work on the job there: an earlier report without an
+    outcome is then of one that died.
+    """
+
+    def __init__(self, folder: Path, node: str, job: Job, *, alone: bool = True) -> None:
+        before = sorted(folder.glob("report-*.json"))
+        number = 1 + len(before)
+        self._path, self._node = folder / f"report-{number:03d}.json", node
+        self._content: dict[str, Any] = {
+            "node": node,
+            "job": job.to_dict(),
+            "version": __version__,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
+        }
+        artefacts.replace_json(self._path, self._content | {"outcome": None, "note": UNENDED})
+        if before and alone:
+            self._settle(before[-1])
+        self._trace("began", {"job": job.name, "digest": job.digest})
+
+    def _settle(self, path: Path) -> None:
+        """Say in an earlier report that its process died: only then it has no outcome now."""
+        try:
+            found = artefacts.read_json(path)
+        except ArtefactError:  # damaged: it stays as it is
+            return
+        if isinstance(found, dict) and found.get("outcome") is None:
+            artefacts.replace_json(path, found | {"outcome": KILLED})
+            self._trace("killed", {"job": found.get("job", {}).get("name"), "found": path.name})
+
+    def end(
+        self,
+        error: BaseException | None,
+        transcript: Transcript | None = None,
+        noised: Collection[str] = (),
+        more: dict[str, Any] | None = None,
+    ) -> None:
+        """Write how the attempt ended: by an error, or None if it was finished.
+
+        `noised` are kinds of messages in which nothing depends on records but by way of noise, or
+        of a mask that the receiver does not know; `more` are further entries, JSON-safe.
+        """
+        rows = [] if transcript is None else transcript.to_frame().to_dict("records")
+        for row in rows:
+            row["noised"] = row["message"] in noised
+        outcome = {
+            "outcome": "finished" if error is None else f"{type(error).__name__}: {error}",
+            "ended": time.strftime("%Y-%m-%dT%H:%M:%S"),
+            "left": [row for row in rows if row["sender"] == self._node],
+            "arrived": [row for row in rows if row["receiver"] == self._node],
+        }
+        try:
+            artefacts.replace_json(self._path, self._content | outcome | (more or {}))
+        except ArtefactError:  # on a full disk less may still have room
+            artefacts.replace_json(
+                self._path, self._content | outcome | {"left": [], "arrived": []}
+            )
+        written = hashlib.sha256(self._path.read_bytes()).hexdigest()
+        self._trace("ended", {"outcome": outcome["outcome"], "sha256": written})
+
+    def _trace(self, event: str, details: dict[str, Any]) -> None:
+        name = f"{self._path.parent.name}/{self._path.name}"
+        append(self._path.parent.parent, event, {"report": name, **details})

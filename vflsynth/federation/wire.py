@@ -7,11 +7,17 @@ training step costs one exchange.
 
 Decoding accepts what `encode` makes and nothing else: whatever the bytes are, the result is a
 `Frame` or a `PayloadRejectedError` (`ProtocolMismatchError` for another version of the protocol).
+
+Every frame has a keyed tag: proof that parties use the same secret, records and batches.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import hmac
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -23,8 +29,15 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
-from vflsynth.exceptions import PayloadRejectedError, ProtocolMismatchError
-from vflsynth.protocol import MESSAGES, Message
+from vflsynth._random import derive
+from vflsynth.exceptions import (
+    MisalignedError,
+    PayloadRejectedError,
+    ProtocolMismatchError,
+    VFLSynthError,
+)
+from vflsynth.protocol import MESSAGES, Message, Schedule, Uses
+from vflsynth.protocol.messages import Hello
 
 PROTOCOL = 5
 """Version of the frames; nodes that speak another one are refused."""
@@ -327,3 +340,93 @@ def _member(kind: type[Any], content: Any) -> Any:
 
 
 __all__ = ["PROTOCOL", "Frame", "Reason", "Request", "Status", "decode", "encode"]
+
+
+_WORDS = {
+    errno.ENOSPC: "its disk is full",
+    errno.EDQUOT: "its disk quota is used up",
+    errno.EFBIG: "a file became larger than its system allows",
+    errno.EROFS: "its disk cannot be written to",
+    errno.EIO: "its disk does not work",
+    errno.EACCES: "its process may not write to its folder",
+    errno.EPERM: "its process may not write to its folder",
+    errno.EMFILE: "its process has too many files open",
+    errno.ENFILE: "its system has too many files open",
+    errno.ENOMEM: "it ran out of memory",
+}
+_NUMBER = re.compile(r"\(os error (\d+)\)")
+"""How libraries in Rust, such as safetensors, say it."""
+_MEMORY = ("can't allocate memory", "out of memory")
+"""How torch says it."""
+
+
+def fault_of(error: BaseException | None) -> str | None:
+    """Say what of a node's system failed, by an error and its causes; None for something else."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return _WORDS[errno.ENOMEM]
+        if isinstance(error, OSError) and error.errno in _WORDS:
+            return _WORDS[error.errno]
+        text = "" if isinstance(error, VFLSynthError) else str(error)  # ours may quote others
+        found = _NUMBER.search(text)
+        if found and int(found[1]) in _WORDS:
+            return _WORDS[int(found[1])]
+        if isinstance(error, RuntimeError) and any(words in text.lower() for words in _MEMORY):
+            return _WORDS[errno.ENOMEM]
+        error = error.__cause__
+    return None
+
+
+class Tags:
+    """Makes the tags of one node; the server can compare them and learns nothing from them.
+
+    `shared` is the secret that parties share. `records` is the digest of the matched keys in the
+    common order, once they are known; with a `schedule`, batches and latents enter the tags.
+    """
+
+    def __init__(self, shared: bytes, run: str) -> None:
+        self._secret = derive(shared, f"tags|{run}")
+        self.records = b""
+        self.schedule: Schedule | None = None
+
+    def renew(self, key: bytes) -> None:
+        """Let tags be of one attempt: equal ones would tell that two have the same records."""
+        self._secret = key
+
+    def __call__(self, kind: type[Message], step: int) -> str:
+        """Return the tag of an answer."""
+        mac = hmac.new(self._secret, f"{kind.__name__}|{step}|".encode(), hashlib.sha256)
+        mac.update(self.records)
+        schedule = self.schedule
+        uses = kind.declared.uses
+        if schedule is not None and Uses.ROWS in uses:
+            mac.update(schedule.rows(step).cpu().numpy().tobytes())
+        if schedule is not None and Uses.LATENTS in uses and schedule.latent_dim:
+            mac.update(schedule.latent(step).cpu().numpy().tobytes())
+        return mac.hexdigest()[:16]
+
+
+def check_tags(tags: Mapping[str, str], kind: type[Message], step: int) -> None:
+    """Compare the tags, by node, of an exchange of one kind of message.
+
+    Raises MisalignedError if they differ; it names who is odd, if that can be told.
+    """
+    if len(set(tags.values())) == 1:
+        return
+    values = list(tags.values())
+    common = max(values, key=values.count)
+    odd = [name for name, tag in tags.items() if tag != common]
+    who = f"{odd[0]!r}" if values.count(common) > 1 else " and ".join(map(repr, tags))
+    raise MisalignedError(
+        f"the keyed tags of {who} do not match in {kind.__name__}: "
+        + (
+            "they have different shared secrets"
+            if kind is Hello
+            else "they use different records, batches or latents"
+        ),
+        fix="write the same shared secret into every site's file"
+        if kind is Hello
+        else "check that no table changed since the keys were matched, then start again",
+        party=odd[0] if values.count(common) > 1 else None,
+        step=step,
+    )

@@ -4,8 +4,15 @@ The methods themselves are in `vflsynth.methods`, a folder each; `vflsynth.run` 
 """
 
 from vflsynth.learning.base import Algorithm, Duration, Method
-from vflsynth.learning.party import FromRecords, Party, TrainableParty
-from vflsynth.learning.private import Known, Learning, Releasing, TrainedLearning
+from vflsynth.learning.party import (
+    FromRecords,
+    Known,
+    Learning,
+    Party,
+    Releasing,
+    TrainableParty,
+    TrainedLearning,
+)
 
 __all__ = [
     "Algorithm",

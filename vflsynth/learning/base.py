@@ -18,12 +18,17 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
-from vflsynth.learning.party import EncodingSource, FromPublicKnowledge, FromRecords, Party
-from vflsynth.learning.private import Known, Learning
+from vflsynth.learning.party import (
+    EncodingSource,
+    FromPublicKnowledge,
+    FromRecords,
+    Known,
+    Learning,
+    Party,
+)
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
 from vflsynth.models import PartyModel, RowSampler
-from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.discovery import ColumnCounts, PublicEncoding
 from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import Channel, Message, PoissonSchedule, Schedule, SubsetSchedule, When
@@ -139,9 +144,6 @@ class Method(ABC):
     owners: ClassVar[Discriminators] = Discriminators.PRIVATE
     """Who owns discriminators, for mechanisms that perturb their gradients."""
 
-    models_states: ClassVar[bool] = False
-    """Whether a value that half of the records share is a state also in private runs."""
-
     encoding: ClassVar[Mapping[str, Any]] = {}
     """Parameters of encodings learned from records, unless a transformer was given."""
 
@@ -248,7 +250,6 @@ class Method(ABC):
             schema=schema,
             n_bins=privacy.n_bins,
             kinds=template.kinds,
-            spikes=self.models_states,
         )
         delta = None if privacy.large_delta else privacy.delta
         return FromPublicKnowledge(encoding, template, delta, self.noise)

@@ -1,12 +1,18 @@
-"""Messages that several methods have in common: masked records, and shares of secure sums."""
+"""Messages that several methods have in common, and how they are filled, gathered and checked."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vflsynth.exceptions import ProtocolError
+from vflsynth.privacy.releases import Floats, Grid, Release
+from vflsynth.protocol import Channel
 from vflsynth.protocol.declaration import REAL, STEPS, MadeOf, Message, When, holds, message
 
 
@@ -137,3 +143,141 @@ class SumShares(Message):
     """A party's share of noisy sums, int64, one after the other."""
 
     shares: Tensor = holds(torch.int64, "sum")
+
+
+_ROUNDING = 1e-5
+"""By which shares of 32 bits may miss a sum of 1."""
+
+
+def states_of(message: PublishedTables, expected: int, width: int) -> list[int]:
+    """Return how many states, at most `width`, a party's columns or latent attributes have.
+
+    Raises ProtocolError if there are other numbers than there must be, naming the party.
+    """
+    sizes: list[int] = message.sizes.tolist()
+    if len(sizes) != expected or not all(0 < size <= width for size in sizes):
+        raise ProtocolError(
+            f"party {message.sender!r} says that its {message.of} have {sizes} states; expected "
+            f"{expected} numbers from 1 to {width}"
+        )
+    return sizes
+
+
+def tables_of(
+    message: PublishedTables,
+    shapes: Sequence[tuple[int, int]],
+    largest: int,
+    grid: Grid | None,
+) -> list[Floats]:
+    """Return a party's published tables, of shapes by the numbers of states that the party told.
+
+    `largest` is that of a number in them, without noise; the grid is of the party's noise, None if
+    there is no table. Raises ProtocolError if there are more counts, fewer, or larger ones than can
+    be, naming the party.
+    """
+    cells = [rows * columns for rows, columns in shapes]
+    steps = message.counts.cpu().numpy()
+    values = np.zeros(len(steps)) if grid is None else Release(steps, grid).values
+    most = 0.0 if grid is None else grid.most(largest)
+    found = float(np.abs(values).max(initial=0.0))
+    if len(values) != sum(cells) or found > most:
+        raise ProtocolError(
+            f"party {message.sender!r} sent {len(values)} counts of up to {found:.4g}; "
+            f"expected {sum(cells)} counts of at most {most:.4g}, noise included"
+        )
+    parts = np.split(values, np.cumsum(cells)[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=bool(shapes))]
+
+
+def check_distributions(shares: Tensor, what: str, *, least: float = 0.0) -> None:
+    """Refuse shares, (..., state), that are no distributions; `what` says whose, for the error.
+
+    Raises ProtocolError if a share is not finite or below `least`, or shares of states do not add
+    up to 1.
+    """
+    totals = shares.double().sum(-1)
+    right = (shares >= least).all() and ((totals - 1.0).abs() <= _ROUNDING).all()
+    if not shares.numel() or not bool(right):
+        found = "no shares"
+        if shares.numel():
+            found = f"shares from {shares.min():.4g}, sums {totals.min():.4g} to {totals.max():.4g}"
+        raise ProtocolError(f"{what}: {found}; expected shares from {least:g}, sums of 1")
+
+
+MOST_NUMBERS = 1 << 23
+"""Of float32 in a message: 32 MiB."""
+
+
+def n_masked_blocks(n_records: int, widths: Mapping[str, int]) -> int:
+    """Return in how many messages every party sends its masked records.
+
+    `widths` are encoded columns; a constant one is sent with them.
+    """
+    return max(1, -(-n_records * (max(widths.values()) + 1) // MOST_NUMBERS))
+
+
+class MaskedBlocks:
+    """A party's masked records, (replica, record, column), until the last block was sent."""
+
+    def __init__(self, compute: Callable[[], Tensor], n_blocks: int) -> None:
+        self._compute, self._n_blocks = compute, n_blocks
+        self._parts: tuple[Tensor, ...] = ()
+
+    def __getitem__(self, block: int) -> Tensor:
+        """Return a block; they are asked for one after the other."""
+        if block == 0:
+            self._parts = torch.tensor_split(self._compute(), self._n_blocks, dim=1)
+        if not 0 <= block < len(self._parts):
+            raise ProtocolError(f"block {block} of masked records was asked for out of turn")
+        part = self._parts[block]
+        if block == self._n_blocks - 1:
+            self._parts = ()
+        return part
+
+
+def gather_masked(channel: Channel, n_blocks: int) -> dict[str, MaskedReal]:
+    """Ask every party for its masked records; return them as one message each."""
+    blocks = [channel.gather(MaskedReal, block) for block in range(n_blocks)]
+    if n_blocks == 1:
+        return blocks[0]
+    return {
+        name: replace(first, records=torch.cat([block[name].records for block in blocks], 1))
+        for name, first in blocks[0].items()
+    }
+
+
+def moments(received: Mapping[str, MaskedRecords]) -> tuple[Tensor, Tensor]:
+    """Mean and covariance (ddof 1) of the joint columns, from masked records alone.
+
+    Shapes (replica, column) and (replica, column, column). Raises ProtocolError if the parties'
+    constant columns differ: they used different secrets or numbers of records.
+    """
+    parts = [received[name].records for name in sorted(received)]
+    constant = parts[0][..., :1]  # Q 1
+    for name, part in zip(sorted(received), parts):
+        # Equal but for rounding: the product's last bits depend on the party's number of columns.
+        if part.shape[:2] != constant.shape[:2] or not torch.allclose(
+            part[..., :1], constant, atol=1e-4
+        ):
+            raise ProtocolError(f"the masked records of party {name!r} do not match the others'")
+
+    replicas, n, _ = constant.shape
+    width = sum(part.shape[-1] - 1 for part in parts)
+    mean = constant.new_zeros(replicas, 1, width, dtype=torch.float64)
+    for ones, columns in _in_double(parts):
+        mean += ones.mT @ columns / n  # 1^T Q^T Q x = 1^T x
+    covariance = constant.new_zeros(replicas, width, width, dtype=torch.float64)
+    for ones, columns in _in_double(parts):
+        centred = columns - ones * mean  # Q (x - mean)
+        covariance += centred.mT @ centred / max(1, n - 1)
+    return mean.squeeze(1), covariance
+
+
+_CHUNK = 1 << 14
+
+
+def _in_double(parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Constant and joint columns in float64, in chunks: all at once can be the peak of a fit."""
+    for chunk in zip(*(torch.split(part, _CHUNK, dim=1) for part in parts)):
+        columns = torch.cat([part[..., 1:] for part in chunk], -1)
+        yield chunk[0][..., :1].double(), columns.double()

@@ -1,4 +1,9 @@
-"""A party before any network: its table, its keys, its encoding."""
+"""A party: its table, its keys, its encoding; and what of it is left in a private run.
+
+Under a mechanism a party is two objects. `Party` has the records and releases what is paid for;
+`Learning` makes the half, of releases and of weights that noisy gradients moved, and has no other
+way to the records, nor to their number.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +22,14 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
+from vflsynth._random import RandomStreams
 from vflsynth.columns import NoisyHistogram, TableTransformer
 from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
 from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning, warn_user
-from vflsynth.frames import check_no_empty_column, intersect, party_keys, positions
-from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.frames import KeyMinter, check_no_empty_column, intersect, party_keys, positions
+from vflsynth.models import PartyModel, RowSampler
+from vflsynth.privacy.discovery import PublicEncoding
+from vflsynth.privacy.releases import Release
 from vflsynth.protocol import SERVER, Participant, answers, takes
 from vflsynth.protocol.messages import AlignmentNotice, KeyList
 
@@ -220,3 +228,99 @@ class TrainableParty(Party, ABC):
     def trained(self) -> Mapping[str, Tensor]:
         """Return the weights that are kept, which a private run's `Learning` takes over."""
         raise ProtocolError(f"{type(self).__name__} keeps no weights")
+
+
+class Releasing:
+    """What may be asked of a party that has records: releases that are paid for.
+
+    The party adds noise to what it releases, by `Grid.release`. It is let go of after `end`.
+    """
+
+    def __init__(self, party: Party) -> None:
+        self.__of: Party | None = party
+
+    @property
+    def __party(self) -> Party:
+        if self.__of is None:
+            raise ProtocolError("a party was asked for more after it had given its releases")
+        return self.__of
+
+    def end(self) -> None:
+        """Let go of the party: what is asked from then on is refused."""
+        self.__of = None
+
+    def release(self, what: str, *public: Any) -> list[Release]:
+        """Have the party publish by its method `what`.
+
+        The arguments follow from earlier releases and public numbers. ProtocolError if something
+        else than releases comes back: it would have no noise.
+        """
+        found = list(getattr(self.__party, what)(*public))
+        for own in found:
+            if not isinstance(own, Release):
+                raise ProtocolError(
+                    f"{type(self.__party).__name__}.{what} gives a {type(own).__name__}; what "
+                    "leaves the records of a private run is a Release. Fix: Grid.release"
+                )
+        return found
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return copies of weights that training with noise left, of shapes that are public.
+
+        ProtocolError if the party has no networks that are trained.
+        """
+        if not isinstance(self.__party, TrainableParty):
+            raise ProtocolError(f"{type(self.__party).__name__} has no networks that are trained")
+        return {name: own.detach().clone() for name, own in self.__party.trained().items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a party of a private run knows besides its records.
+
+    The transformer is of published histograms, the settings as the method returns them. `streams`
+    are the party's own, `shared` what all parties draw alike.
+    """
+
+    name: str
+    transformer: TableTransformer
+    settings: Any
+    streams: RandomStreams
+    shared: RandomStreams
+
+
+class Learning(Participant, ABC):
+    """A party of a private run without its records."""
+
+    def __init__(self, known: Known) -> None:
+        self.name, self.transformer = known.name, known.transformer
+
+    def learn(self, records: Releasing) -> None:
+        """Have published, once, what does not wait for other parties; `records` ends with it."""
+
+    def conclude(self, records: Releasing) -> None:
+        """Take what was trained, once, when training is over; `records` ends with it."""
+
+    @abstractmethod
+    def samplers(self) -> Sequence[RowSampler]:
+        """Return what draws the party's columns, one per replica."""
+
+    def halves(self, on: Hashable, minter: KeyMinter) -> list[Any]:
+        """Return the party's half of the model, one per replica: it is saved and loaded alone."""
+        return [
+            PartyModel(self.name, self.transformer, sampler, on=on, minter=minter)
+            for sampler in self.samplers()
+        ]
+
+
+class TrainedLearning(Learning):
+    """A party of a private run that trains: the weights that noisy gradients moved are all it has.
+
+    They must fit the settings, which are public numbers.
+    """
+
+    trained: dict[str, Tensor]
+
+    def conclude(self, records: Releasing) -> None:
+        """Take the networks that noisy gradients trained."""
+        self.trained = records.weights()

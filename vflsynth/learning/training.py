@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 
 _RECENT = 64
 """Steps whose losses are kept before they are summed."""

@@ -1,4 +1,4 @@
-"""Who owns the networks that records train: discriminators, or densities."""
+"""Who owns the networks that records train."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ class Discriminators(StrEnum):
 
     JOINED = "joined"
     """One, of the holder of the joined table."""
-    DENSITIES = "densities"
-    """None: one network of densities per party, given features of earlier parties' records."""
 
     SPLIT = "split"
     """None: a split network's bottom models, one per party, and top model."""
@@ -52,7 +50,6 @@ class Discriminators(StrEnum):
             ),
             Discriminators.PRIVATE: ("private discriminator", {}),
             Discriminators.JOINED: ("only discriminator", {}),
-            Discriminators.DENSITIES: ("network of densities", {}),
             Discriminators.SPLIT: ("bottom model", {ACTIVE: "top model"}),
         }
         own, above = words_of[self]

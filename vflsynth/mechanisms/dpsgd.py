@@ -8,9 +8,18 @@ from typing import Literal
 
 from vflsynth._validation import Choice, Number, Optional
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan, Reports
+from vflsynth.mechanisms.base import (
+    POSITIVE,
+    Asked,
+    Cover,
+    HistogramMechanism,
+    Length,
+    Plan,
+    Reports,
+    default_epochs,
+    power_of_two,
+)
 from vflsynth.mechanisms.discriminators import Discriminators
-from vflsynth.mechanisms.lengths import Length, default_epochs, power_of_two
 from vflsynth.mechanisms.planning import (
     ARITHMETIC,
     PARTIES_KNOW_BATCHES,
@@ -40,8 +49,6 @@ _COVERS = {
     "TrainingReport": Cover("training", noised=True),
     "GeneratorGradients": Cover("training", noised=True),
     "SummedBackboneGradients": Cover("training", noised=True),
-    "RecordFeatures": Cover("training", noised=False),
-    "LikelihoodReport": Cover("training", noised=True),
     "BottomOutputs": Cover("training", noised=False),
     "AllBottomOutputs": Cover("training", noised=False),
 }
@@ -55,21 +62,12 @@ _NOT_PROTECTED = {
         "the other parties: they know the batches, and for them ε is that of known batches",
     ),
     Discriminators.JOINED: (WHO_JOINS,),
-    Discriminators.DENSITIES: (
-        "the server: it sees fixed features of every record without noise, and hands them on",
-        "the later parties: they see these features of the parties before them",
-        "all parties: they know the batches, and for them ε is that of known batches",
-    ),
     Discriminators.SPLIT: (
         "the active party: it sees the bottom models' outputs without noise",
         "the other parties: they see gradients at their outputs without noise",
     ),
 }
 _SPLIT_MODELS = "the fitted bottom and top models"
-_WORDS = {
-    Discriminators.DENSITIES: "density",
-    Discriminators.SPLIT: "bottom and top model",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +103,10 @@ class DPSGDPlan(Plan):
 class DPSGD(HistogramMechanism):
     """Clipped gradients of single records, and noise on their sum, for all networks.
 
-    Every owner of a discriminator, of a network of densities, or of a part of a split classifier,
-    scales the gradient of each record's score, log-likelihood or loss down to a bound and adds
-    noise to the sum over the batch. Noise is for all owners' sums together, as the same record
-    moves all of them. Batches are Poisson samples: every record is drawn by itself.
+    Every owner of a discriminator, or of a part of a split classifier, scales the gradient of each
+    record's score or loss down to a bound and adds noise to the sum over the batch. Noise is for
+    all owners' sums together, as the same record moves all of them. Batches are Poisson samples:
+    every record is drawn by itself.
 
     Parameters
     ----------
@@ -123,8 +121,8 @@ class DPSGD(HistogramMechanism):
         number.
     gradient_penalty_at : {"fakes", "records"}, default="fakes"
         Where the gradient penalty is taken: between fakes, where it costs nothing, or between real
-        and fake records as WGAN-GP does, where it takes its part of every clipped gradient. An
-        `AutoregressiveSynthesizer` and a `SplitNNClassifier` have no penalty and take "fakes" only.
+        and fake records as WGAN-GP does, where it takes its part of every clipped gradient. A
+        `SplitNNClassifier` has no penalty and takes "fakes" only.
 
     Notes
     -----
@@ -132,10 +130,9 @@ class DPSGD(HistogramMechanism):
 
     Privacy: recipients of the synthetic data and of the generators are protected. VFLGAN's server
     is not, it sees features of real records; VertiGAN's is, it sees what is computed from noisy
-    gradients. Neither the server nor the later parties of an `AutoregressiveSynthesizer` are: they
-    see features of all real records. Parties know each other's batches: against them sampling
-    protects nobody. Of a `SplitNNClassifier` recipients of the fitted models are protected, and no
-    party is: outputs of the bottom models and gradients at them are exchanged without noise.
+    gradients. Parties know each other's batches: against them sampling protects nobody. Of a
+    `SplitNNClassifier` recipients of the fitted models are protected, and no party is: outputs of
+    the bottom models and gradients at them are exchanged without noise.
 
     Departs from the paper in that fakes, and a penalty between them, are added after the noise:
     they are computed from what was released before. The default is about 3,000 discriminator steps
@@ -175,11 +172,11 @@ class DPSGD(HistogramMechanism):
         relation, bound = self.relation, self.max_grad_norm
         owners = asked.owners.owners(columns)
         split = asked.owners is Discriminators.SPLIT
-        critics = asked.owners not in _WORDS
-        at_records = self.gradient_penalty_at == "records" and critics
+        at_records = self.gradient_penalty_at == "records" and not split
         penalised = " and penalties" if at_records else ""
         factor = 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
         joint = joint_sensitivity([bound] * len(owners))
+        models = "bottom and top model" if split else "discriminator"
 
         def training(noise_multiplier: float) -> SampledRelease:
             releases = tuple(
@@ -204,7 +201,7 @@ class DPSGD(HistogramMechanism):
                 self,
                 columns,
                 entries,
-                words=f"DP-SGD on all {_WORDS.get(asked.owners, 'discriminator')} parameters",
+                words=f"DP-SGD on all {models} parameters",
                 protected_against=(
                     f"recipients of {_SPLIT_MODELS}" if split else RECIPIENTS,
                     *((_SERVER_SEES_RELEASES,) if private else ()),

@@ -2,7 +2,8 @@
 
 In every folder, `estimator.py` has the class with ``fit(party_frames).sample(n)``, `method.py` the
 steps in their order, `party.py` what an organisation computes of its own table, `server.py` what
-the server computes, and `messages.py` what they tell each other.
+the server computes, and `messages.py` what they tell each other. What a short method has of these
+is in its `method.py`.
 """
 
 from vflsynth.methods.autoregressive.estimator import AutoregressiveSynthesizer

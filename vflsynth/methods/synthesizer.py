@@ -21,7 +21,7 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.contract import (
     Contract,
     Cost,
@@ -43,8 +43,7 @@ from vflsynth.frames import AlignmentReport, DrawnRecords, check_party_frames, k
 from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
-from vflsynth.methods.combinations import check_combination
-from vflsynth.methods.parameters import document, rules_of
+from vflsynth.methods.parameters import check_combination, document, rules_of
 from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel
 from vflsynth.models.conditions import complete_rows, sample_given

@@ -78,8 +78,8 @@ _RULES: tuple[tuple[str, str, Source], ...] = (
     (r".*party\.json", _STATE + r"(bounds|categories|origin|step)\b.*", Source.LISTED),
     (r".*party\.json", _STATE + r"counts\[\]", Source.RELEASED),
     (r".*party\.json", _STATE + r"(exponent|noise_std)", Source.PUBLIC),
-    # Spikes are bins of a single value, and bins follow from the bounds and the first histograms.
-    (r".*party\.json", _STATE + r"(lows|highs|spikes|quantile_map)\b.*", Source.COMPUTED),
+    # Bins follow from the bounds and the first histograms.
+    (r".*party\.json", _STATE + r"(lows|highs|quantile_map)\b.*", Source.COMPUTED),
     (r".*party\.json", r"preparation\..*", Source.LISTED),
     (r".*sampler\.safetensors", r".*", Source.COMPUTED),
 )

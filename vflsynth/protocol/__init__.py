@@ -1,6 +1,18 @@
 """Everything that may cross a party boundary, and how it gets there."""
 
-from vflsynth.protocol.channel import Channel, LocalChannel, Participant, Transcript, answers, takes
+from vflsynth.protocol.channel import (
+    PRECISIONS,
+    Channel,
+    LocalChannel,
+    Participant,
+    Precision,
+    Transcript,
+    answers,
+    pack,
+    takes,
+    unpack,
+    unpack_from,
+)
 from vflsynth.protocol.declaration import (
     MESSAGES,
     SERVER,
@@ -13,10 +25,8 @@ from vflsynth.protocol.declaration import (
     holds,
     message,
 )
-from vflsynth.protocol.precision import PRECISIONS, Precision, pack, unpack, unpack_from
 from vflsynth.protocol.schedule import (
     HeldOutSchedule,
-    PlacedPoissonSchedule,
     PoissonSchedule,
     Schedule,
     SubsetSchedule,
@@ -34,7 +44,6 @@ __all__ = [
     "MadeOf",
     "Message",
     "Participant",
-    "PlacedPoissonSchedule",
     "PoissonSchedule",
     "Precision",
     "Schedule",

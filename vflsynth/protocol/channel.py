@@ -1,7 +1,8 @@
 """How the server and the parties talk.
 
 A participant answers questions and takes messages, each kind by a method of its own; the server
-asks and answers it through a channel.
+asks and answers it through a channel. A message may hold packed numbers: what a transcript counts
+is what crosses, and runs in one process and across processes compute with the same rounded numbers.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import pandas as pd
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from vflsynth.exceptions import ProtocolError
+from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.protocol.declaration import SERVER, M, Message
 
 BITS = "bits_per_record"
@@ -96,21 +99,21 @@ def _size(value: object) -> tuple[int, str]:
     return 8, f"= {value:g}" if isinstance(value, float) else "scalar"
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
-def answers(kind: type[Message]) -> Callable[[F], F]:
+def answers(kind: type[Message]) -> Callable[[Marked], Marked]:
     """Mark a method ``(self, step) -> message`` as what answers a question for this kind."""
     return _mark("_answers", kind)
 
 
-def takes(kind: type[Message]) -> Callable[[F], F]:
+def takes(kind: type[Message]) -> Callable[[Marked], Marked]:
     """Mark a method ``(self, message) -> None`` as what acts on messages of this kind."""
     return _mark("_takes", kind)
 
 
-def _mark(mark: str, kind: type[Message]) -> Callable[[F], F]:
-    def marked(method: F) -> F:
+def _mark(mark: str, kind: type[Message]) -> Callable[[Marked], Marked]:
+    def marked(method: Marked) -> Marked:
         setattr(method, mark, kind)
         return method
 
@@ -233,3 +236,102 @@ class LocalChannel:
             if self._transcript is not None:
                 self._transcript.record(message)
             party.take(message)
+
+
+Precision: TypeAlias = Literal["float32", "float16", "int8"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+_BLOCK, _SCALE = 128, 4
+"""Numbers that share a scale, and its bytes."""
+_LARGEST = 127.0
+
+
+def pack(
+    values: Tensor, precision: Precision, uniform: Callable[[tuple[int, ...]], Tensor]
+) -> Tensor:
+    """Round numbers.
+
+    Parameters
+    ----------
+    values : Tensor of float32, shape (replica, row, column)
+    precision : {"float32", "float16", "int8"}
+        "int8" has a scale for every 128 numbers of a row, and rounds up or down at random so that
+        the mean is right (stochastic rounding).
+    uniform : callable
+        Draws from [0, 1) of shape (replica, *shape), given the shape; asked for "int8" only.
+
+    Returns
+    -------
+    Tensor
+        Of this type; for "int8" each row's numbers are followed by the bytes of its scales.
+    """
+    if precision == "float32":
+        return values
+    if precision == "float16":
+        return values.half()
+    rows, columns = values.shape[1:]
+    blocks = -(-columns // _BLOCK)
+    padded = F.pad(values, (0, blocks * _BLOCK - columns)).reshape(-1, rows, blocks, _BLOCK)
+    scales = padded.abs().amax(-1, keepdim=True) / _LARGEST
+    draws = uniform((rows, blocks, _BLOCK))
+    # What is not finite makes a scale that is not, which `unpack` refuses.
+    rounded = torch.floor(torch.nan_to_num(padded / scales) + draws).clamp(-_LARGEST, _LARGEST)
+    numbers = rounded.to(torch.int8).flatten(-2)[..., :columns]
+    return torch.cat([numbers, scales.squeeze(-1).contiguous().view(torch.int8)], -1)
+
+
+def unpack(packed: Tensor, precision: Precision) -> Tensor:
+    """Return the numbers that `pack` rounded to.
+
+    Parameters
+    ----------
+    packed : Tensor, shape (replica, row, column), with the bytes of scales
+    precision : {"float32", "float16", "int8"}
+
+    Returns
+    -------
+    Tensor of float32
+        Of any shape: whoever takes it checks that.
+
+    Raises PayloadRejectedError if it is of another type, or was packed and cannot be read or is
+    not finite.
+    """
+    exact = precision == "float32" and packed.dtype == torch.float64  # of networks in double
+    if packed.dtype != getattr(torch, precision) and not exact:
+        raise _refused(f"numbers of {packed.dtype} came; expected torch.{precision}")
+    if precision == "float32":
+        return packed
+    if precision == "float16":
+        values = packed.float()
+    else:
+        blocks = -(-packed.shape[-1] // (_BLOCK + _SCALE))
+        columns = packed.shape[-1] - blocks * _SCALE
+        if packed.dim() != 3 or columns < 1:
+            raise _refused(f"int8 numbers of shape {tuple(packed.shape)} came, without scales")
+        scales = packed[..., columns:].contiguous().view(torch.float32)
+        numbers = F.pad(packed[..., :columns].float(), (0, blocks * _BLOCK - columns))
+        numbers = numbers.reshape(*scales.shape, _BLOCK)
+        values = (numbers * scales.unsqueeze(-1)).flatten(-2)
+        values = values[..., :columns]
+    if not bool(torch.isfinite(values).all()):
+        raise PayloadRejectedError(
+            "numbers came that are not finite: training diverged, or they were damaged",
+            fix="lower learning_rate, or use a higher wire_precision",
+        )
+    return values
+
+
+def unpack_from(message: Message, packed: Tensor, precision: Precision) -> Tensor:
+    """Return the numbers of a message, see `unpack`; the error says whose they are."""
+    try:
+        return unpack(packed, precision)
+    except PayloadRejectedError as error:
+        raise PayloadRejectedError(
+            error.problem, fix=error.fix, party=message.sender, step=message.step
+        ) from error
+
+
+def _refused(problem: str) -> PayloadRejectedError:
+    return PayloadRejectedError(
+        problem, fix="give all parties the same settings and version of vflsynth"
+    )

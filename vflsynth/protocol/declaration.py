@@ -18,7 +18,7 @@ _KEY = "vflsynth tensor"
 REAL = torch.float32, torch.float64
 """Of what networks and other models compute."""
 PACKED = *REAL, torch.float16, torch.int8
-"""The same as senders round it, see `vflsynth.protocol.precision`."""
+"""The same as senders round it, see `vflsynth.protocol.channel`."""
 STEPS = torch.int32, torch.int64
 """Whole numbers of 32 bits or, where sums need more, of 64."""
 

@@ -256,23 +256,6 @@ class PoissonSchedule(SubsetSchedule):
         return self._latest[1]
 
 
-class PlacedPoissonSchedule(PoissonSchedule):
-    """Poisson samples as places in an `order` of the replica's records, see `HeldOutSchedule`."""
-
-    def __init__(
-        self,
-        streams: RandomStreams,
-        *,
-        n_records: int,
-        replica_rows: Tensor | None = None,
-        **sampled: Any,
-    ) -> None:
-        super().__init__(streams, n_records=n_records, **sampled)
-        everybody = torch.arange(n_records, device=streams.device)
-        replicas = len(streams.secrets)
-        self.order = everybody.expand(replicas, -1) if replica_rows is None else replica_rows
-
-
 def places_of_batches(expected: int) -> int:
     """Return a multiple of 64 that a Poisson sample of `expected` records on average fits into.
 

@@ -1,4 +1,8 @@
-"""A dossier: the verdict, and its two editions."""
+"""A dossier: the verdict, its two editions, and where it answers data protection officers.
+
+Articles and clauses are named by number and heading; what is written beside them is what this
+package measures or leaves open, not what the documents say.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,12 @@ from vflsynth.evaluation.tables import Tables
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release.clauses import Clause
-from vflsynth.release.officers import ITEMS, PRIVATE_ITEMS, Item
 from vflsynth.reporting import Page, render, require_packages
 
 if TYPE_CHECKING:
     import pandas as pd
     from markupsafe import Markup
+
 
 FORMAT, FORMAT_VERSION = "vflsynth release", 1
 
@@ -136,11 +140,12 @@ class Dossier:
         return self._section(self.clauses)
 
     def _section(self, clauses: tuple[Clause, ...]) -> Markup:
+        by_name = {clause.name: clause for clause in clauses}
         return render(
             "vflsynth.release",
             "section.html",
             clauses=clauses,
-            items=_answered(self.items, clauses),
+            items=[{"item": i, "clauses": [by_name[n] for n in i.clauses]} for i in self.items],
             roles=_roles(self.contract),
             ledger="" if self.ledger is None else str(self.ledger),
         )
@@ -238,11 +243,6 @@ class Dossier:
         return "\n".join([self.headline, "", *map(str, self.clauses), *changed])
 
 
-def _answered(items: tuple[Item, ...], clauses: tuple[Clause, ...]) -> list[dict[str, Any]]:
-    by_name = {clause.name: clause for clause in clauses}
-    return [{"item": i, "clauses": [by_name[name] for name in i.clauses]} for i in items]
-
-
 def _roles(contract: Contract) -> list[list[str]]:
     """Say in words what the contract says of columns: no value, and no bound."""
     rows = []
@@ -287,3 +287,107 @@ def _promise(ledger: PrivacyLedger) -> dict[str, Any]:
 
 def _counted(n: int, what: str) -> str:
     return f"{n} clause{'' if n == 1 else 's'} {what}"
+
+
+OPINION = "WP216 (Opinion 05/2014 on anonymisation techniques)"
+ISO = "ISO/IEC 27559:2022"
+NIST = "NIST SP 800-226 (2025)"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A heading that an officer is asked about.
+
+    `answer` says what of it this dossier answers, and what stays with the publisher; `clauses` of
+    the dossier belong to it.
+    """
+
+    source: str
+    heading: str
+    answer: str
+    clauses: tuple[str, ...] = ()
+
+
+_TRACES = ("copied_rows", "copied_values", "real_extremes", "rare_categories")
+
+ITEMS = (
+    Item(
+        OPINION,
+        "Singling out",
+        "Whether descriptions taken from the table fit exactly one person, against people who were "
+        "not in it.",
+        ("singling_out", "unique_combinations", *_TRACES),
+    ),
+    Item(
+        OPINION,
+        "Linkability",
+        "Whether the table helps to link what two sources know about one person.",
+        ("linkability", "identifiers"),
+    ),
+    Item(
+        OPINION,
+        "Inference",
+        "Whether the table lets a sensitive value of a person be guessed better than that of "
+        "people who were not in it.",
+        ("inference", "membership"),
+    ),
+    Item(
+        ISO,
+        "6 Context assessment",
+        "Not answered here: who receives the table, with what motives, capacity and controls.",
+    ),
+    Item(
+        ISO,
+        "7 Data assessment",
+        "The contract says what each column is (identifier, quasi-identifier, sensitive), which "
+        "values are public, and how many records stand behind a published value.",
+        ("identifiers", "unique_combinations", "rare_categories", "real_extremes"),
+    ),
+    Item(
+        ISO,
+        "8 Identifiability assessment and mitigation",
+        "Attacks that were made are stated with the intervals of their success, others as not "
+        "measured. Columns are dropped, replaced or rounded as the contract says, and measured "
+        "afterwards.",
+        ("membership", "singling_out", "linkability", "inference", *_TRACES),
+    ),
+    Item(
+        ISO,
+        "9 De-identification governance",
+        "This dossier, with its digests and signature, records what was released, when, and by "
+        "which limits. Roles, procedures and monitoring after the release stay with the publisher.",
+    ),
+)
+"""What every dossier has."""
+
+PRIVATE_ITEMS = (
+    Item(
+        NIST,
+        "Privacy parameters: ε",
+        "ε is an upper bound that the accountant of the ledger computes for everything that was "
+        "released, for the neighbouring tables that it names.",
+        ("epsilon",),
+    ),
+    Item(
+        NIST,
+        "Unit of privacy",
+        "One record across all parties. A person with several records is protected less.",
+    ),
+    Item(
+        NIST,
+        "Threat and trust model",
+        "Whom the guarantee is against, and whom it is not against, is in the ledger below.",
+    ),
+    Item(
+        NIST,
+        "Mechanism implementation and side channels",
+        "How the noise is drawn is in the ledger. Run times, memory and the decision to publish "
+        "are not covered by ε.",
+    ),
+    Item(
+        NIST,
+        "Data collection exposure",
+        "Not answered here: how the real records are collected, stored and accessed.",
+    ),
+)
+"""What a dossier of a private release has beside these."""

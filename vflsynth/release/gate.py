@@ -20,9 +20,9 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
-from vflsynth.release.attacks import from_audits
 from vflsynth.release.clauses import Clause, IsModel, Measured, NotMeasured, changes_since_fit
 from vflsynth.release.dossier import Dossier
+from vflsynth.release.measuring import from_audits
 
 if TYPE_CHECKING:
     from vflsynth.audit import AuditReport, Criteria, Disclosure

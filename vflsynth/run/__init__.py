@@ -1,7 +1,7 @@
 """Runs: match, encode, agree, build, train, keep. In one process or across processes."""
 
 from vflsynth.run.joined import JOINED, JoinedRun
-from vflsynth.run.local import LocalRun, Options, match_records
+from vflsynth.run.local import LocalRun, Options, check_memory, match_records
 from vflsynth.run.loop import (
     Callback,
     EarlyStopping,
@@ -11,7 +11,6 @@ from vflsynth.run.loop import (
     history_from_json,
     history_to_json,
 )
-from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
 from vflsynth.run.seat import (
     Account,

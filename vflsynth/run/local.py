@@ -16,12 +16,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from vflsynth._device import available_memory
 from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._random import RandomStreams, derive
-from vflsynth._validation import Number, check_parameters
+from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
-from vflsynth.exceptions import ParameterError, PublishingWarning, warn_user
+from vflsynth.exceptions import MemoryLimitError, ParameterError, PublishingWarning, warn_user
 from vflsynth.frames import (
     AlignmentReport,
     DrawnRecords,
@@ -31,17 +32,15 @@ from vflsynth.frames import (
     with_lost,
 )
 from vflsynth.frames.keys import how_to_agree
-from vflsynth.learning.base import Method
+from vflsynth.learning import Method, Party
 from vflsynth.learning.party import EncodingSource
 from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.reporting import size_text
-from vflsynth.run.checkpoints import CheckpointDirectory
 from vflsynth.run.loop import Callback, Progress, check_callbacks
-from vflsynth.run.memory import check_memory
 from vflsynth.run.party_run import PartyRun
-from vflsynth.run.seat import Agreed, Seat
+from vflsynth.run.seat import Agreed, CheckpointDirectory, Seat
 from vflsynth.run.server_run import ServerRun
 
 logger = logging.getLogger("vflsynth")
@@ -58,7 +57,7 @@ class Options:
 
     `replica_rows`, int (replica, record), are positions among the matched records that each replica
     trains on. Private releases are booked in `account` before they are made. The memory limit is in
-    bytes; None takes most of what is free.
+    bytes; None takes most of what is free. Longer than `most_hours` nobody waits.
     """
 
     callbacks: Sequence[Callback] = ()
@@ -69,13 +68,17 @@ class Options:
     replica_rows: npt.ArrayLike | None = None
     verbose: bool = False
     memory_limit: float | None = None
+    most_hours: float | None = None
     account: PrivacyAccount | PathLike | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.account, str | os.PathLike):
             object.__setattr__(self, "account", PrivacyAccount(self.account))
-        rule = {"checkpoint_every": Number(1, whole=True)}
-        check_parameters("fit", {"checkpoint_every": self.checkpoint_every}, rule)
+        rules: dict[str, Any] = {
+            "checkpoint_every": Number(1, whole=True),
+            "most_hours": Optional(Number(0, closed=(False, True))),
+        }
+        check_parameters("fit", {name: getattr(self, name) for name in rules}, rules)
         check_callbacks(self.callbacks)
 
 
@@ -112,6 +115,7 @@ class LocalRun(ServerRun):
         least_records: int = 1,
     ) -> None:
         options = self.options = options or Options()
+        self.most_hours = options.most_hours
         path = options.checkpoint if options.checkpoint is not None else options.resume
         directory = CheckpointDirectory(path, options.resume, SERVER)
         prints = [derive(secret, "fingerprint") for secret in secrets]
@@ -420,3 +424,53 @@ def _replica_rows(replica_rows: npt.ArrayLike | None, replicas: int) -> Tensor |
     if rows.size == 0:
         raise ParameterError("replica_rows must name at least one record per replica")
     return torch.tensor(rows.astype(np.int64))
+
+
+_USABLE_SHARE = 0.9
+_LARGEST_SHARE = 0.25
+"""Of a party's encoded columns: where one table column takes more, it is what to change."""
+
+
+def check_memory(
+    method: Method,
+    parties: Sequence[Party],
+    settings: Any,
+    n_records: int,
+    replicas: int,
+    limit: float | None,
+    device: torch.device,
+    *,
+    own_rows: bool,
+) -> int:
+    """Estimate the bytes of a fit, and compare them with the limit.
+
+    Raises MemoryLimitError, which names the party that takes most and its widest column.
+    """
+    estimates = {
+        party: method.memory(party, settings, n_records, replicas, own_rows=own_rows)
+        for party in parties
+    }
+    total = sum(estimates.values())
+    free = available_memory(device)
+    allowed = limit if limit is not None else (None if free is None else _USABLE_SHARE * free)
+    if allowed is None or total <= allowed:
+        return total
+    party = max(estimates, key=lambda p: estimates[p])
+    width, spans = party.transformer.width_, party.transformer.spans_
+    span = max(spans, key=lambda s: s.width)
+    wide = span.width > max(16, _LARGEST_SHARE * width)
+    raise MemoryLimitError(
+        f"the fit needs about {total / 2**30:.2f} GiB for {n_records} records and {replicas} "
+        f"model(s), and {allowed / 2**30:.2f} GiB are allowed; this party needs "
+        f"{estimates[party] / 2**30:.2f} of them, and this column is {span.width} of its {width} "
+        "encoded columns" + (f" because it has {span.width} distinct values" if wide else ""),
+        fix=(
+            "pool its rare values (TableTransformer(rare_threshold=...)), declare another kind for "
+            "it in column_kinds, or drop it"
+            if wide
+            else method.needs_less_memory
+        )
+        + ("" if limit is None else "; or raise memory_limit"),
+        party=party.name,
+        column=span.column,
+    )

@@ -7,8 +7,16 @@ codes of columns' states in `membership`, `rotations` the random features of joi
 who sees what, and why.
 """
 
-from vflsynth.secure.codebook import Code, Codebook, Pair, coordinates_of, pairs_of
-from vflsynth.secure.membership import MOST_STATES, Challenge, Proof
+from vflsynth.secure.membership import (
+    MOST_STATES,
+    Challenge,
+    Code,
+    Codebook,
+    Pair,
+    Proof,
+    coordinates_of,
+    pairs_of,
+)
 from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
 from vflsynth.secure.ring import Arithmetic, Masks, record_blocks
 from vflsynth.secure.rotations import (

@@ -53,13 +53,12 @@ from torch import Tensor
 
 from vflsynth._random import derive
 from vflsynth.exceptions import ProtocolError
-from vflsynth.secure.codebook import Codebook, Pair
-from vflsynth.secure.membership import Challenge, Proof, Proofs, Verification
-from vflsynth.secure.once import Once
+from vflsynth.secure.membership import Challenge, Codebook, Pair, Proof, Proofs, Verification
 from vflsynth.secure.ring import (
     Arithmetic,
     Elements,
     Masks,
+    Once,
     column_products,
     elements_of,
     record_blocks,

@@ -77,11 +77,11 @@ import numpy.typing as npt
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
-from vflsynth.secure.once import Once
 from vflsynth.secure.ring import (
     Arithmetic,
     Elements,
     Masks,
+    Once,
     bytes_of,
     elements_from,
     elements_of,

@@ -34,7 +34,6 @@ from vflsynth.splitdefense.objectives import (
 from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import (
     PPDL,
-    Chain,
     DiscreteSGD,
     GradientCompression,
     Isotropic,
@@ -51,7 +50,6 @@ __all__ = [
     "PPDL",
     "AlignedFrames",
     "BaseSplitClassifier",
-    "Chain",
     "CrossEntropy",
     "CutShiftClassifier",
     "DIMIPClassifier",

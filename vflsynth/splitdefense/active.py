@@ -1,26 +1,34 @@
-"""The active party: labels, the top model, and what it does to a reply before it is sent."""
+"""The active party: labels, the top model, how it answers, and the steps that it leads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from vflsynth._keys import HiddenStreams, Purpose, repeatable
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
+from vflsynth.learning.base import Algorithm
 from vflsynth.learning.training import RunningMeans, labelled, section
-from vflsynth.protocol import SERVER, Schedule
+from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
-from vflsynth.splitdefense.messages import BottomGradients, BottomOutputs, HeldOutOutputs
-from vflsynth.splitdefense.networks import KeptWeights
+from vflsynth.splitdefense.messages import (
+    AllBottomOutputs,
+    BottomGradients,
+    BottomOutputs,
+    HeldOutOutputs,
+)
 from vflsynth.splitdefense.objectives import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Context, Draws, Protection
-from vflsynth.splitdefense.settings import HoldingOut, SplitSettings, n_records
+from vflsynth.splitdefense.settings import HoldingOut, KeptWeights, SplitSettings, n_records
 from vflsynth.splitdefense.targets import Target
 
 
@@ -234,3 +242,69 @@ class ActiveParty:
             self.best, self.waited = state["best"], state["waited"]
         for name, kept in self.kept.items():
             kept.flat = state[f"kept/{name}"].clone()
+
+
+Rows = npt.NDArray[np.int64] | slice
+"""Positions of a classifier's training records among those that its parties share."""
+
+
+class SplitLearning(Algorithm):
+    """Outputs of bottom models forward, cut gradients back."""
+
+    def __init__(self, channel: Channel, active: ActiveParty) -> None:
+        super().__init__(channel)
+        self.active = active
+        self.outputs: dict[str, Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the active party computes."""
+        return self.active.streams.device
+
+    def step(self, step: int) -> None:
+        """One batch."""
+        outputs = self.channel.gather(BottomOutputs, step)
+        self.channel.scatter(self.active.reply(step, outputs))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the loss on held-out records has not fallen for long enough."""
+        return self.active.finished
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Mean losses since the last report by name, each of shape (replica,)."""
+        losses = self.active.task.means.pop()
+        if self.active.kept:
+            received = self.channel.gather(HeldOutOutputs, epoch)
+            losses["held_out_loss"], better = self.active.judge(epoch, received)
+            self._better = better
+            self.channel.scatter(
+                {name: SelectionNotice(SERVER, name, epoch, better) for name in self.channel.names}
+            )
+        return losses
+
+    def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
+        """Return what protections say about themselves, and whether the epoch was kept."""
+        kept = super().end_epoch(epoch, evaluate=evaluate)
+        if self.active.kept:
+            kept = {"kept": self._better}
+        return kept | self.active.notes.pop()
+
+    def end(self, epoch: int) -> None:
+        """Collect the outputs for all training records, which calibration and audit need.
+
+        All networks become those of the best epoch, if records say which that is.
+        """
+        self.active.restore()
+        received = self.channel.gather(AllBottomOutputs, epoch)
+        if (own := self.active.own) is not None:
+            received[own.name] = own.all_bottom_outputs(epoch)
+        self.outputs = {name: message.features for name, message in received.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the active party's state."""
+        return self.active.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        self.active.load_state(state)

@@ -15,9 +15,9 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, Mechanism
 from vflsynth.registry import register
 from vflsynth.splitdefense.estimator import BaseSplitEstimator
-from vflsynth.splitdefense.fitted import Tables
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.method import SplitMethod
+from vflsynth.splitdefense.model import Tables
 from vflsynth.splitdefense.objectives import DIMIP, CrossEntropy, Objective, SquaredError
 from vflsynth.splitdefense.protections import Marvell, Protection
 from vflsynth.splitdefense.settings import AS_PUBLISHED, SplitSettings

@@ -22,13 +22,12 @@ from vflsynth._validation import (
     check_parameters,
 )
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import key_of
-from vflsynth.methods.combinations import check_combination
+from vflsynth.methods.parameters import check_combination
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, party_templates
-from vflsynth.splitdefense.fitted import FittedSplitEstimator
 from vflsynth.splitdefense.inputs import (
     are_party_frames,
     check_frames,
@@ -38,7 +37,7 @@ from vflsynth.splitdefense.inputs import (
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.method import SplitMethod
-from vflsynth.splitdefense.model import TopModel
+from vflsynth.splitdefense.model import FittedSplitEstimator, TopModel
 from vflsynth.splitdefense.objectives import Objective
 from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import Protection

@@ -17,16 +17,15 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
-from vflsynth.learning.private import Known, TrainedLearning
+from vflsynth.learning.party import Known, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
-from vflsynth.mechanisms.lengths import Length
+from vflsynth.mechanisms.base import Length
 from vflsynth.models import RowSampler
 from vflsynth.parameters import to_json
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
 from vflsynth.run import PartyRun
-from vflsynth.splitdefense.active import ActiveParty
-from vflsynth.splitdefense.algorithm import SplitLearning
+from vflsynth.splitdefense.active import ActiveParty, SplitLearning
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord

@@ -16,7 +16,7 @@ from vflsynth._validation import Number
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.party import TrainableParty
 from vflsynth.learning.training import load_network_state, network_state
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.registry import register
@@ -26,8 +26,15 @@ from vflsynth.splitdefense.messages import (
     BottomOutputs,
     HeldOutOutputs,
 )
-from vflsynth.splitdefense.networks import KeptWeights, Perceptron, PiecewiseLinear
-from vflsynth.splitdefense.settings import HoldingOut, Part, SplitSettings, n_records
+from vflsynth.splitdefense.settings import (
+    HoldingOut,
+    KeptWeights,
+    Part,
+    Perceptron,
+    PiecewiseLinear,
+    SplitSettings,
+    n_records,
+)
 
 _BLOCK = 4096
 """Records that go through a bottom model at once outside training."""

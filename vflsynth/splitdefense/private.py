@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from vflsynth.mechanisms import DPSGDPlan
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.privacy.opacus import ExactDPOptimizer, PerRecordModule
-from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.objectives import Batch, Surroundings
 from vflsynth.splitdefense.objectives.base import record_losses
 from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
+from vflsynth.splitdefense.settings import Perceptron
 
 
 class PrivateDescent:

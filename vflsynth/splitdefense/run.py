@@ -16,7 +16,7 @@ from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.run import LocalRun, Options
-from vflsynth.splitdefense.algorithm import Rows, SplitLearning
+from vflsynth.splitdefense.active import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import Evidence

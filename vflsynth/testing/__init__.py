@@ -3,8 +3,12 @@
 For those who write one of their own, in the spirit of scikit-learn's ``check_estimator``.
 """
 
-from vflsynth.testing.columns import check_column_kind, column_kind_checks
-from vflsynth.testing.encoders import check_encoder, encoder_checks
+from vflsynth.testing.columns import (
+    check_column_kind,
+    check_encoder,
+    column_kind_checks,
+    encoder_checks,
+)
 from vflsynth.testing.laws import Check, parametrize_with_checks
 from vflsynth.testing.mechanisms import check_mechanism, mechanism_checks
 from vflsynth.testing.metrics import check_metric, metric_checks

@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.utils import check_random_state
 
 from vflsynth.evaluation import MetricResult, MetricResults, TableMetric, Tables
-from vflsynth.testing.laws import Check, checks_of, laws_of, require
+from vflsynth.testing.laws import Check, checks_of, require
 
 NASTY_NUMBERS: dict[str, Callable[[int], Any]] = {
     "ordinary": lambda n: np.linspace(0, 1, n),
@@ -183,12 +183,9 @@ def no_table_is_an_error(case: MetricCase) -> None:
             raise AssertionError(f"{error!r} for\n{tables[0]}\nand\n{tables[1]}") from error
 
 
-LAWS = laws_of(MetricCase)
-
-
 def metric_checks(metric: TableMetric) -> list[Check]:
     """Return the laws of metrics, one check each, about one metric."""
-    return checks_of(LAWS, MetricCase(metric))
+    return checks_of(MetricCase(metric))
 
 
 def check_metric(metric: TableMetric) -> None:

@@ -39,7 +39,7 @@ from sklearn.base import clone
 from vflsynth.exceptions import OwnTableWarning
 from vflsynth.learning.base import Method
 from vflsynth.learning.party import Party
-from vflsynth.methods.combinations import reason_against
+from vflsynth.methods.parameters import reason_against
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.noise import discrete_gaussian
 from vflsynth.privacy.releases import Grid, Ints, Release
@@ -48,8 +48,7 @@ from vflsynth.registry import Members
 from vflsynth.run import Options, local, party_run
 from vflsynth.secure import Arithmetic
 from vflsynth.splitdefense import RandomizedResponse
-from vflsynth.testing.laws import require
-from vflsynth.testing.tables import (
+from vflsynth.testing.laws import (
     CLASSES,
     KEY,
     LABELS,
@@ -57,6 +56,7 @@ from vflsynth.testing.tables import (
     private_labels,
     private_tables,
     replaced,
+    require,
 )
 
 Seen = dict[str, Any]

@@ -10,7 +10,7 @@ from torch import Tensor
 from vflsynth._keys import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense.protections import Context, Draws, Protection
-from vflsynth.testing.laws import PARAMETER_LAWS, Check, checks_of, laws_of, refused, require, same
+from vflsynth.testing.laws import Check, checks_of, refused, require, same
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,9 @@ def its_own_parameters_pass_its_check(case: ProtectionCase) -> None:
     case.value.check()
 
 
-LAWS = (*PARAMETER_LAWS, *laws_of(ProtectionCase))
-
-
 def protection_checks(protection: Protection) -> list[Check]:
     """Return the checks of one protection, for `parametrize_with_checks`."""
-    return checks_of(LAWS, ProtectionCase(protection))
+    return checks_of(ProtectionCase(protection))
 
 
 def check_protection(protection: Protection) -> None:

@@ -17,7 +17,7 @@ from vflsynth.audit import (
     playing,
 )
 from vflsynth.cli import main
-from vflsynth.cli.models import open_model
+from vflsynth.cli.records import open_model
 from vflsynth.datasets import make_party_frames
 from vflsynth.frames import write_table
 from vflsynth.privacy import PublicSchema

@@ -28,8 +28,8 @@ from vflsynth.audit.settings import AuditSettings
 from vflsynth.audit.shadow import Shadows
 from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
-from vflsynth.release.attacks import from_audits
 from vflsynth.release.clauses import NotMeasured
+from vflsynth.release.measuring import from_audits
 
 OPTIONS: dict[str, Any] = {
     "targets": [3],

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from vflsynth.columns import PublicSchema
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.exceptions import (
     ColumnKindError,
     OwnTableWarning,

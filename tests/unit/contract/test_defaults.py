@@ -15,7 +15,7 @@ from vflsynth import (
     PartyContract,
 )
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.recognising import recognise
+from vflsynth.columns.kinds import recognise
 from vflsynth.exceptions import IdentifierError, PublishingWarning
 
 N = 200

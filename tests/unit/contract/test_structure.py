@@ -339,6 +339,64 @@ def test_numbers_that_were_never_seen_belong_to_the_run_around_them():
     assert made == ["young", "young", "middle", "middle", "old", "old"]
 
 
+def places(n, seed=0, n_codes=30):
+    """Records at two coordinates, and the code of the nearest of some points."""
+    rng = np.random.default_rng(seed)
+    points = np.random.default_rng(1).random((n_codes, 2))
+    spots = rng.random((n, 2))
+    nearest = ((spots[:, None] - points) ** 2).sum(axis=-1).argmin(axis=1)
+    codes = np.random.default_rng(2).permutation(900)[:n_codes] + 100
+    frame = pd.DataFrame({"code": codes[nearest], "area": [f"area {k}" for k in nearest]})
+    return frame.assign(x=10 * spots[:, 0], y=spots[:, 1], other=rng.normal(size=n))
+
+
+def within(table):
+    """Say which rows have the code of the nearest point."""
+    points = np.random.default_rng(1).random((30, 2))
+    spots = np.stack([table["x"] / 10, table["y"]], axis=1)
+    nearest = ((spots[:, None] - points) ** 2).sum(axis=-1).argmin(axis=1)
+    codes = np.random.default_rng(2).permutation(900)[:30] + 100
+    return (codes[nearest] == table["code"]).to_numpy()
+
+
+def test_codes_are_drawn_where_their_area_is():
+    frame = places(3000).drop(columns="area")
+    table = fitted(frame).sample(3000)
+    assert within(frame).all()
+    assert within(table).mean() > 0.9  # in one of thirty areas, by chance 4 %
+    assert set(table["code"]) <= set(frame["code"])
+    assert table["code"].value_counts(normalize=True).std() < 0.05
+    given = fitted(frame).sample(50, conditions={"code": int(frame["code"][0])})
+    assert (given["code"] == frame["code"][0]).all()
+
+
+def test_a_label_that_determines_the_code_follows_its_area():
+    table = fitted(places(2000)).sample(1000)
+    assert table.groupby("code")["area"].nunique().max() == 1
+    assert within(table).mean() > 0.85
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_no_label_is_moved_that_numbers_do_not_tell(share):
+    frame = places(2000).drop(columns="area")
+    rng = np.random.default_rng(0)
+    frame["x"] = frame["x"].where(rng.random(2000) < share, 10 * rng.random(2000))
+    if share:  # four groups, not areas enough
+        frame["code"] = frame["code"] % 4
+    found = structure.Structure.of(frame, 5)
+    assert not any(isinstance(step, structure.Placed) for step in found.steps)
+
+
+def test_areas_leave_rows_alone_that_say_nothing():
+    frame = places(2000).drop(columns="area")
+    (step,) = structure.Structure.of(frame, 5).steps
+    few = frame.head(4).assign(x=[np.nan, 3.0, 3.0, 3.0], y=0.5)
+    few["code"] = pd.array([few["code"][0], None, 1, few["code"][3]], dtype="Int64")
+    made = step.restore(dict(few.items()), few.index)
+    assert made.astype("Int64")[[0, 1, 2]].equals(few["code"][[0, 1, 2]])
+    assert within(few.tail(1).assign(code=made)).all()
+
+
 def test_a_step_undoes_what_another_did():
     frame = own("insurer")
     steps = structure.Structure.of(frame, 5).steps

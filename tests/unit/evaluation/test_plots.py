@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot
 
-from vflsynth.evaluation import plot_associations, plot_history, plot_marginals
+from vflsynth.evaluation import associations, plot_marginals
+from vflsynth.evaluation.drawing import draw_map, maps_of
 from vflsynth.exceptions import ParameterError
 
 
@@ -36,30 +37,17 @@ def test_marginals_have_one_panel_per_column(tables):
 
 
 def test_maps_are_those_of_both_tables_and_their_difference(tables):
-    axes = plot_associations(*tables, parties={"lab": ["cost"], "clinic": ["age", "ward"]})
-    real, synthetic, difference = (np.asarray(each.images[0].get_array()) for each in axes)
+    parties = {"lab": ["cost"], "clinic": ["age", "ward"]}
+    maps = maps_of(associations(*tables, parties=parties))
+    real, synthetic, difference = (map_.matrix for map_ in maps.values())
     assert np.allclose(difference, np.abs(real - synthetic), equal_nan=True)
-    assert [text.get_text() for text in axes[0].texts] == ["clinic", "lab"]  # as the columns stand
-    assert len(axes[0].lines) == 2  # part the parties
-
-
-@pytest.mark.parametrize(
-    ("columns", "titles"),
-    [
-        ({"frechet_distance": [3.0, 1.0], "wasserstein_a": [1, 2]}, 2),
-        ({"held_out": [-3.0, -2.0]}, 1),
-    ],
-)
-def test_a_history_has_its_curves(columns, titles):
-    axes = plot_history(pd.DataFrame(columns | {"seconds": [0.1, 0.1]}))
-    assert len(axes) == titles
-    drawn = {line.get_label() for line in axes[-1].lines}
-    assert drawn == set(columns) - {"frechet_distance"}
+    axes = pyplot.subplots()[1]
+    draw_map(axes, maps["Real"])
+    assert [text.get_text() for text in axes.texts] == ["clinic", "lab"]  # as the columns stand
+    assert len(axes.lines) == 2  # part the parties
 
 
 def test_what_cannot_be_drawn_is_refused(tables):
-    with pytest.raises(ParameterError, match="no losses"):
-        plot_history(pd.DataFrame({"seconds": [1.0]}))
     with pytest.raises(ParameterError, match="3 Axes, got 2"):
         plot_marginals(*tables, axes=pyplot.subplots(1, 2)[1])
 

@@ -18,22 +18,24 @@ from vflsynth import (
 )
 from vflsynth.evaluation import (
     SDMetricsReports,
+    Tables,
     average_variation_distance,
     evaluate,
     marginal_distance,
-    sdmetrics_diagnostic,
-    sdmetrics_quality,
 )
 from vflsynth.exceptions import MissingExtraError
 from vflsynth.privacy import PublicSchema
 
 
+def reports(real, synthetic):
+    return SDMetricsReports().compute(Tables(real, synthetic))
+
+
 def test_without_the_extra_the_error_says_what_to_install(mixed, monkeypatch):
     for module in ("sdmetrics", "sdmetrics.reports"):
         monkeypatch.setitem(sys.modules, module, None)
-    for run in (sdmetrics_quality, sdmetrics_diagnostic):
-        with pytest.raises(MissingExtraError, match=r"pip install 'vflsynth\[sdmetrics\]'"):
-            run(mixed, mixed)
+    with pytest.raises(MissingExtraError, match=r"pip install 'vflsynth\[sdmetrics\]'"):
+        reports(mixed, mixed)
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def whole(make):
 
 
 def test_marginal_distances_agree(whole):
-    theirs = sdmetrics_quality(*whole).parts
+    theirs = reports(*whole)["sdmetrics_quality"].parts
     theirs = theirs[theirs["property"] == "Column Shapes"].set_index("column")
     ours = marginal_distance(*whole).parts.set_index("column")
     assert set(theirs["metric"]) == {"KSComplement", "TVComplement"}
@@ -64,8 +66,7 @@ def test_contingency_similarity_agrees(whole):
 def test_reports_have_a_baseline_and_leave_the_tables_alone(mixed, make):
     synthetic = make(300, seed=1)
     copies = mixed.copy(deep=True), synthetic.copy(deep=True)
-    for run in (sdmetrics_quality, sdmetrics_diagnostic):
-        result = run(mixed, synthetic)
+    for result in reports(mixed, synthetic).values():
         assert 0.8 < result.value <= 1.0
         assert 0.8 < result.baseline <= 1.0
         assert not result.parts["value"].isna().any()
@@ -76,13 +77,14 @@ def test_reports_have_a_baseline_and_leave_the_tables_alone(mixed, make):
 def test_a_bad_table_scores_lower(whole):
     real, synthetic = whole
     bad = synthetic.assign(age=synthetic["age"] + 1000, grade="low")
-    assert sdmetrics_quality(real, bad).value < sdmetrics_quality(real, synthetic).value - 0.2
-    assert sdmetrics_diagnostic(real, bad).value < 1.0
+    found, good = reports(real, bad), reports(real, synthetic)
+    assert found["sdmetrics_quality"].value < good["sdmetrics_quality"].value - 0.2
+    assert found["sdmetrics_diagnostic"].value < 1.0
 
 
 def test_names_may_be_anything():
     real = pd.DataFrame({1: np.arange(20.0), ("a", 2): ["x", "y"] * 10})
-    assert sdmetrics_quality(real, real).value == pytest.approx(1.0)
+    assert reports(real, real)["sdmetrics_quality"].value == pytest.approx(1.0)
 
 
 SHORT = {"epochs": 1, "batch_size": 64, "verbose": 0}

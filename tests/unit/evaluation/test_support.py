@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import normalized_mutual_info_score
 
-from vflsynth.evaluation import PublishedScores, evaluate, nmi_error, precision_and_recall
+from vflsynth.evaluation import nmi_error, precision_and_recall
 from vflsynth.evaluation.support import SHARES, normalised_mutual_information
 
 
@@ -86,18 +86,3 @@ def test_the_error_is_weighted_by_the_real_information():
     assert float(found) == pytest.approx(expected / parts["real"].sum())
     assert float(found) > 0.2 > 0.05 > found.baseline
     assert float(nmi_error(real, real)) == 0.0
-
-
-def test_evaluate_can_have_what_published_results_are_given_in():
-    real, synthetic = table(300), table(300, seed=1)
-    found = evaluate(real, synthetic, metrics=[PublishedScores()])
-    for name in (
-        "shape",
-        "trend",
-        "detection_score_gradient_boosting",
-        "detection_score_logistic_regression",
-        "alpha_precision",
-        "beta_recall",
-        "weighted_nmi_error",
-    ):
-        assert found[name].value is not None

@@ -18,9 +18,8 @@ from multiprocessing.connection import Client, Listener
 
 from vflsynth.exceptions import VFLSynthError
 from vflsynth.federation import matching, participant
-from vflsynth.federation.attempts import ServerAttempts, attend
+from vflsynth.federation.attempts import ServerAttempts, attend, server_node
 from vflsynth.federation.checkpoints import NodeCheckpoints
-from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.progress import Progress
 from vflsynth.models import PartyModel

@@ -15,8 +15,7 @@ from tests.unit.federation.test_private import TREE, in_one_process, report
 from tests.unit.federation.trial import Direct, assert_same
 from vflsynth.exceptions import MisalignedError, NoOverlapError, PayloadRejectedError
 from vflsynth.federation import trail
-from vflsynth.federation.dummies import Dummies, n_dummies
-from vflsynth.federation.psi import n_copies
+from vflsynth.federation.psi import Dummies, n_copies, n_dummies
 from vflsynth.federation.site import Bounds, Budget
 from vflsynth.federation.wire import decode
 from vflsynth.learning.messages import MaskedStates

@@ -26,7 +26,6 @@ PARAMETERS = {
     "DPLTSynthesizer": {},
     "MixtureSynthesizer": {"n_components": 4},
 }
-OF_BOTH = {("AutoregressiveSynthesizer", "dpsgd"): {"protocol": "one_message"}}
 PRIVACY = {
     "kernel_mean_embedding": {"epsilon": 2.0},
     "dpsgd": {"mechanism": "dpsgd", "n_records": 40, "epsilon": None, "noise_multiplier": 10.0},
@@ -53,7 +52,6 @@ def test_these_are_the_methods():
         ("VertiGANSynthesizer", "dpsgd"),
         ("VertiGANSynthesizer", "first_layer"),
         ("AutoregressiveSynthesizer", None),
-        ("AutoregressiveSynthesizer", "dpsgd"),
         ("IndependentSynthesizer", None),
         ("GaussianCopulaSynthesizer", None),
         ("DPLTSynthesizer", "latent_tree"),
@@ -93,7 +91,7 @@ def test_private_runs_account_for_exactly_the_ledger_and_their_halves_sample(
 ):
     trial = make_private_trial(
         privacy=PRIVACY[mechanism],
-        parameters=PARAMETERS[method] | OF_BOTH.get((method, mechanism), {}),
+        parameters=PARAMETERS[method],
         method=method,
         budget=Budget(100.0, 1e-3),
     ).run()

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from vflsynth.exceptions import ArtefactError, PartyLostError
-from vflsynth.federation.faults import fault_of
+from vflsynth.federation.wire import fault_of
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 from tests.unit.federation.real import Nodes
 from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import assert_same
-from vflsynth.federation.reports import KILLED
 from vflsynth.federation.site import Budget
+from vflsynth.federation.trail import KILLED
 
 # Processes of their own draw as users do, and so does the run that they are compared with.
 pytestmark = pytest.mark.usefixtures("full_blocks")

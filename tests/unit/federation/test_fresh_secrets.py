@@ -10,8 +10,8 @@ import torch
 
 from tests.unit.federation.test_every_method import GAN, PARAMETERS, PRIVACY
 from vflsynth import _keys
-from vflsynth.federation.dummies import Dummies
-from vflsynth.federation.nodes import server_node
+from vflsynth.federation.attempts import server_node
+from vflsynth.federation.psi import Dummies
 from vflsynth.federation.site import Budget
 from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.methods.autoregressive.messages import RecordContexts

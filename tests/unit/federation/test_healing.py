@@ -10,10 +10,9 @@ from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import Direct, assert_same
 from vflsynth.exceptions import PartyLostError, PartyStoppedError, RunInterruptedError
 from vflsynth.federation import attempts, limits, participant
-from vflsynth.federation.attempts import ServerAttempts, attend
+from vflsynth.federation.attempts import ServerAttempts, attend, server_node
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.limits import Limits
-from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget
 from vflsynth.federation.wire import Frame, Reason, Status, decode, encode

@@ -11,10 +11,10 @@ from tests.unit.federation.test_every_method import PARAMETERS
 from tests.unit.federation.test_fresh_secrets import change_a_value, keeping
 from vflsynth.exceptions import ParameterError, ProtocolError, ToldTooMuchError
 from vflsynth.federation import trail
+from vflsynth.federation.account import TOLD, book, told_bits, told_report
 from vflsynth.federation.consent import bound_to
 from vflsynth.federation.progress import report_of
 from vflsynth.federation.site import Site, Telling
-from vflsynth.federation.snapshots import TOLD, book, told_bits, told_report
 from vflsynth.methods.autoregressive.messages import RecordContexts
 
 pytestmark = pytest.mark.usefixtures("short_searches")

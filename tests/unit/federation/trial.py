@@ -11,8 +11,8 @@ import pandas as pd
 from vflsynth import PartyModel
 from vflsynth._random import derive, secret_from
 from vflsynth.federation import exchange
+from vflsynth.federation.attempts import server_node
 from vflsynth.federation.job import Job
-from vflsynth.federation.nodes import server_node
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Site, Telling
 from vflsynth.models.party_model import sample_parties

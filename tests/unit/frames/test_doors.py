@@ -14,7 +14,7 @@ import pytest
 from vflsynth import IndependentSynthesizer
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.arrays import has_timezone
-from vflsynth.columns.types import with_public_types
+from vflsynth.columns.public import with_public_types
 from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ColumnKindError, TableFileError
 from vflsynth.frames import align_party_frames, read_table, write_table
@@ -296,6 +296,20 @@ def test_prices_keep_their_two_decimals(kind, n_rows, tmp_path):
 def test_what_cannot_be_written_is_refused_before_training(values, what):
     with pytest.raises(ColumnKindError, match=f"party 'lab', column 'x'.*{what}.*Fix"):
         IndependentSynthesizer().fit({"lab": pd.DataFrame({"x": values})})
+
+
+def test_what_another_column_tells_is_refused_as_well():
+    frame = pd.DataFrame({"g": list("ab") * 30, "x": pd.Series([1, "a"] * 30, dtype=object)})
+    with pytest.raises(ColumnKindError, match="party 'lab', column 'x'.*several types"):
+        IndependentSynthesizer().fit({"lab": frame})
+
+
+@pytest.mark.parametrize("scale", [11, 18])
+def test_decimals_of_many_digits_keep_their_scale(scale):
+    numbers = np.random.default_rng(0).integers(1, 10 ** min(scale + 1, 15), 120)
+    values = pa.array([Decimal(int(n)).scaleb(-scale) for n in numbers], pa.decimal128(38, scale))
+    drawn = IndependentSynthesizer(random_state=0).fit({"lab": pa.table({"x": values})}).sample(300)
+    assert (drawn["x"] == drawn["x"].round(scale)).all()
 
 
 def test_durations_in_csv_are_iso_8601_and_those_of_pandas_are_read(tmp_path):

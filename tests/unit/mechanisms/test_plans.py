@@ -17,7 +17,7 @@ COLUMNS = {"lab": ColumnCounts(6), "taste": ColumnCounts(6)}
 JOINED = {"joined": ColumnCounts(12)}
 SCHEMA = PublicSchema(dtypes="given", bounds={"a": (0, 1)})
 N_RECORDS = 1599
-SHARED, PRIVATE, ALONE, DENSITIES, SPLIT = Discriminators
+SHARED, PRIVATE, ALONE, SPLIT = Discriminators
 PLAIN = Length.of(N_RECORDS, 16, 150)
 """15,000 steps, as the VFLGAN paper's."""
 
@@ -437,18 +437,3 @@ def test_pairs_of_columns_leave_two_fifths_to_histograms_and_their_noise_is_for_
     pairs = comb(12, 2) / plan.pair_std**2
     assert histograms / (histograms + pairs) == pytest.approx(0.4)
     assert plan.ledger.shares() == pytest.approx({"preprocessing": 0.4, "pairs": 0.6})
-
-
-def test_densities_are_as_many_owners_as_parties_and_features_are_not_covered():
-    given = {"epsilon": None, "noise_multiplier": 1.3, "max_grad_norm": 2.0}
-    plan = planned_for(COLUMNS, DPSGD, DENSITIES, **given)
-    training = plan.ledger.entries[-1].event
-    stds = [release.noise_std for release in training.releases]
-    assert stds == pytest.approx([1.3 * joint_sensitivity([2.0] * len(COLUMNS))] * len(COLUMNS))
-    assert {release.released for release in training.releases} == {
-        "clipped per-record gradients of the network of densities"
-    }
-    exposed = " ".join(plan.ledger.not_protected_against)
-    for who in ("the server: it sees fixed features", "the later parties", "all parties"):
-        assert who in exposed
-    assert not plan.covers["RecordFeatures"].noised

@@ -154,4 +154,3 @@ def test_values_with_more_decimals_are_in_the_nearest_bin_and_all_that_is_drawn_
     assert histogram.column == Bounds(0, 5, step=0.01)
     (at,) = np.flatnonzero((histogram.cells.lows == 0.57) & histogram.cells.single)
     assert histogram.counts[at] == pytest.approx(np.sum(values.round(2) == 0.57), abs=30)
-    assert histogram.with_spikes().spikes == (0.57,)

@@ -35,12 +35,12 @@ from vflsynth.privacy.accountants import GaussianDPAccountant
 from vflsynth.privacy.discovery import (
     ColumnCounts,
     Discovery,
+    PublicEncoding,
     category_threshold,
     count_columns,
     discover_column,
     range_cells,
 )
-from vflsynth.privacy.encoding import PublicEncoding
 from vflsynth.privacy.events import releases_in
 from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
 
@@ -320,7 +320,7 @@ def test_a_kind_that_cannot_be_discovered_is_refused_before_anything_is_released
         count_columns({"lab": table}, None, None, {"gene": "own"})
     encoding = PublicEncoding(NOBODY, 16, 1.0, Discovery(1.0, 5.0), {"gene": "own"})
     released = []
-    monkeypatch.setattr("vflsynth.privacy.encoding.discover_column", released.append)
+    monkeypatch.setattr("vflsynth.privacy.discovery.discover_column", released.append)
     with pytest.raises(ColumnKindError, match=words):
         encoding.histograms("lab", table)
     assert not released

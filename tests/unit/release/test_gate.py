@@ -38,8 +38,8 @@ from vflsynth.privacy import (
     PrivacyLedger,
 )
 from vflsynth.release import measuring, release_gate
-from vflsynth.release.attacks import from_audits
 from vflsynth.release.clauses import Clause, Measured, NotMeasured
+from vflsynth.release.measuring import from_audits
 
 CONTRACT = make_contract()
 

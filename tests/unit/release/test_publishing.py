@@ -17,7 +17,7 @@ from vflsynth._signatures import new_key
 from vflsynth.exceptions import ArtefactError, ContractError, ParameterError
 from vflsynth.frames import write_table
 from vflsynth.release import opens, release_gate, schema, verify_release, write_release
-from vflsynth.release.croissant import croissant, data_type
+from vflsynth.release.publishing import croissant, data_type
 
 jsonschema = pytest.importorskip("jsonschema")
 pytest.importorskip("matplotlib")

@@ -11,8 +11,9 @@ import torch
 
 from vflsynth import EarlyStopping, TableTransformer
 from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ParameterError, TrainingDivergedError
+from vflsynth.exceptions import ParameterError, TimeLimitError, TrainingDivergedError
 from vflsynth.run import EpochState, History, Progress, history_from_json, history_to_json
+from vflsynth.run.loop import Pace
 
 KEY = "record_id"
 
@@ -245,3 +246,33 @@ def test_history_frames_survive_json():
     pd.testing.assert_frame_equal(history_from_json(records), frame)
     nothing = History().to_frame()
     pd.testing.assert_frame_equal(history_from_json(history_to_json(nothing)), nothing)
+
+
+# -- how long it takes --------------------------------------------------------------------------
+
+
+def test_the_first_steps_tell_how_long_training_takes(monkeypatch, caplog):
+    clock = [0.0]
+    monkeypatch.setattr("vflsynth.run.loop.time.perf_counter", lambda: clock[0])
+    caplog.set_level("INFO", logger="vflsynth")
+
+    def paced(most_hours):
+        pace = Pace(1_000, most_hours)
+        for seconds in [30.0, *[0.5] * 10, 60.0, *[0.5] * 9]:  # warms up; waits for somebody
+            clock[0] += seconds
+            pace.step(last=False)
+
+    paced(0.14)  # 979 steps of 0.5 s: 0.136 hours
+    assert [record.getMessage() for record in caplog.records] == [
+        "training takes about 8 min on this machine"
+    ]
+    with pytest.raises(TimeLimitError, match=r"979 steps of 500 ms.*raise most_hours"):
+        paced(0.13)
+
+
+def test_a_fit_stops_when_it_takes_longer_than_anybody_waits(make_vflgan, frames):
+    assert len(make_vflgan(epochs=2).fit(frames, KEY, most_hours=1.0).history_) == 2
+    with pytest.raises(TimeLimitError, match="epochs"):
+        make_vflgan(epochs=2).fit(frames, KEY, most_hours=1e-9)
+    with pytest.raises(ParameterError, match="most_hours"):
+        make_vflgan().fit(frames, KEY, most_hours=0)

@@ -29,7 +29,6 @@ from vflsynth.protocol import LocalChannel
 from vflsynth.run import local
 from vflsynth.splitdefense import (
     DIMIP,
-    Chain,
     CutShiftClassifier,
     DIMIPClassifier,
     DistanceCorrelation,
@@ -46,7 +45,7 @@ from vflsynth.splitdefense import (
     column_attacks,
     method,
 )
-from vflsynth.splitdefense.algorithm import SplitLearning
+from vflsynth.splitdefense.active import SplitLearning
 
 FAST = {"epochs": 12, "learning_rate": 5e-3, "random_state": 0}
 CLASSIFIERS = {
@@ -142,7 +141,7 @@ def test_parties_that_are_added_get_the_same_noise(tables, fusion, monkeypatch):
             super().scatter(messages)
 
     monkeypatch.setattr(local, "LocalChannel", Spy)
-    protection = Chain([Isotropic(1.0), Marvell()])
+    protection = Marvell()
     SplitNNClassifier(active="bank", fusion=fusion, protection=protection, **FAST).fit(
         frames, y, on="id"
     )
@@ -326,10 +325,10 @@ def test_columns_of_an_array_that_no_party_gets_are_left_out():
 
 
 def test_parameters_of_nested_parts():
-    classifier = SplitNNClassifier(protection=Chain([Isotropic(), Marvell()]))
-    classifier.set_params(protection__1__power_scale=9.0)
-    assert classifier.get_params()["protection__1__power_scale"] == 9.0
-    assert clone(classifier).protection.protections[1].power_scale == 9.0
+    classifier = SplitNNClassifier(protection=Marvell())
+    classifier.set_params(protection__power_scale=9.0)
+    assert classifier.get_params()["protection__power_scale"] == 9.0
+    assert clone(classifier).protection.power_scale == 9.0
     with pytest.raises(ParameterError, match=r"Marvell: power_scale .* got -1"):
         MarvellClassifier(power_scale=-1).fit(np.eye(4), [0, 1, 0, 1])
 
@@ -358,7 +357,7 @@ def test_a_loaded_classifier_keeps_everything_and_can_be_fitted_to_the_same_byte
     classifier = SplitNNClassifier(
         active="bank",
         objective=DistanceCorrelation(0.01),
-        protection=Chain([Isotropic(1.0), Marvell()]),
+        protection=Marvell(),
         label_privacy=RandomizedResponse(3.0),
         malicious={"shop": MaliciousSGD(0.01)},
         monitor=LeakageMonitor(every=5),

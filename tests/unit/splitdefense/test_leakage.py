@@ -26,8 +26,7 @@ from vflsynth.splitdefense import (
 )
 from vflsynth.splitdefense.leakage import columns, monitor
 from vflsynth.splitdefense.leakage.attacks import transcript_attacks
-from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageRecord, pooled, residual
-from vflsynth.splitdefense.leakage.scores import (
+from vflsynth.splitdefense.leakage.base import (
     BATCH_ATTACKS,
     BATCH_MEASURES,
     auc,
@@ -36,6 +35,7 @@ from vflsynth.splitdefense.leakage.scores import (
     guess_auc,
     total_variation,
 )
+from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageRecord, pooled, residual
 
 
 @pytest.fixture(autouse=True, scope="module")

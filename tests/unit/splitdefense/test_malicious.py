@@ -10,7 +10,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ArtefactError, ParameterError, PartyNameError
 from vflsynth.parameters import to_json
 from vflsynth.splitdefense import MaliciousSGD, SplitNNClassifier, leakage_report
-from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.settings import Perceptron
 
 FAST = {"active": "bank", "epochs": 3, "random_state": 0}
 

@@ -8,7 +8,7 @@ import pytest
 from vflsynth._random import RandomStreams
 from vflsynth.splitdefense.leakage import attacks
 from vflsynth.splitdefense.leakage.attacks import completed_with_guesses
-from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.settings import Perceptron
 
 
 def clusters(seed):

@@ -15,13 +15,13 @@ from vflsynth import DPLTSynthesizer, LatentTree, VFLGANSynthesizer
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.learning.messages import MaskedReal
 from vflsynth.mechanisms import DPSGD
+from vflsynth.methods.latent_tree import method as server_module
 from vflsynth.methods.latent_tree import party as party_module
-from vflsynth.methods.latent_tree import server as server_module
 from vflsynth.methods.latent_tree.messages import LatentTables
+from vflsynth.methods.latent_tree.method import LatentTreeServer
 from vflsynth.methods.latent_tree.party import LatentTreeParty
-from vflsynth.methods.latent_tree.server import LatentTreeServer
 from vflsynth.privacy import PublicSchema
-from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.discovery import PublicEncoding
 from vflsynth.privacy.events import releases_in
 from vflsynth.privacy.histograms import exact_tables
 from vflsynth.privacy.secure_sums import unit_grid

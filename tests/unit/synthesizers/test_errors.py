@@ -183,6 +183,7 @@ PARAMETERS = {
     "evaluate_every": (0, 1.5),
     "calibrate_marginals": ("yes", None),
     "residuals": ("yes", 1),
+    "calibrate_relations": ("yes", 1),
     "memory_limit": (0, "1GB"),
     "verbose": (-1, None),
     "privacy": ("yes", 10.0, "pairwise_tables, epsilo=3"),

@@ -12,10 +12,10 @@ from vflsynth import (
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation.limits import MAX_BYTES
-from vflsynth.learning import masked
+from vflsynth.learning import messages as shared
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan.settings import Settings
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 
 KEY = "record_id"
 SMALL = {
@@ -219,7 +219,7 @@ def test_masked_records_in_blocks_are_the_same_records(frames, monkeypatch, kind
         return fit(frames, kind, **parameters)
 
     whole = made()
-    monkeypatch.setattr(masked, "MOST_NUMBERS", 300)
+    monkeypatch.setattr(shared, "MOST_NUMBERS", 300)
     blocks = made()
     widths = [half.transformer.width_ + 1 for half in whole.parties_.values()]
     assert sent(whole)["MaskedReal"] == 2
@@ -230,13 +230,13 @@ def test_masked_records_in_blocks_are_the_same_records(frames, monkeypatch, kind
 
 
 def test_a_million_wide_records_are_sent_in_messages_that_any_node_takes():
-    blocks = masked.n_masked_blocks(10**6, {"a": 67, "b": 12})
+    blocks = shared.n_masked_blocks(10**6, {"a": 67, "b": 12})
     assert blocks == 9
     assert 4 * -(-(10**6) // blocks) * 68 <= 32 * 2**20 < MAX_BYTES
 
 
 def test_blocks_that_are_asked_for_out_of_turn_are_refused():
-    blocks = masked.MaskedBlocks(lambda: torch.ones(1, 10, 2), 3)
+    blocks = shared.MaskedBlocks(lambda: torch.ones(1, 10, 2), 3)
     with pytest.raises(ProtocolError, match="out of turn"):
         blocks[1]
     assert [blocks[i].shape[1] for i in range(3)] == [4, 3, 3]

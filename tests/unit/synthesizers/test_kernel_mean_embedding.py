@@ -35,7 +35,7 @@ from vflsynth.methods.mean_embedding.party import MeanEmbeddingParty
 from vflsynth.privacy import NeighbouringRelation, PublicSchema
 from vflsynth.privacy import histograms as decimals_module
 from vflsynth.privacy import histograms as histograms_module
-from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.discovery import PublicEncoding
 from vflsynth.privacy.histograms import (
     DECIMALS_SHARE,
     FIRST_ROUND_SHARE,

@@ -122,7 +122,7 @@ def test_the_largest_group_of_a_latent_tree_takes_what_is_estimated(monkeypatch)
 
 def test_every_method_refuses_what_does_not_fit(monkeypatch):
     """By name, with what to change, before a network is made or a table counted."""
-    monkeypatch.setattr("vflsynth.run.memory.available_memory", lambda device: 50_000)
+    monkeypatch.setattr("vflsynth.run.local.available_memory", lambda device: 50_000)
     given = {"delta": 1e-4, "public_schema": PublicSchema(dtypes="given"), "epsilon": 20.0}
     fits = {
         "hidden": AutoregressiveSynthesizer(verbose=0),

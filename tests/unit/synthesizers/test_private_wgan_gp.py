@@ -47,7 +47,7 @@ from vflsynth.mechanisms import DPSGD as DPSGDMechanism
 from vflsynth.mechanisms import FirstLayer
 from vflsynth.methods.gan import critics as first_layer_module
 from vflsynth.methods.wgan_gp import gs_wgan as gs_wgan_mechanism
-from vflsynth.methods.wgan_gp import gs_wgan_critic as gs_wgan_module
+from vflsynth.methods.wgan_gp import gs_wgan as gs_wgan_module
 from vflsynth.privacy.events import releases_in
 from vflsynth.protocol.messages import TrainingReport
 

@@ -9,8 +9,7 @@ import torch
 
 from vflsynth import AutoregressiveSynthesizer
 from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ArtefactError, ParameterError, PublishingWarning
-from vflsynth.mechanisms import DPSGD
+from vflsynth.exceptions import ArtefactError, PublishingWarning
 
 KEY = "record_id"
 FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}
@@ -156,10 +155,3 @@ def test_the_warning_says_what_becomes_of_them(frames):
         make(epochs=1).fit(frames, KEY)
     with pytest.warns(PublishingWarning, match="the others are left out"):
         make(epochs=1, unmatched="ignore").fit(frames, KEY)
-
-
-def test_private_training_refuses_them(frames):
-    privacy = DPSGD(noise_multiplier=1.0, delta=1e-3, n_records=60, max_grad_norm=1.0)
-    synth = make(protocol="one_message", privacy=privacy, unmatched="train")
-    with pytest.raises(ParameterError, match=r"unmatched='ignore', got 'train'"):
-        synth.fit(frames, KEY)

@@ -6,8 +6,7 @@ import torch
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.methods.vertigan.messages import SummedBackboneGradients
-from vflsynth.methods.vertigan.party import VertiGANParty
+from vflsynth.methods.vertigan.method import SummedBackboneGradients, VertiGANParty
 
 SMALL = {
     "latent_dim": 4,

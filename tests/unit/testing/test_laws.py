@@ -13,7 +13,7 @@ from vflsynth.columns import ContinuousTransformer
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.privacy import GaussianRelease, LedgerEntry, NeighbouringRelation, PrivacyLedger
 from vflsynth.splitdefense import Isotropic, Protection
-from vflsynth.splitdefense.protections.base import root_mean_square
+from vflsynth.splitdefense.protections.gradients import root_mean_square
 from vflsynth.testing import (
     check_protection,
     column_kind_checks,

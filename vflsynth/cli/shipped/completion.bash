@@ -10,11 +10,11 @@ _shtab_vflsynth_subparsers=(new publish fit sample complete evaluate audit relea
 
 _shtab_vflsynth_new_option_strings=(-h --help -q --quiet --debug --on --target --epsilon --audit-minutes -o --output)
 _shtab_vflsynth_publish_option_strings=(-h --help -q --quiet --debug --plan)
-_shtab_vflsynth_fit_option_strings=(-h --help -q --quiet --debug --on --key-form --max-records --config --method --privacy --set --preset --epochs --device --kind --bounds --categories --contract -o --output --halves --seed --patience --transcript --account --checkpoint --checkpoint-every --resume)
+_shtab_vflsynth_fit_option_strings=(-h --help -q --quiet --debug --on --key-form --max-records --config --method --privacy --set --epochs --device --kind --bounds --categories --contract -o --output --halves --seed --patience --most-hours --transcript --account --checkpoint --checkpoint-every --resume)
 _shtab_vflsynth_sample_option_strings=(-h --help -q --quiet --debug -n -o --output --by-party --jobs --keys --where --passed --seed)
 _shtab_vflsynth_complete_option_strings=(-h --help -q --quiet --debug --on -o --output --draws --seed)
 _shtab_vflsynth_evaluate_option_strings=(-h --help -q --quiet --debug --real --synthetic --on --key-form --holdout --target --categorical --model --contract --reader -o --output --sdmetrics --json)
-_shtab_vflsynth_audit_option_strings=(-h --help -q --quiet --debug --real --on --key-form --scheme --target --categorical --models --minutes --attacker --questions --sensitive --quasi-identifiers --claim --seed --jobs --cache -o --output --json --reader --config --method --privacy --set --preset --epochs --device --kind --bounds --categories --contract)
+_shtab_vflsynth_audit_option_strings=(-h --help -q --quiet --debug --real --on --key-form --scheme --target --categorical --models --minutes --attacker --questions --sensitive --quasi-identifiers --claim --seed --jobs --cache -o --output --json --reader --config --method --privacy --set --epochs --device --kind --bounds --categories --contract)
 _shtab_vflsynth_release_option_strings=(-h --help -q --quiet --debug --real --synthetic --on --key-form --holdout --target --categorical --contract --reader --audit --account --key --title --seed -o --output)
 _shtab_vflsynth_verify_option_strings=(-h --help -q --quiet --debug --public)
 _shtab_vflsynth_inspect_option_strings=(-h --help -q --quiet --debug --on --key-form --numbers --write-contract --contract --json)
@@ -45,10 +45,8 @@ _shtab_vflsynth_option_strings=(-h --help --version)
 
 
 
-_shtab_vflsynth_fit___preset_choices=(red-wine white-wine adult mnist)
 _shtab_vflsynth_audit___scheme_choices=(assd asif)
 _shtab_vflsynth_audit___attacker_choices=(table model)
-_shtab_vflsynth_audit___preset_choices=(red-wine white-wine adult mnist)
 _shtab_vflsynth_schema_pos_0_choices=(study job site contract table)
 _shtab_vflsynth_parties_pos_0_choices=(simulate project prepare start approve check console status trail logs key abort submit sample join)
 _shtab_vflsynth_completion_pos_0_choices=(bash zsh tcsh)

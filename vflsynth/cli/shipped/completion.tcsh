@@ -8,12 +8,10 @@
 
 
 complete vflsynth \
-        'c/--preset=/(red-wine white-wine adult mnist)/' \
         'c/--scheme=/(assd asif)/' \
         'c/--attacker=/(table model)/' \
-        'c/--/(account address admin attacker attempts audit audit-minutes bounds by-party cache categorical categories checkpoint checkpoint-every claim config contract create debug delta device drawn draws epochs epsilon halves help holdout host jobs json key key-form keys kind kit kits known-as max-records method minutes model models numbers on only-tables output passed patience plan port preset privacy public quasi-identifiers questions quiet reader real request resume scheme sdmetrics seed sensitive set show sites synthetic target timeout title transcript version where withdraw write-contract)/' \
+        'c/--/(account address admin attacker attempts audit audit-minutes bounds by-party cache categorical categories checkpoint checkpoint-every claim config contract create debug delta device drawn draws epochs epsilon halves help holdout host jobs json key key-form keys kind kit kits known-as max-records method minutes model models most-hours numbers on only-tables output passed patience plan port privacy public quasi-identifiers questions quiet reader real request resume scheme sdmetrics seed sensitive set show sites synthetic target timeout title transcript version where withdraw write-contract)/' \
         'c/-/(- h n o q)/' \
-        'n/--preset/(red-wine white-wine adult mnist)/' \
         'n/--scheme/(assd asif)/' \
         'n/--attacker/(table model)/' \
         'p/1/(new publish fit sample complete evaluate audit release verify inspect account schema methods mechanisms parties demo doctor completion)/' \

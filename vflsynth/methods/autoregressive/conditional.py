@@ -27,11 +27,9 @@ from vflsynth.methods.autoregressive.mixtures import (
     restrict,
 )
 from vflsynth.models.samplers import Known, pick
-from vflsynth.networks.adam import FlatAdam
 from vflsynth.networks.layers import log_softmax, softmax
 
 _CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
-_STARTING_STEPS, _STARTING_RATE = 200, 0.05
 
 COLUMNS_AT_ONCE = 64
 """Columns of a wide table that are computed together."""
@@ -184,23 +182,6 @@ class ConditionalNetwork(nn.Module):
             bias[:, :, 0, -2 * N_COMPONENTS : -N_COMPONENTS] = spread
             bias[:, :, 0, -N_COMPONENTS:] = -0.5
 
-    def start_numbers_from(self, codes: Tensor, values: Tensor) -> None:
-        """Let the output biases of the numbers fit those of the ordinary ones by likelihood."""
-        if not self.layout.numeric:
-            return
-        numeric, n = list(self.layout.numeric), 3 * N_COMPONENTS
-        ordinary = codes.transpose(1, 2)[:, numeric] == 0
-        shares = ordinary / ordinary.sum(2, keepdim=True).clamp_min(1)
-        biases = nn.ParameterList([self.last_bias.detach()[:, numeric, :, -n:].clone()])
-        optimizer = FlatAdam(biases, learning_rate=_STARTING_RATE, betas=(0.9, 0.999))
-        for _ in range(_STARTING_STEPS):
-            density = mixture_log_density(biases[0], values.transpose(1, 2))
-            gradients = torch.autograd.grad(-(density * shares).sum(), list(biases))
-            optimizer.set_gradient(gradients)
-            optimizer.step()
-        with torch.no_grad():
-            self.last_bias[:, numeric, :, -n:] = biases[0]
-
     def inputs(self, codes: Tensor, values: Tensor, context: Tensor) -> Tensor:
         """Show records to the network, (replica, batch, in): their codes, numbers and contexts."""
         parts = []
@@ -225,22 +206,17 @@ class ConditionalNetwork(nn.Module):
         self,
         inputs: Tensor,
         keep: tuple[Tensor, Tensor] | None = None,
-        seen: list[tuple[Tensor, Tensor]] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Compute what parametrises the distributions of all columns, each of which sees all.
 
-        `keep` are factors of the hidden units, (replica, batch, hidden) twice: dropout. `seen` gets
-        what goes into each of the three layers and what comes out before the nonlinearity:
-        (replica, batch, unit) of all columns in the first, and (replica, column, batch, unit)
-        above. Returns logits (replica, column, batch, code) and mixtures (replica, numeric column,
-        batch, 3 * component).
+        `keep` are factors of the hidden units, (replica, batch, hidden) twice: dropout. Returns
+        logits (replica, column, batch, code) and mixtures (replica, numeric column, batch,
+        3 * component).
         """
         replicas, batch, _ = inputs.shape
         hidden = torch.baddbmm(self.first_bias, inputs, self.first * self.mask)
-        if seen is not None:
-            seen.append((inputs, hidden))
         hidden = hidden.relu().view(replicas, batch, -1, self.hidden).transpose(1, 2)
-        outputs = self._upper(hidden, self._upper_of(slice(None)), keep, seen)
+        outputs = self._upper(hidden, self._upper_of(slice(None)), keep)
         logits, mixture = outputs[..., : self.n_codes], outputs[..., self.n_codes :]
         if mixture.shape[1] > 1:
             mixture = mixture[:, list(self.layout.numeric)]
@@ -278,20 +254,14 @@ class ConditionalNetwork(nn.Module):
         hidden: Tensor,
         upper: Sequence[Tensor],
         keep: tuple[Tensor, Tensor] | None = None,
-        seen: list[tuple[Tensor, Tensor]] | None = None,
     ) -> Tensor:
         """Map (replica, column, batch, hidden) to (replica, column, batch, output)."""
         second, second_bias, last, last_bias = upper
         shown = hidden if keep is None else hidden * keep[0].unsqueeze(1)
         added = torch.matmul(shown, second) + second_bias
-        if seen is not None:
-            seen.append((shown, added))
         hidden = hidden + added.relu()
         shown = hidden if keep is None else hidden * keep[1].unsqueeze(1)
-        outputs = torch.matmul(shown, last) + last_bias
-        if seen is not None:
-            seen.append((shown, outputs))
-        return outputs
+        return torch.matmul(shown, last) + last_bias
 
     def log_likelihood(
         self,
@@ -299,12 +269,11 @@ class ConditionalNetwork(nn.Module):
         values: Tensor,
         context: Tensor,
         keep: tuple[Tensor, Tensor] | None = None,
-        seen: list[tuple[Tensor, Tensor]] | None = None,
     ) -> Tensor:
         """Compute log p of every column, (replica, column, batch); see `inputs` and `outputs`."""
         inputs = self.inputs(codes, values, context)
         if self.sees is None:
-            logits, mixture = self.outputs(inputs, keep, seen)
+            logits, mixture = self.outputs(inputs, keep)
             return self._log_density(slice(None), logits, mixture, codes, values)
         turned = self._turned(inputs)
         return torch.cat(

@@ -13,8 +13,7 @@ from vflsynth._random import RandomState, secret_from
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
-from vflsynth.mechanisms import DPSGD, Mechanism
-from vflsynth.methods.autoregressive.dpsgd import PrivateAutoregressiveMethod
+from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod
 from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.models.completing import weigh_rows
@@ -40,7 +39,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         make them from gradients that the later parties return at every step; nothing bounds what
         they tell. "one_message": features are handed on to the later parties as they are, who can
         read nearly everything from them if they know a few hundred records: for parties that may
-        know each other's columns. With `privacy` it has to be this.
+        know each other's columns.
     bits_per_record : float, default=8.0
         With "bounded": the most that one party's context tells about a record of the parties
         before it, in bits, whatever the party knows (`contexts.bits_of_channel`).
@@ -51,26 +50,23 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         network of that party's columns beside the matched ones, without a context and with a flag
         that says so; synthetic records never have it. Nothing of them crosses. Encoding, shares of
         values and when to stop follow from the matched records alone, which the synthetic records
-        are like; records with a value that no matched one has are left out. Default: "train"; with
-        `privacy` "ignore", which it then has to be.
+        are like; records with a value that no matched one has are left out. Default: "train".
     context_dim : int, optional
         Numbers of a context. Default: twice the square root of `bits_per_record`, 2 at least;
         of 2 to 12 numbers for 8 bits 4 and 6 did best; 32 without a bound.
     n_features : int, optional
-        Fixed random features that a party sends of every record. Default: 512; 32 with `privacy`.
+        Fixed random features that a party sends of every record. Default: 512.
     hidden : int, optional
         Units of the two hidden layers that every column has. Default: 96; 48 of a party with more
-        than 64 columns, and 32 with `privacy`.
+        than 64 columns.
     dropout : float, optional
         Share of the hidden units that a training step leaves out. Default: .15 of up to 5,000
         training records, and less of more, 750 over their number.
     batch_size : int, optional
-        Records per step; with `privacy`, the number to be expected. Default: from the number of
-        records, 32 to 256; with `privacy` from the public number, an eighth of it and at most 1024.
+        Records per step. Default: from the number of records, 32 to 256.
     epochs : int, optional
         Most epochs; training ends earlier. An epoch is a pass over the records, or 125 steps of
-        one if that is less. Default: 500; with `privacy` as many as give about 1,000 steps, and
-        all of them are taken.
+        one if that is less. Default: 500.
     patience : int, default=10
         Epochs without a better likelihood of the held-out records after which a party stops.
     learning_rate : float, default=2e-3
@@ -84,10 +80,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         of at least 300 records and one in a hundred, and all values of columns that have at most
         60 and 300 records for each on average, are states.
     {memory_limit, device, random_state, verbose}
-    privacy : Mechanism, optional
-        Differential privacy (Notes): `DPSGD`, with ``protocol="one_message"``. Nothing is held
-        out then.
-        {no effect}
+    privacy : None
+        There is no private mode: a mechanism is refused, with the synthesizers that can have it.
 
     Attributes
     ----------
@@ -99,8 +93,10 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         One row per epoch: mean log-likelihood per record, in nats, of every party's columns over
         training and over held-out records (``log_likelihood_*``, ``held_out_*``), the sum of the
         latter over parties (``held_out``), ``seconds``, and which epoch was the last to be
-        ``chosen`` by some party. With `privacy` no likelihoods.
-    {settings_, device_, interrupted_, transcript_, privacy_ledger_}
+        ``chosen`` by some party.
+    {settings_, device_, interrupted_, transcript_}
+    privacy_ledger_ : None
+        As there is no private mode.
 
     Notes
     -----
@@ -112,25 +108,13 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
 
     Of a party with more than 64 columns, each sees the 16 earlier ones of that party which depend
     on it most (`layout.seen_columns`), beside the context: size and time grow with the columns
-    and not with their square. With `privacy` each sees all, as nothing pays for the choice.
-
-    Privacy: with `DPSGD`, ε covers recipients of the synthetic data, of the saved halves and of
-    everything else that is computed from them. It does not cover the server and the later parties:
-    they see fixed features of every record without noise, from which a receiver who knows a few
-    hundred records reads nearly all others. Every party publishes noisy histograms of its columns,
-    by which they are encoded and from which its network starts, and at every step the noisy sum of
-    its records' clipped gradients over a Poisson sample that all parties draw alike. A record's
-    gradient at a later party depends on the features of the same record alone, so that clipping
-    bounds it there too; noise is for the joint sensitivity of all parties. No likelihood is
-    reported, no epoch chosen and no marginal calibrated by the records. Noise and samples come from
-    the operating system whatever `random_state` is, so that two fits differ and each spends the
-    whole budget anew.
+    and not with their square.
 
     A record that one party alone has is training data too, unless `unmatched` is "ignore": the
     synthetic table can tell whether it was used. No message has anything of it but through that
     party's mean likelihoods, and audits (`vflsynth.audit`) look at matched records only.
 
-    Without `privacy`, no differential privacy. The server sees fixed features of records, once, and
+    Privacy: no differential privacy. The server sees fixed features of records, once, and
     a few numbers of every record. The bound of `bits_per_record` is about one party's contexts and
     one fit: fits add up, and so do the contexts of parties that pool theirs. Models and synthetic
     rows can leak information about records as any model without differential privacy. The encoding
@@ -149,7 +133,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     3
     """
 
-    methods: ClassVar = {None: AutoregressiveMethod, DPSGD: PrivateAutoregressiveMethod}
+    methods: ClassVar = {None: AutoregressiveMethod}
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         "protocol": Choice(("bounded", "trained", "one_message")),

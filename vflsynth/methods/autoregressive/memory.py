@@ -21,18 +21,13 @@ from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 _FLOAT = 4
 
 NEEDS_LESS_MEMORY = (
-    "fit fewer columns, let a party have more than 64 of them without privacy (each then sees the "
-    "16 that tell most of it), or use a smaller hidden, batch_size or n_features"
+    "fit fewer columns, let a party have more than 64 of them (each then sees the 16 that tell "
+    "most of it), or use a smaller hidden, batch_size or n_features"
 )
 
 
 def estimate_memory(
-    party: Party,
-    settings: AutoregressiveSettings,
-    n_records: int,
-    replicas: int,
-    *,
-    private: bool,
+    party: Party, settings: AutoregressiveSettings, n_records: int, replicas: int
 ) -> int:
     """Estimate the bytes that one party's half of a fit takes at its peak, roughly.
 
@@ -50,7 +45,7 @@ def estimate_memory(
         sizes[i] += VALUE_FEATURES
     context, shown = settings.width_for(party.name) + 1, sum(sizes)
     outputs = n_outputs_of(layout)
-    some = n_columns > MOST_SEEING_ALL and not private
+    some = n_columns > MOST_SEEING_ALL
     hidden = settings.hidden_of_many if some else settings.hidden
     seen = sum(sorted(sizes)[-N_SEEN:]) if some else shown
     first = (seen + context) * n_columns * hidden

@@ -150,7 +150,7 @@ class HeldOutContexts(Message):
     when=When.EPOCH,
     slow=True,
     contents="mean log-likelihood of its columns over training and over held-out records (R,), "
-    "zeros under privacy, and whether the party goes on",
+    "and whether the party goes on",
 )
 class LikelihoodReport(Message):
     """Mean log-likelihoods per record in nats, and where training stands, each (replica,)."""

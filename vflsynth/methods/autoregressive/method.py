@@ -286,7 +286,6 @@ class AutoregressiveMethod(Method):
     """Split autoregressive model: columns in order, each party given a context of those before."""
 
     party = AutoregressiveParty
-    models_states = True
     encoding: ClassVar = {
         "continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300,
     }  # fmt: skip
@@ -300,7 +299,7 @@ class AutoregressiveMethod(Method):
     @property
     def trains_unmatched(self) -> bool:
         """Whether every party's network learns of all its records."""
-        return not self.is_private and self.parameters.unmatched != "ignore"
+        return bool(self.parameters.unmatched != "ignore")
 
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
@@ -374,8 +373,6 @@ class AutoregressiveMethod(Method):
     @property
     def telling(self) -> frozenset[type[Message]]:  # type: ignore[override]
         """Messages of which contexts are made."""
-        if self.is_private:
-            return frozenset()
         bounded = self.parameters.protocol == "bounded"
         return frozenset({ContextParts if bounded else RecordFeatures})
 
@@ -412,7 +409,7 @@ class AutoregressiveMethod(Method):
         own_rows: bool,
     ) -> int:
         """Estimate the bytes that a party's half of a fit takes at its peak."""
-        return estimate_memory(party, settings, n_records, replicas, private=self.is_private)
+        return estimate_memory(party, settings, n_records, replicas)
 
     def finish(self, party: AutoregressiveParty) -> None:
         """Calibrate."""

@@ -31,7 +31,7 @@ from vflsynth.methods.autoregressive.messages import (
     SenderWeights,
 )
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 
@@ -75,7 +75,7 @@ class AutoregressiveParty(TrainableParty):
         self.settings, self.schedule, self.streams = settings, schedule, streams
         self.layout = Layout(self.transformer.spans_)
         codes, values = self._split(self.matched(), streams.device)
-        sees = self.seen_columns(codes, values)
+        sees = seen_columns(self.layout, codes, values)
         self.codes, self.values = codes[schedule.order], values[schedule.order]
         replicas = len(schedule.order)
         self.context_dim = settings.width_for(self.name)
@@ -107,17 +107,9 @@ class AutoregressiveParty(TrainableParty):
         inputs = self.context_dim + (self.others is not None)
         hidden = settings.hidden if sees is None else settings.hidden_of_many
         self.network = ConditionalNetwork(self.layout, inputs, hidden, streams, sees)
-        self.start(self.network)
+        self.network.start_from(self.codes[:, settings.n_held_out :])
         self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate, betas=_BETAS)
         self.average, self.selected = self.optimizer.flat.clone(), self.optimizer.flat.clone()
-
-    def seen_columns(self, codes: Tensor, values: Tensor) -> Tensor | None:
-        """Choose which earlier columns every column sees, of all matched records, as encodings."""
-        return seen_columns(self.layout, codes, values)
-
-    def start(self, network: ConditionalNetwork) -> None:
-        """Let the columns' own distributions be what training starts from."""
-        network.start_from(self.codes[:, self.settings.n_held_out :])
 
     def learned_from(self) -> tuple[pd.DataFrame, ...]:
         """Return the matched records, and those of the others that train the network."""

@@ -15,7 +15,7 @@ from vflsynth.learning.training import labelled, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import at_rows
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 
 _BETAS = (0.9, 0.999)
 _LEARNING_RATE = 1e-3

@@ -53,17 +53,11 @@ class MarginalMap:
     def fit(cls, spans: Sequence[OutputSpan], generated: Tensor, records: Tensor) -> Self:
         """Learn the maps from generated rows and records, both (n, encoded)."""
         columns, gates = places_of_numbers(spans)
-        most = max(2, min(_MOST_KNOTS, len(records) // _RECORDS_PER_KNOT))
-        before, after = torch.zeros(2, len(columns), most, dtype=torch.float64)
-        slopes = torch.ones(len(columns), 2, dtype=torch.float64)
-        for i, where in enumerate(zip(columns, gates)):
-            ours, theirs = (_present(rows, *where) for rows in (generated, records))
-            n_knots = min(most, len(ours) // _RECORDS_PER_KNOT, len(theirs) // _RECORDS_PER_KNOT)
-            if n_knots < 2:  # too few to tell: the map changes nothing
-                continue
-            before[i], before_ends = _quantiles(ours, n_knots, most)
-            after[i], after_ends = _quantiles(theirs, n_knots, most)
-            slopes[i] = (after_ends / before_ends.clamp_min(1e-12)).clamp_max(_LARGEST_SLOPE)
+        pairs = [
+            (_present(generated, *where), _present(records, *where))
+            for where in zip(columns, gates)
+        ]
+        before, after, slopes = quantile_maps(pairs, len(records))
         device, dtype = generated.device, generated.dtype
         return cls(
             columns.to(device),
@@ -73,15 +67,8 @@ class MarginalMap:
 
     def apply(self, rows: Tensor) -> Tensor:
         """Map encoded rows, shape (n, encoded)."""
-        x = rows[:, self.columns].T.contiguous()
-        last = self.before.shape[1] - 1
-        right = torch.searchsorted(self.before, x).clamp(1, last)
-        x0, x1 = self.before.gather(1, right - 1), self.before.gather(1, right)
-        y0, y1 = self.after.gather(1, right - 1), self.after.gather(1, right)
-        inside = ((x - x0) / (x1 - x0).clamp_min(1e-12)).clamp(0.0, 1.0)
-        y = torch.lerp(y0, y1, inside)
-        y += self.slopes[:, :1] * (x - self.before[:, :1]).clamp_max(0.0)
-        y += self.slopes[:, 1:] * (x - self.before[:, -1:]).clamp_min(0.0)
+        x = rows[:, self.columns].T
+        y = interpolated(self.before, self.after, self.slopes, x)
         there = (rows[:, self.gates] > 0.0).T | (self.columns == self.gates).unsqueeze(1)
         return rows.index_copy(1, self.columns, torch.where(there, y, x).T)
 
@@ -265,11 +252,44 @@ def places_of_numbers(spans: Sequence[OutputSpan]) -> tuple[Tensor, Tensor]:
 
 
 def _present(rows: Tensor, column: Tensor, gate: Tensor) -> Tensor:
-    """Sorted values of the rows that have one."""
+    """Values of the rows that have one."""
     values = rows[:, column]
-    if gate != column:
-        values = values[rows[:, gate] > 0.0]
-    return values.double().cpu().sort().values
+    return values if gate == column else values[rows[:, gate] > 0.0]
+
+
+def quantile_maps(
+    pairs: Sequence[tuple[Tensor, Tensor]], n_records: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Find increasing maps that give generated values the quantiles of records' values.
+
+    `pairs` are the two, unsorted. Returns knots before and after, (map, knot), and slopes outside
+    them, (map, 2), float64. Where there are too few values the map changes nothing.
+    """
+    most = max(2, min(_MOST_KNOTS, n_records // _RECORDS_PER_KNOT))
+    before, after = torch.zeros(2, len(pairs), most, dtype=torch.float64)
+    slopes = torch.ones(len(pairs), 2, dtype=torch.float64)
+    for i, values in enumerate(pairs):
+        ours, theirs = (value.double().cpu().sort().values for value in values)
+        n_knots = min(most, len(ours) // _RECORDS_PER_KNOT, len(theirs) // _RECORDS_PER_KNOT)
+        if n_knots < 2:
+            continue
+        before[i], before_ends = _quantiles(ours, n_knots, most)
+        after[i], after_ends = _quantiles(theirs, n_knots, most)
+        slopes[i] = (after_ends / before_ends.clamp_min(1e-12)).clamp_max(_LARGEST_SLOPE)
+    return before, after, slopes
+
+
+def interpolated(before: Tensor, after: Tensor, slopes: Tensor, x: Tensor) -> Tensor:
+    """Map values, (map, value), by maps as `quantile_maps` finds them."""
+    last = before.shape[1] - 1
+    right = torch.searchsorted(before, x.contiguous()).clamp(1, last)
+    x0, x1 = before.gather(1, right - 1), before.gather(1, right)
+    y0, y1 = after.gather(1, right - 1), after.gather(1, right)
+    inside = ((x - x0) / (x1 - x0).clamp_min(1e-12)).clamp(0.0, 1.0)
+    y = torch.lerp(y0, y1, inside)
+    y += slopes[:, :1] * (x - before[:, :1]).clamp_max(0.0)
+    y += slopes[:, 1:] * (x - before[:, -1:]).clamp_min(0.0)
+    return y
 
 
 def _quantiles(ordered: Tensor, n_knots: int, n_slots: int) -> tuple[Tensor, Tensor]:

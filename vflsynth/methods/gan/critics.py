@@ -27,7 +27,7 @@ from vflsynth.methods.gan.discriminator import Discriminator
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.networks import MLP
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.privacy import StepBudget
 from vflsynth.privacy.dpsgd import LayerTrace
 from vflsynth.protocol import PoissonSchedule, Schedule

@@ -13,7 +13,7 @@ from vflsynth._random import RandomState
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.mechanisms import Mechanism
-from vflsynth.methods.combinations import check_combination
+from vflsynth.methods.parameters import check_combination
 from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.networks.layers import one_replica

@@ -1,4 +1,4 @@
-"""What the training of every GAN over party frames has in common, from the coordinator's chair."""
+"""The training of every GAN over party frames, from the coordinator's and the server's chair."""
 
 from __future__ import annotations
 
@@ -10,21 +10,63 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from vflsynth._moments import frechet_distance_of_moments
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import TooFewRecordsError
+from vflsynth.exceptions import ProtocolError, TooFewRecordsError, TrainingDivergedError
 from vflsynth.learning.base import Algorithm, Duration, Method
-from vflsynth.learning.masked import gather_masked, n_masked_blocks
-from vflsynth.learning.messages import MaskedFake, MaskedReal
+from vflsynth.learning.messages import (
+    MaskedFake,
+    MaskedReal,
+    MaskedRecords,
+    gather_masked,
+    moments,
+    n_masked_blocks,
+)
+from vflsynth.learning.training import RunningLosses
 from vflsynth.mechanisms import Asked, Length, Mechanism
-from vflsynth.mechanisms.base import Reports
-from vflsynth.mechanisms.lengths import DEFAULT_STEPS, default_epochs, power_of_two
+from vflsynth.mechanisms.base import DEFAULT_STEPS, Reports, default_epochs, power_of_two
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.sampler import GeneratorSampler
-from vflsynth.methods.gan.server import GANServer
 from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, Message, Schedule, When
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
+
+
+class GANServer:
+    """Computes the Fréchet distance from masked records; subclasses add what they train.
+
+    Streams are the server's own; never the parties' shared secret.
+    """
+
+    def __init__(self, settings: Settings, streams: RandomStreams) -> None:
+        self.settings, self.streams = settings, streams
+        self.losses = RunningLosses()
+        self._real_moments: tuple[Tensor, Tensor] | None = None
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+
+    def learn_real_moments(self, received: Mapping[str, MaskedRecords]) -> None:
+        """Keep mean and covariance of the real records for `frechet_distance`."""
+        self._real_moments = moments(received)
+
+    def frechet_distance(self, received: Mapping[str, MaskedRecords]) -> Tensor:
+        """Compute the Fréchet distance (Eq. 23) of real and fake encoded records, (replica,).
+
+        Raises TrainingDivergedError if a generator's records are no longer finite.
+        """
+        if self._real_moments is None:
+            raise ProtocolError("the server has not received the masked real records")
+        mean, covariance = moments(received)
+        if not bool(torch.isfinite(covariance).all()):
+            raise TrainingDivergedError("training diverged: generated records are not finite")
+        return frechet_distance_of_moments(*self._real_moments, mean, covariance)
+
 
 _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
 """Fakes that an evaluation looks at, at most; and about how many evaluations a fit has."""
@@ -304,7 +346,8 @@ class GANMethod(Method):
         """Return parameters that are not looked at: nothing is evaluated on records."""
         if mechanism is None or not mechanism.protects_synthetic_data:
             return frozenset()
-        return frozenset({"model_selection", "evaluate_every", "calibrate_marginals", "residuals"})
+        calibrations = {"calibrate_marginals", "calibrate_relations", "residuals"}
+        return frozenset({"model_selection", "evaluate_every"} | calibrations)
 
     def multiply_adds(self, settings: Settings, widths: Mapping[str, int]) -> float:
         """Multiply-adds of the largest layer on a batch of real, fake and interpolated records."""
@@ -336,6 +379,7 @@ class GANMethod(Method):
             sampler.calibrated(
                 party.training_records(replica),
                 RandomStreams([streams.secrets[replica]], streams.device),
+                relations=getattr(self.parameters, "calibrate_relations", False),
             )
             for replica, sampler in enumerate(kept)
         ]

@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.masked import MaskedBlocks
-from vflsynth.learning.messages import MaskedFake, MaskedReal
-from vflsynth.learning.party import TrainableParty
-from vflsynth.learning.private import Known, TrainedLearning
+from vflsynth.learning.messages import MaskedBlocks, MaskedFake, MaskedReal
+from vflsynth.learning.party import Known, TrainableParty, TrainedLearning
 from vflsynth.learning.training import (
     RunningLosses,
     floats,

@@ -14,6 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.methods.gan.calibration import MarginalMap, PlaceOffsets, logit_offsets, places_of
 from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.relations import Relations
 from vflsynth.methods.gan.residuals import Residuals
 from vflsynth.methods.gan.sequential import SequentialGenerator, turns_of
 from vflsynth.models.samplers import RowSampler
@@ -23,7 +24,7 @@ CALIBRATION_ROWS = 1 << 14
 """Generated rows that a calibration looks at."""
 
 # What the names of a calibration's tensors begin with.
-_MARGINALS, _PLACES, _RESIDUALS = "marginals.", "places.", "residuals."
+_MARGINALS, _PLACES, _RESIDUALS, _RELATIONS = "marginals.", "places.", "residuals.", "relations."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class GeneratorSampler(RowSampler):
     """A trained generator in evaluation mode, of one replica.
 
     `residuals` put generated numbers together, `marginals` say what becomes of them then, `places`
-    what is added to logits of places, for every group.
+    what is added to logits of places, for every group. `relations` mend whole rows in the end.
     """
 
     kind = "generator"
@@ -89,9 +90,10 @@ class GeneratorSampler(RowSampler):
         marginals: MarginalMap | None = None,
         places: PlaceOffsets | None = None,
         residuals: Residuals | None = None,
+        relations: Relations | None = None,
     ) -> None:
         self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
-        self.places, self.residuals = places, residuals
+        self.places, self.residuals, self.relations = places, residuals, relations
         # The initial weights are overwritten.
         self.generator = spec.build(spans, RandomStreams([b""], device))
         self.generator.load_state_dict(dict(weights))
@@ -117,9 +119,12 @@ class GeneratorSampler(RowSampler):
             for replica in range(len(weights["output.weight"]))
         ]
 
-    def calibrated(self, records: Tensor, streams: RandomStreams) -> Self:
+    def calibrated(
+        self, records: Tensor, streams: RandomStreams, *, relations: bool = False
+    ) -> Self:
         """Return a sampler whose rows have the marginals of records, (record, encoded), as trained.
 
+        Asked for, they also get their relations between the party's columns.
         Streams are the party's own, of one replica; what is drawn here is drawn nowhere else.
         """
         streams = streams.child("calibration")
@@ -146,7 +151,11 @@ class GeneratorSampler(RowSampler):
             own.places = PlaceOffsets.joined(found)
         if self.residuals is not None:
             own.residuals = self.residuals.calibrated(self.spans, rows, records)
-        own.marginals = MarginalMap.fit(self.spans, own._whole(rows), self._whole(records))
+        rows, whole = own._whole(rows), self._whole(records)
+        own.marginals = MarginalMap.fit(self.spans, rows, whole)
+        if relations:
+            uniform = streams.uniform("relations", 0, (len(rows), 2))[0]
+            own.relations = Relations.fit(self.spans, own.marginals.apply(rows), whole, uniform)
         return own
 
     def _whole(self, rows: Tensor) -> Tensor:
@@ -154,7 +163,10 @@ class GeneratorSampler(RowSampler):
         return rows if self.residuals is None else self.residuals.put_together(rows)
 
     def part(self, spans: Sequence[OutputSpan], place: slice) -> Self:
-        """Return what draws some adjacent encoded columns alone; spans count from their first."""
+        """Return what draws some adjacent encoded columns alone; spans count from their first.
+
+        Relations are not mended, as they may be to columns that are not among them.
+        """
         weights = dict(self.generator.state_dict())
         for name in ("output.weight", "output.bias"):
             weights[name] = weights[name][..., place]
@@ -176,7 +188,15 @@ class GeneratorSampler(RowSampler):
         """Generate; Gumbel noise is the party's own."""
         adjust = None if self.places is None else self.places.apply
         rows = self._whole(sample_encoded(self.generator, latent, streams, index, adjust)[0])
-        return rows if self.marginals is None else self.marginals.apply(rows)
+        if self.marginals is not None:
+            rows = self.marginals.apply(rows)
+        if self.relations is None:
+            return rows
+        n_uniform = self.relations.n_uniform
+        if not n_uniform:
+            return self.relations.apply(rows, None)
+        uniform = streams.uniform("relations", index, (len(rows), n_uniform))
+        return self.relations.apply(rows, uniform[0])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sizes."""
@@ -191,6 +211,8 @@ class GeneratorSampler(RowSampler):
             state |= {_PLACES + name: v for name, v in self.places.tensors().items()}
         if self.residuals is not None:
             state |= {_RESIDUALS + name: v for name, v in self.residuals.tensors().items()}
+        if self.relations is not None:
+            state |= {_RELATIONS + name: v for name, v in self.relations.tensors().items()}
         return state
 
     @classmethod
@@ -203,12 +225,12 @@ class GeneratorSampler(RowSampler):
     ) -> Self:
         """Undo `to_dict` and `tensors`."""
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
-        labels = (_MARGINALS, _PLACES, _RESIDUALS)
+        labels = (_MARGINALS, _PLACES, _RESIDUALS, _RELATIONS)
         weights = {k: v for k, v in tensors.items() if not k.startswith(labels)}
         if spec.n_weights(spans) > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
-        marginals, places, residuals = (
+        marginals, places, residuals, relations = (
             {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
             for label in labels
         )
@@ -220,6 +242,7 @@ class GeneratorSampler(RowSampler):
             MarginalMap.restore(marginals, spans) if marginals else None,
             PlaceOffsets.restore(places, spans) if places else None,
             Residuals.restore(residuals, spans) if residuals else None,
+            Relations.restore(relations, spans) if relations else None,
         )
 
 

@@ -11,7 +11,7 @@ from vflsynth.methods.gan import sampler
 from vflsynth.methods.gan.discriminator import Penalty
 from vflsynth.methods.gan.sampler import GeneratorSpec
 from vflsynth.methods.gan.sequential import turns_of
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import Precision
 
 

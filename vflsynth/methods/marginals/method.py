@@ -1,4 +1,4 @@
-"""Columns on their own, and tied together by a Gaussian copula: party and methods."""
+"""Columns on their own, and tied together by a Gaussian copula: message, party and methods."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound
-from vflsynth.learning.masked import MaskedBlocks, gather_masked, moments, n_masked_blocks
-from vflsynth.learning.messages import MaskedReal
+from vflsynth.learning.messages import (
+    MaskedBlocks,
+    MaskedReal,
+    gather_masked,
+    moments,
+    n_masked_blocks,
+)
 from vflsynth.learning.party import Party
 from vflsynth.methods.marginals.distributions import (
     Marginal,
@@ -21,9 +26,22 @@ from vflsynth.methods.marginals.distributions import (
     fit_marginals,
     marginal_scores,
 )
-from vflsynth.methods.marginals.messages import CopulaLoadings
 from vflsynth.models.samplers import RowSampler
 from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
+from vflsynth.protocol.declaration import REAL, MadeOf, Message, holds, message
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.NETWORKS,
+    contents="L_i (columns of all, columns of i)",
+    tells="the correlations of the party's own columns; the masked records before it told the "
+    "server those of all",
+)
+class CopulaLoadings(Message):
+    """What turns shared latents into a party's normal scores, shape (latent, column)."""
+
+    loadings: Tensor = holds(REAL, "latent", "column")
 
 
 class MarginalParty(Party):

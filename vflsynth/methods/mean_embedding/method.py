@@ -23,7 +23,7 @@ from vflsynth.methods.mean_embedding.party import (
     seed_of_frequencies,
 )
 from vflsynth.methods.mean_embedding.server import MeanEmbeddingServer
-from vflsynth.privacy.encoding import PublicEncoding
+from vflsynth.privacy.discovery import PublicEncoding
 from vflsynth.privacy.histograms import largest_count
 from vflsynth.privacy.secure_sums import FeatureSum
 from vflsynth.protocol import Channel, Schedule
@@ -240,6 +240,7 @@ _WITHOUT_EFFECT = frozenset(
         "model_selection",
         "evaluate_every",
         "calibrate_marginals",
+        "calibrate_relations",
         "residuals",
         "steps_per_exchange",
         "wire_precision",

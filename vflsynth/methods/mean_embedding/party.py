@@ -16,8 +16,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams, derive
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import SumShares
-from vflsynth.learning.party import TrainableParty
-from vflsynth.learning.private import Known, Learning
+from vflsynth.learning.party import Known, Learning, TrainableParty
 from vflsynth.methods.gan.generator import sample_encoded
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.mean_embedding.embedding import project_records

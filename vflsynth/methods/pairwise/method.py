@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound
-from vflsynth.learning.private import Known
+from vflsynth.learning.party import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.methods.pairwise.mechanism import PairwisePlan

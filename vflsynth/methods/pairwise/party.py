@@ -16,9 +16,9 @@ from vflsynth.columns import NoisyHistogram
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.private import Known, Learning, Releasing
+from vflsynth.learning.messages import check_distributions
+from vflsynth.learning.party import Known, Learning, Releasing
 from vflsynth.learning.products import ProductsParty, ProductTerms
-from vflsynth.learning.received import check_distributions
 from vflsynth.methods.latent_tree.model import Codes, Floats
 from vflsynth.methods.latent_tree.party import DiscreteColumn, codes_of_records
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor, nn
 
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 
 _LEARNING_RATE, _FINAL_RATE, _BETAS = 0.1, 0.02, (0.9, 0.999)
 _SPREAD = 0.3

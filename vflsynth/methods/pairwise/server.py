@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError, PublishingWarning, warn_user
-from vflsynth.learning.received import check_distributions, states_of, tables_of
+from vflsynth.learning.messages import check_distributions, states_of, tables_of
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Codes
 from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, codes_of
 from vflsynth.methods.pairwise.party import detail_of

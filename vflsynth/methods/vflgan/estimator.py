@@ -58,6 +58,11 @@ class VFLGANSynthesizer(GANSynthesizer):
         14,400 with batches of at most 128 records, which smaller tables have.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
     {calibrate_marginals}
+    calibrate_relations : bool, default=True
+        Whether every party then also mends how its columns depend on its earlier ones, by trees
+        that tell its generated rows from its records. Trees and the quantiles in their leaves, each
+        the mean of ten records or more, are part of the party's half of the model. False is the
+        paper's; nothing without `calibrate_marginals`.
     residuals : bool, default=True
         Whether a number is learned as what a linear regression on the party's earlier columns
         leaves of it, so that columns which all but agree stay as close as they are. The regressions
@@ -132,6 +137,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         "shared_weights": Pair(Number(0, closed=(False, True))),
         "gradient_penalty": Optional(Choice(PENALTIES)),
         "steps_per_exchange": Number(1, whole=True),
+        "calibrate_relations": Choice((True, False)),
         "residuals": Choice((True, False)),
     }
 
@@ -152,3 +158,4 @@ class VFLGANSynthesizer(GANSynthesizer):
     discriminator_steps: int = 2
     generator_average: float = 0.998
     residuals: bool = True
+    calibrate_relations: bool = True

@@ -27,7 +27,7 @@ from vflsynth.methods.vflgan.messages import (
     SampledFeatures,
     Shape,
 )
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, Message, Schedule, answers, pack, takes, unpack
 from vflsynth.protocol.messages import CutGradients
 

@@ -14,7 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.training import load_network_state, network_state
 from vflsynth.methods.gan.discriminator import SharedDiscriminator, steepest
-from vflsynth.methods.gan.server import GANServer
+from vflsynth.methods.gan.method import GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,

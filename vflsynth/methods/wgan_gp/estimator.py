@@ -12,8 +12,7 @@ from vflsynth.methods.mean_embedding.method import MeanEmbeddingMethod
 from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer
 from vflsynth.methods.vertigan.method import VertiGANMethod
 from vflsynth.methods.wgan_gp.dpsgd_gan import DPSGDGAN
-from vflsynth.methods.wgan_gp.gs_wgan import GSWGAN
-from vflsynth.methods.wgan_gp.gs_wgan_critic import GSWGANCritic
+from vflsynth.methods.wgan_gp.gs_wgan import GSWGAN, GSWGANCritic
 from vflsynth.registry import register
 
 

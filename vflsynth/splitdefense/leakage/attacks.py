@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.adversary.intervals import auc as area
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.splitdefense.leakage.base import (
     Floats,
     Found,
@@ -40,8 +40,8 @@ from vflsynth.splitdefense.leakage.labels import (
     rankings,
 )
 from vflsynth.splitdefense.leakage.monitor import Evidence
-from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.objectives.base import descend
+from vflsynth.splitdefense.settings import Perceptron
 
 N_KNOWN = 40
 """About so many labels are known to the attacks with few: equally many of each class."""

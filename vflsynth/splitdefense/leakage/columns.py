@@ -24,7 +24,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns.base import OutputSpan
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.registry import Members, register
 from vflsynth.splitdefense.leakage.base import (
     Floats,
@@ -36,8 +36,8 @@ from vflsynth.splitdefense.leakage.base import (
     standardised,
 )
 from vflsynth.splitdefense.leakage.monitor import Evidence
-from vflsynth.splitdefense.networks import Perceptron
 from vflsynth.splitdefense.objectives.base import descend
+from vflsynth.splitdefense.settings import Perceptron
 
 KNOWN_RECORDS = (40, 400)
 """Numbers of records whose columns the attacker knows, beside none at all."""

@@ -26,15 +26,19 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ParameterError, PublishingWarning, TrainingDivergedError
 from vflsynth.registry import Members, register
-from vflsynth.splitdefense.leakage.base import Floats, Found, LeakageAttack, Rows, standardised
-from vflsynth.splitdefense.leakage.monitor import Evidence
-from vflsynth.splitdefense.leakage.scores import (
+from vflsynth.splitdefense.leakage.base import (
+    Floats,
+    Found,
+    LeakageAttack,
+    Rows,
     auc,
     fold,
     one_against_rest,
     principal_direction,
+    standardised,
 )
-from vflsynth.splitdefense.networks import Perceptron
+from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.settings import Perceptron
 
 VIEWS: Mapping[str, str] = {
     "averaging": "mean_gradients",

@@ -11,10 +11,15 @@ import torch
 
 from vflsynth.splitdefense.classifiers import BaseSplitClassifier
 from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
-from vflsynth.splitdefense.leakage.base import Found, as_frame
+from vflsynth.splitdefense.leakage.base import (
+    BATCH_ATTACKS,
+    Found,
+    as_frame,
+    batch_measures,
+    one_against_rest,
+)
 from vflsynth.splitdefense.leakage.columns import column_attacks
 from vflsynth.splitdefense.leakage.monitor import Evidence, pooled
-from vflsynth.splitdefense.leakage.scores import BATCH_ATTACKS, batch_measures, one_against_rest
 
 BROKEN, PARTLY = 0.5, 0.15
 """Share disclosed of what outputs leave open, from which labels are called disclosed, or partly."""

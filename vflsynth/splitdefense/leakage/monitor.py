@@ -16,7 +16,7 @@ from vflsynth._validation import Number
 from vflsynth.columns.base import OutputSpan
 from vflsynth.learning.training import labelled, section
 from vflsynth.registry import register
-from vflsynth.splitdefense.leakage.scores import BATCH_MEASURES, batch_measures, one_against_rest
+from vflsynth.splitdefense.leakage.base import BATCH_MEASURES, batch_measures, one_against_rest
 from vflsynth.splitdefense.settings import Part
 
 _RIDGE = 1e-6

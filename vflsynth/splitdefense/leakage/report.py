@@ -25,6 +25,7 @@ from vflsynth.reporting import (
     require_packages,
 )
 from vflsynth.splitdefense.classifiers import BaseSplitClassifier
+from vflsynth.splitdefense.leakage.base import principal_direction
 from vflsynth.splitdefense.leakage.measured import (
     AT_THE_CUT,
     BROKEN,
@@ -34,7 +35,6 @@ from vflsynth.splitdefense.leakage.measured import (
     measured,
 )
 from vflsynth.splitdefense.leakage.monitor import Evidence
-from vflsynth.splitdefense.leakage.scores import principal_direction
 
 LEVELS = {
     "broken": "Disclosed",

@@ -2,10 +2,8 @@
 
 from vflsynth.splitdefense.objectives.base import Batch, Objective, Surroundings, Task
 from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropy, SquaredError
-from vflsynth.splitdefense.objectives.dimip import DIMIP
-from vflsynth.splitdefense.objectives.distance_correlation import DistanceCorrelation
 from vflsynth.splitdefense.objectives.gafm import GAFM
-from vflsynth.splitdefense.objectives.mid import MID
+from vflsynth.splitdefense.objectives.information import DIMIP, MID, DistanceCorrelation
 
 __all__ = [
     "DIMIP",

@@ -14,12 +14,11 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.learning.training import RunningMeans, load_network_state, network_state
-from vflsynth.networks.adam import FlatAdam
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.parameters import to_json
 from vflsynth.splitdefense.label_privacy import LabelChannel
-from vflsynth.splitdefense.networks import Perceptron
-from vflsynth.splitdefense.protections.base import Draws
-from vflsynth.splitdefense.settings import Part, SplitSettings
+from vflsynth.splitdefense.protections.gradients import Draws
+from vflsynth.splitdefense.settings import Part, Perceptron, SplitSettings
 
 
 @dataclass(frozen=True)

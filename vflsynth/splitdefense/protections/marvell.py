@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflsynth._validation import Number
 from vflsynth.registry import register
-from vflsynth.splitdefense.protections.base import Context, Protection, check_finite, row_norms
+from vflsynth.splitdefense.protections.gradients import Context, Protection, check_finite, row_norms
 
 _TOLERANCE = 1e-12
 _MAX_HALVINGS = 200

@@ -26,7 +26,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.registry import register
 from vflsynth.splitdefense import Protection
-from vflsynth.splitdefense.protections.base import Context, check_finite, root_mean_square
+from vflsynth.splitdefense.protections.gradients import Context, check_finite, root_mean_square
 
 __all__ = [
     "ComonotoneSynthesizer",

@@ -1,4 +1,4 @@
-"""DIMIP: bottom outputs that tell little about labels, by an adversarial bound on information."""
+"""Cross-entropy, and bottom outputs that tell little: DIMIP, distance correlation, MID."""
 
 from __future__ import annotations
 
@@ -134,3 +134,135 @@ def sample_labels(shares: Tensor, batch: Batch) -> Tensor:
     """Labels of random records out of all of them, int64, (replica, batch)."""
     uniform = batch.draws.uniform("dimip.labels", (batch.labels.shape[1],))
     return torch.searchsorted(shares.cumsum(-1)[:, :-1].contiguous(), uniform, right=True)
+
+
+_SMALL = 1e-12
+
+
+@register
+@dataclass(repr=False, eq=False)
+class DistanceCorrelation(Objective):
+    """Make each passive party's features less dependent on the labels.
+
+    Parameters
+    ----------
+    defense_weight : float, default=0.1
+        Weight of the logarithm of the distance correlation, ≥ 0. 0 is plain split learning.
+
+    Notes
+    -----
+    Source: Sun et al. 2022, "Label leakage and protection from forward embedding in vertical
+    federated learning". Acts against leakage through the forward outputs, which no protection of
+    gradients can. Takes memory for the batch's pairs of records: replica · batch² floats.
+    """
+
+    has_held_out_loss = True
+    per_replica = frozenset({"defense_weight"})
+    _rules: ClassVar = {"defense_weight": Number(0)}
+
+    defense_weight: float = 0.1
+
+    def make(self, members: Sequence[DistanceCorrelation], around: Surroundings) -> Task:
+        """Build the top model."""
+        return DistanceCorrelationTask(members, around)
+
+
+class DistanceCorrelationTask(CrossEntropyTask):
+    """A top model; the defence has no network."""
+
+    def __init__(self, members: Sequence[DistanceCorrelation], around: Surroundings) -> None:
+        super().__init__(around)
+        self.weight = per_replica(members, lambda m: m.defense_weight, around.label_shares)
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Add the defence's gradient to that of the task, for passive parties."""
+        clean = super().gradients(batch)
+        one_hot = F.one_hot(batch.labels, self.around.n_classes).float()
+        for name in self.around.passive:
+            features = batch.features[name].detach().requires_grad_()
+            correlation = distance_correlation(features, one_hot)
+            (away,) = torch.autograd.grad(correlation.clamp_min(_SMALL).log().sum(), features)
+            clean[name] = clean[name] + self.weight * away
+            self.means.add({f"distance_correlation_{name}": correlation})
+        return clean
+
+
+def distance_correlation(first: Tensor, second: Tensor) -> Tensor:
+    """Distance correlation of two samples (replica, batch, feature), shape (replica,).
+
+    Székely, Rizzo and Bakirov 2007, Definition 4; 0 if either sample is constant.
+    """
+    a, b = (_centred_distances(sample) for sample in (first, second))
+    product = (a * b).mean((1, 2))
+    scale = (a.square().mean((1, 2)) * b.square().mean((1, 2))).clamp_min(_SMALL**2).sqrt()
+    return (product.clamp_min(0.0) / scale + _SMALL).sqrt()
+
+
+def _centred_distances(sample: Tensor) -> Tensor:
+    squares = sample.square().sum(-1, keepdim=True)
+    distances = (squares + squares.mT - 2.0 * sample @ sample.mT).clamp_min(_SMALL).sqrt()
+    return (
+        distances
+        - distances.mean(1, keepdim=True)
+        - distances.mean(2, keepdim=True)
+        + distances.mean((1, 2), keepdim=True)
+    )
+
+
+@register
+@dataclass(repr=False, eq=False)
+class MID(Objective):
+    """Cross-entropy of noisy outputs, and a price on the information in them.
+
+    Parameters
+    ----------
+    information_weight : float, default=0.1
+        λ ≥ 0: price of a nat. 0 leaves the noise alone.
+
+    Notes
+    -----
+    Source: Zou et al. 2023, "Mutual information regularization for vertical federated learning". A
+    variational bottleneck (Alemi et al. 2017) between what a passive party sends, h, and what the
+    top model sees, z = h + ε with ε from N(0, I): adds λ KL(N(h, I) ‖ N(0, I)) = λ‖h‖² / 2, an
+    upper bound on what z tells of the party's columns, and so of the labels through them.
+
+    Departs from it in that the variance is 1 rather than learned, which makes h itself the mean: no
+    network is added, and predictions use h. The noise is the label holder's. It keeps gradients
+    from telling labels message by message; a party that averages a whole training undoes that, as
+    of all noise on gradients, and h itself crosses without noise, so columns are not protected.
+    """
+
+    has_held_out_loss = True
+    per_replica = frozenset({"information_weight"})
+    _rules: ClassVar = {"information_weight": Number(0)}
+
+    information_weight: float = 0.1
+
+    def make(self, members: Sequence[MID], around: Surroundings) -> Task:
+        """Build the top model."""
+        return MIDTask(members, around)
+
+
+class MIDTask(CrossEntropyTask):
+    """A top model behind the bottleneck."""
+
+    def __init__(self, members: Sequence[MID], around: Surroundings) -> None:
+        super().__init__(around)
+        self.weight = per_replica(members, lambda m: m.information_weight, around.label_shares)
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Descend the loss at noisy outputs, and the price of the information in them."""
+        noisy, prices = dict(batch.features), []
+        for name in self.around.passive:
+            sent = batch.features[name]
+            noisy[name] = sent + batch.draws.normal(f"mid.{name}", tuple(sent.shape[1:]))
+            information = 0.5 * sent.square().sum(-1).mean(-1)
+            prices.append(self.weight.view(-1) * information)
+            self.means.add({f"information_{name}": information.detach()})
+        losses = self.losses(
+            Batch(noisy, batch.labels, batch.present, batch.draws, batch.weights, batch.n_records)
+        )
+        self.means.add({"loss": losses["top"]})
+        total = torch.stack([*losses.values(), *prices]).sum(0)
+        optimizers = [self.networks[name][1] for name in losses]
+        return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
