@@ -19,7 +19,7 @@ from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.neighbours import copies_in
 from vflsynth.evaluation.rules import structure_kept
 from vflsynth.evaluation.tables import TableMetric, Tables
-from vflsynth.evaluation.train_test import Model, Task, Usefulness, not_applicable
+from vflsynth.evaluation.train_test import Task, Usefulness, not_applicable
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import StoredTable
 from vflsynth.registry import Members, register
@@ -93,7 +93,7 @@ class TrainAndTest(TableMetric):
     name = "train_and_test"
 
     task: Task = "auto"
-    model: Model | BaseEstimator | None = None
+    model: BaseEstimator | None = None
     max_rows: int | None = 10_000
 
     def compute(self, tables: Tables) -> MetricResults:
