@@ -13,8 +13,9 @@
   record in question in one of them;
 - *limits*: noise, cut off where the records' values end; asks about the most outlying record.
 
-What tells nothing is one of the first three, made of the other records alone. An audit's forest has
-100 trees, a tenth of the default; everything else is the default. Beside it is the simplest attack:
+What tells nothing is one of the first three, made of the other records alone; so that there are
+many audits of it, they see two columns of each party, and have 20 models a world. An audit's forest
+has 100 trees, of what tells nothing 20; everything else is the default. Beside it is the simplest attack:
 how many published values are exactly those of the record, with nothing to learn, on all models
 where audits are judged by half of them. Repetitions differ in seeds. Each is written as it ends, so
 that a run that was cut short goes on.
@@ -39,7 +40,7 @@ from vflsynth.audit import (
 )
 
 N_RECORDS, REPEATS, NEGATIVES = 100, 10, 300
-MODELS = (40, 100)
+MODELS, NEGATIVE_MODELS = (40, 100), 20
 SHOWS = 0.6
 FIELDS = ("p", "p of the attack best in training", "its AUC", "AUC of the most telling")
 FIELDS += ("AUC of the count", "p of the count")
@@ -109,7 +110,8 @@ LEAKS = ("rows", "halves", "columns", "half a record", "limits")
 
 def measured(leak: str, n_models: int, repeat: int) -> list[float]:
     """Audit once; return the `FIELDS`."""
-    frames = {party: frame.iloc[:N_RECORDS] for party, frame in records().items()}
+    small = leak.startswith("nothing")
+    frames = {p: f.iloc[:N_RECORDS, : 2 if small else None] for p, f in records().items()}
     table = pd.concat(list(frames.values()), axis=1)
     scaled = (table - table.mean()) / table.std()
     outlying = scaled.abs().max(axis=1).idxmax()
@@ -128,7 +130,7 @@ def measured(leak: str, n_models: int, repeat: int) -> list[float]:
         frames,
         targets=[target],
         n_models=n_models,
-        adversaries=[RandomForest(100), RegularisedLogistic(), LikelihoodRatio()],
+        adversaries=[RandomForest(20 if small else 100), RegularisedLogistic(), LikelihoodRatio()],
         n_jobs=1,
         random_state=repeat,
         verbose=0,
@@ -154,7 +156,7 @@ def main() -> None:
         cells = [(leak, models, n) for n in range(repeats) for models in options.models
                  for leak in options.leaks]  # fmt: skip
     else:
-        cells = [("nothing", MODELS[0], n) for n in range(options.repeats or NEGATIVES)]
+        cells = [("nothing", NEGATIVE_MODELS, n) for n in range(options.repeats or NEGATIVES)]
     for leak, models, repeat in cells:
         there = _results.rows("audit_power", leak=leak, models=models)
         found: list[Any] = there[0]["found"] if there else []

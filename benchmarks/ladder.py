@@ -80,6 +80,7 @@ TABLES = (
     "south-german-credit",
     "hcv",
     "small-mixed",
+    "small-tight",
 )
 METHODS: dict[str, Callable[[int], Any]] = {
     "bounded": lambda seed: AutoregressiveSynthesizer(random_state=seed, verbose=0),

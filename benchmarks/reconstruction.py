@@ -242,7 +242,8 @@ def vflgan_server(frames: dict[str, pd.DataFrame]) -> _results.Row:
     """Attack what VFLGAN's server gets of A, from the trained weights."""
     synth = VFLGANSynthesizer(random_state=0, verbose=0)
     (fitted,) = synth.fit_replicas(frames, random_states=[0], keep_discriminators=True)
-    rows = torch.from_numpy(fitted.parties_["A"].transformer.transform(frames["A"]))
+    transformer = fitted.parties_["A"].transformer
+    rows = torch.from_numpy(transformer.spread(transformer.transform(frames["A"])))
     if "A" in fitted.local_residuals_:
         rows = fitted.local_residuals_["A"].take_out(rows)
     first = fitted.local_discriminators_["A"].first_part

@@ -2,12 +2,14 @@
 
     python -m benchmarks.scale --data mixed --rows 50000 200000 1000000
     python -m benchmarks.scale --data stored stored-csv --rows 1000000 10000000
+    python -m benchmarks.scale --data judged --methods disk memory --rows 200000 1000000
     python -m benchmarks.scale --data wide-100 wide-500 wide-2000 --rows 5000 --epochs 2
     python -m benchmarks.scale --data zips-12000 --rows 200000 --methods autoregressive vflgan
 
 "mixed" is the table of 20 columns of `benchmarks.transformers`, at two parties. "stored" is the
 same in folders of parquet files, "stored-csv" in csv files, of which `read_records` draws a million
-records to fit on, and as many are sampled. "zips-V" has V zip
+records to fit on, and as many are sampled. "judged" evaluates the whole of it, on disk or in
+memory, beside as many other rows. "zips-V" has V zip
 codes at one party and an income at the other, whose logarithm is the effect of the code, half of it
 shared by a hundred neighbouring codes, and as much noise; "zips-V-listed" is the same with all
 codes declared public in a contract. "wide-C" has C columns at two parties, numbers, labels and
@@ -38,6 +40,8 @@ from benchmarks import _commands, _results
 from benchmarks.transformers import mixed_table, peak_megabytes
 from vflsynth import AutoregressiveSynthesizer, VFLGANSynthesizer, read_records
 from vflsynth.contract import ColumnContract, Contract, PartyContract
+from vflsynth.evaluation import evaluate
+from vflsynth.frames import align_party_frames, read_table, stored_table
 from vflsynth.run import EpochState
 
 METHODS: dict[str, Callable[..., Any]] = {
@@ -45,7 +49,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "vflgan": VFLGANSynthesizer,
 }
 _NEIGHBOURS, _PLANNED = 100, 10_000_000
-_WRITTEN, _DRAWN = 500_000, 1_000_000
+_AT_ONCE, _DRAWN = 500_000, 1_000_000
 """Rows that are made and written at a time, and records that are drawn of what was written."""
 _SCORES = {
     "total_variation": "total variation of codes",
@@ -161,6 +165,8 @@ def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) 
         options["contract"] = Contract({"agency": PartyContract({"zip": column})})
     elif kind == "stored":
         return measure_stored(name, method, n_rows, seed, epochs)
+    elif kind == "judged":
+        return measure_judged(name, method, n_rows, seed)
     else:
         frames = mixed_frames(n_rows, seed, 0)
     row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
@@ -200,15 +206,8 @@ def measure_stored(
 ) -> _results.Row:
     """Write both tables as folders of files; draw, fit and sample a million records of them."""
     _, _, suffix = name.partition("-")
-    rng = np.random.default_rng([seed, n_rows])
     with TemporaryDirectory() as folder:
-        files = {"agency": Path(folder) / "agency", "bank": Path(folder) / "bank"}
-        for first in range(0, n_rows, _WRITTEN):
-            frames = mixed_frames(min(_WRITTEN, n_rows - first), seed + first // _WRITTEN, first)
-            for party, frame in frames.items():
-                own = frame.iloc[rng.permutation(len(frame))]
-                files[party] = _append(own, Path(folder) / party, first, suffix)
-        del frames, frame, own
+        files = _written(Path(folder), n_rows, seed, suffix)
         row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
         row["tables_peak_rss_mb"] = peak_megabytes()
         started, cpu = time.perf_counter(), time.process_time()
@@ -217,6 +216,43 @@ def measure_stored(
         row["read_cpu_seconds"] = time.process_time() - cpu
         row["read_peak_rss_mb"] = peak_megabytes()
     return _fitted(row, method, drawn, {"epochs": epochs}, len(drawn["bank"]))[0]
+
+
+def measure_judged(name: str, method: str, n_rows: int, seed: int) -> _results.Row:
+    """Write both tables, and as many rows of the same distribution; judge these."""
+    with TemporaryDirectory() as folder:
+        files = _written(Path(folder) / "real", n_rows, seed, "")
+        others = _written(Path(folder) / "other", n_rows, seed + 1000, "")
+        row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
+        row["tables_peak_rss_mb"] = peak_megabytes()
+        started, cpu = time.perf_counter(), time.process_time()
+        tables: list[Any] = []
+        for own in (files, others):
+            if method == "disk":
+                tables.append(stored_table(own, "id")[0])
+            else:
+                frames = {party: read_table(path) for party, path in own.items()}
+                tables.append(
+                    pd.concat(align_party_frames(frames, "id")[0], axis=1).droplevel(0, 1)
+                )
+        results = evaluate(*tables)
+        row["judge_seconds"] = time.perf_counter() - started
+        row["judge_cpu_seconds"] = time.process_time() - cpu
+        row["peak_rss_mb"] = peak_megabytes()
+        row["values"] = {name: result.value for name, result in results.items()}
+    return row
+
+
+def _written(folder: Path, n_rows: int, seed: int, suffix: str) -> dict[str, Path]:
+    """Write both parties' tables, some rows at a time, those of a time in any order."""
+    folder.mkdir(exist_ok=True)
+    files, rng = {}, np.random.default_rng([seed, n_rows])
+    for first in range(0, n_rows, _AT_ONCE):
+        frames = mixed_frames(min(_AT_ONCE, n_rows - first), seed + first // _AT_ONCE, first)
+        for party, frame in frames.items():
+            own = frame.iloc[rng.permutation(len(frame))]
+            files[party] = _append(own, folder / party, first, suffix)
+    return files
 
 
 def _append(frame: pd.DataFrame, path: Path, first: int, suffix: str) -> Path:
@@ -273,6 +309,13 @@ def _line(rows: list[_results.Row], values: list[float]) -> tuple[float, float]:
 def show() -> None:
     """Print what was measured, of zip codes what became of them beside fresh rows, and plans."""
     for row in _results.rows("scale"):
+        if "judge_cpu_seconds" in row:
+            print(
+                f"{row['data']:<20}{row['method']:<15}{row['rows']:>9,} rows: evaluate "
+                f"{row['judge_seconds']:.0f} s ({row['judge_cpu_seconds']:.0f} of one core), peak "
+                f"{row['peak_rss_mb'] / 1000:.2f} GB"
+            )
+            continue
         print(
             f"{row['data']:<20}{row['method']:<15}{row['rows']:>9,} rows: fit "
             f"{row['fit_seconds']:>5.0f} s ({row['fit_cpu_seconds']:.0f} of one core, "
@@ -297,7 +340,9 @@ def main() -> None:
     """Measure what is missing, each cell in a process of its own, and print the table."""
     parser = _commands.parser(__doc__)
     parser.add_argument("--data", nargs="+", default=["mixed", "zips-12000"])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["autoregressive"])
+    parser.add_argument(
+        "--methods", nargs="+", choices=[*METHODS, "disk", "memory"], default=["autoregressive"]
+    )
     parser.add_argument("--rows", nargs="+", type=int, default=[50_000, 200_000])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, help="default: what the method takes")

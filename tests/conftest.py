@@ -9,7 +9,6 @@ import torch
 
 from vflsynth.contract import contract
 from vflsynth.datasets import make_party_frames
-from vflsynth.methods.autoregressive import conditional
 from vflsynth.methods.autoregressive import server as autoregressive_server
 from vflsynth.methods.gan import sampler as generator_sampler
 from vflsynth.methods.mean_embedding import method as mean_embedding
@@ -113,7 +112,6 @@ def short_searches(quick_contexts: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Detail, "n_steps", 30)
         patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)
-        patch.setattr(conditional, "_STARTING_STEPS", 10)
         patch.setattr(gs_wgan, "PRETRAINING_STEPS", 20)
         yield
 

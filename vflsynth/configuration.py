@@ -136,6 +136,10 @@ class RunFile:
         In which form keys are compared, see `vflsynth.MatchOn`.
     parameters : dict
         Of the method, see `make_estimator`; 'vflsynth mechanisms' lists those of `privacy`.
+    max_records : int, optional
+        Of tables that need not fit into memory: in one process so many of the matched records are
+        drawn, see `vflsynth.read_records`. Of a job every party keeps so many of its rows, the same
+        as the others where all have them, and matches no others.
     checkpoint_every : int, default=10
         Epochs.
     exchange_timeout, setup_timeout : float
@@ -147,8 +151,9 @@ class RunFile:
         server was lost. Default: 2; 0 under privacy, where all that is computed again is paid for
         again.
     most_hours : float, default=8
-        How long a job's messages may travel in training; one that needs longer, by the round trip
-        that is measured as parties join, stops before it trains.
+        How long training may take. A job whose messages travel longer, by the round trip that is
+        measured as parties join, stops before it trains; one whose first steps tell that all take
+        longer stops then. In one process there is no limit unless it is said.
     """
 
     __pydantic_config__: ClassVar[Any] = FILE
@@ -160,6 +165,7 @@ class RunFile:
     ] = None
     key_form: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
+    max_records: Annotated[int | None, Optional(Number(1, whole=True))] = None
     checkpoint_every: Count = 10
     exchange_timeout: _Seconds = 60.0
     setup_timeout: _Seconds = 300.0
@@ -247,6 +253,8 @@ class Configuration:
         self.method: str = content.get("method", DEFAULT_METHOD)
         self.on: str | dict[str, str] | None = content.get("on")
         self.key_form: str = content.get("key_form", "")
+        self.most_hours: float | None = content.get("most_hours")
+        self.max_records: int | None = content.get("max_records")
         self.checkpoint_every: int = content.get("checkpoint_every", 10)
         files = {name: Path(file) for name, file in content.get("parties", {}).items()}
         if names is not None and sorted(files) != sorted(names):

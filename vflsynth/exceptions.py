@@ -160,6 +160,10 @@ class MemoryLimitError(PartyDataError):
     """The estimated memory of a fit exceeds the limit."""
 
 
+class TimeLimitError(VFLSynthError, ValueError):
+    """The estimated time of a fit exceeds the limit."""
+
+
 class ContractError(VFLSynthError, ValueError):
     """A publishing contract is malformed, or contradicts tables, parameters or another party's."""
 

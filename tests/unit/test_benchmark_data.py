@@ -23,6 +23,7 @@ EXPECTED = {
     "credit-default": (30000, 11, 13, 10, [23364, 6636]),
     "california-housing": (20640, 4, 5, 0, None),
     "small-mixed": (1003, 4, 3, 3, [672, 331]),
+    "small-tight": (1003, 4, 3, 3, [672, 331]),
 }
 
 

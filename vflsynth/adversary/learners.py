@@ -10,9 +10,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.model_selection import StratifiedKFold
 
 from vflsynth.adversary.encoding import Booleans, Floats
 from vflsynth.registry import register
@@ -113,28 +111,35 @@ class RegularisedLogistic(Adversary):
     def fit(self, features: Floats, is_member: Booleans) -> Self:
         """Train on the shadow models' statistics, shape (model, feature)."""
         folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=self.random_state)
-        self._search = GridSearchCV(
-            make_pipeline(StandardScaler(), LogisticRegression(max_iter=200)),
-            {"logisticregression__C": list(self.inverse_penalties)},
-            scoring="neg_log_loss",
-            cv=folds,
-        )
+        parts = list(folds.split(features, is_member))
+        losses, left_out = [], []
         with warnings.catch_warnings():
             # Separable statistics have no finite optimum; any point on the way is as good.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self._search.fit(features, is_member)
-            self.training_scores = cross_val_predict(  # how regularised was chosen from all
-                self._search.best_estimator_,
-                features,
-                is_member,
-                cv=folds,
-                method="decision_function",
-            )
+            for inverse in self.inverse_penalties:
+                odds, of_folds = np.empty(len(features)), []
+                for learned, judged in parts:
+                    self._learn(features[learned], is_member[learned], inverse)
+                    odds[judged] = self.score(features[judged])
+                    signed = np.where(is_member[judged], odds[judged], -odds[judged])
+                    of_folds.append(np.logaddexp(0.0, -signed).mean())
+                losses.append(np.mean(of_folds))
+                left_out.append(odds)
+            chosen = int(np.argmin(losses))  # how regularised is chosen from all
+            self.training_scores = left_out[chosen]
+            self._learn(features, is_member, self.inverse_penalties[chosen])
         return self
+
+    def _learn(self, features: Floats, is_member: Booleans, inverse_penalty: float) -> None:
+        self._middle, spread = features.mean(axis=0), features.std(axis=0)
+        self._spread = np.where(spread > 0.0, spread, 1.0)
+        model = LogisticRegression(C=inverse_penalty, max_iter=200)
+        self._model = model.fit((features - self._middle) / self._spread, is_member)
 
     def score(self, features: Floats) -> Floats:
         """Return log odds of "trained with the target", shape (model,)."""
-        scores: Floats = self._search.decision_function(features)
+        scaled = (features - self._middle) / self._spread
+        scores: Floats = scaled @ self._model.coef_[0] + self._model.intercept_[0]
         return scores
 
 

@@ -226,7 +226,7 @@ class ReleaseObserver:
 
 def _encode(transformer: Any, frame: pd.DataFrame) -> torch.Tensor:
     try:
-        return torch.tensor(transformer.transform(frame)).unsqueeze(0)
+        return torch.tensor(transformer.spread(transformer.transform(frame))).unsqueeze(0)
     except UnseenValueError as error:
         raise UnseenValueError(
             f"{error.problem}; it occurs in the target only, so that the world without the target "

@@ -7,6 +7,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
@@ -39,6 +41,7 @@ examples:
       --synthetic synthetic.parquet --target diagnosis -o report.html
   vflsynth evaluate --real lab=lab.csv --synthetic lab-synthetic.csv --json > results.json
 
+Of a folder of parquet files, real or synthetic, batches are in memory, if there is no contract.
 Every line names the direction, a 95% interval, what real data score, and what a naive table scores.
 """
 
@@ -80,12 +83,15 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
     tables = [table.path for table in (*options.real, *options.holdout)]
     check_file("--output", options.output, [*tables, options.synthetic])
     model = _model(options)
-    judged = read_judged(options)
+    judged = read_judged(
+        options, in_batches=options.contract is None and (model is None or model.contract is None)
+    )
     contract = read_judged_contract(options, judged, model, "evaluation")
     real, synthetic = judged.real, judged.synthetic
     compared = [name for name in real.columns if name in synthetic.columns]
     _say_left_out(judged, compared)
-    synthetic = synthetic[compared]
+    if isinstance(synthetic, pd.DataFrame):
+        synthetic = synthetic[compared]
     arguments: dict[str, Any] = {
         "parties": judged.parties,
         "target": judged.target,

@@ -13,7 +13,16 @@ import pandas as pd
 
 from vflsynth.cli import configured
 from vflsynth.cli.console import say
-from vflsynth.cli.options import beside, check_apart, check_artefact, file, flag, is_taken, number
+from vflsynth.cli.options import (
+    beside,
+    check_apart,
+    check_artefact,
+    file,
+    flag,
+    is_taken,
+    nonnegative,
+    number,
+)
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -111,6 +120,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "same seed, tables and options: same model, but for the noise of --privacy",
     )
     number(training, "--patience", "stop after N epochs without a lower Fréchet distance")
+    training.add_argument(
+        "--most-hours",
+        metavar="HOURS",
+        type=nonnegative,
+        help="stop after the first steps if they tell that training takes longer",
+    )
     flag(
         training,
         "--transcript",
@@ -199,12 +214,15 @@ def _arguments(
     synth: BaseSynthesizer, options: argparse.Namespace, configuration: Configuration
 ) -> dict[str, Any]:
     """Return what `fit` is told, once the synthesizer is known to listen."""
-    names = ("checkpoint", "resume", "transcript", "account")
+    names = ("checkpoint", "resume", "transcript", "account", "most_hours")
     asked = {name: getattr(options, name) for name in names}
     asked["callbacks"] = options.patience and [EarlyStopping(options.patience)]
     asked = {name: value for name, value in asked.items() if value}
-    for name in asked.keys() - inspect.signature(synth.fit).parameters.keys():
-        option = "patience" if name == "callbacks" else name
+    known = inspect.signature(synth.fit).parameters.keys()
+    if configuration.most_hours is not None and "most_hours" in known:
+        asked.setdefault("most_hours", configuration.most_hours)
+    for name in asked.keys() - known:
+        option = "patience" if name == "callbacks" else name.replace("_", "-")
         raise ParameterError(
             f"--{option} is for methods that train in epochs, and {configuration.method} does not"
         )
@@ -218,13 +236,12 @@ def _read(
     options: argparse.Namespace, configuration: Configuration, method: Method
 ) -> Mapping[str, pd.DataFrame]:
     """Read the tables, or as many of their records as were asked for."""
-    if options.max_records is None:
+    most = configuration.max_records if options.max_records is None else options.max_records
+    if most is None:
         return read_party_frames(configuration.parties, method.stated_dtypes)
     refuse_drawn(method)
     on = MatchOn(configuration.on, configuration.key_form or "")
-    drawn = read_records(
-        configuration.parties, on, max_records=options.max_records, random_state=options.seed
-    )
+    drawn = read_records(configuration.parties, on, max_records=most, random_state=options.seed)
     logger.info("%s", drawn.alignment)
     return drawn
 

@@ -26,7 +26,7 @@ from vflsynth.cli.tables import (
 from vflsynth.contract import Contract, read_contract
 from vflsynth.evaluation import RuleCost, RuleViolations, TableMetric
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import align_party_frames
+from vflsynth.frames import MatchOn, align_party_frames, stored_table
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.release import promised_rules
 
@@ -42,15 +42,16 @@ class Judged:
 
     `frames` are the real tables as they were read, with their key columns `on`. `real` has the rows
     of all parties side by side, `synthetic` the table as it was read, and `parties` says who owns
-    which column. `holdout` are real rows that the model was not fitted on, side by side.
+    which column. `holdout` are real rows that the model was not fitted on, side by side. Tables on
+    disk are `StoredTable`, and there are no `frames`.
     """
 
     frames: dict[str, pd.DataFrame]
     on: Any
-    real: pd.DataFrame
-    synthetic: pd.DataFrame
+    real: Any
+    synthetic: Any
     parties: dict[str, list[Any]]
-    holdout: pd.DataFrame | None
+    holdout: Any
     target: Hashable
     categorical: list[Hashable]
 
@@ -135,8 +136,15 @@ def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
     )
 
 
-def read_judged(options: argparse.Namespace) -> Judged:
-    """Read the tables that `add_judged`'s options name."""
+def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Judged:
+    """Read the tables that `add_judged`'s options name.
+
+    If they may be judged `in_batches` they are, where one of them is a folder.
+    """
+    named = [*options.real, *options.holdout]
+    paths = [*(file.path for file in named), options.synthetic]
+    if in_batches and any(path.is_dir() for path in paths):
+        return _on_disk(options)
     frames = read_party_frames(by_party(options.real))
     on = match_on(frames, on_of(options.on), options.key_form)
     real, parties = _side_by_side(frames, on)
@@ -150,6 +158,24 @@ def read_judged(options: argparse.Namespace) -> Judged:
         real,
         synthetic,
         parties,
+        holdout,
+        None if options.target is None else label([real], options.target),
+        [label([real], name) for name in options.categorical],
+    )
+
+
+def _on_disk(options: argparse.Namespace) -> Judged:
+    """Copy the tables to disk, column by column."""
+    on = MatchOn(on_of(options.on), options.key_form or "")
+    real, alignment = stored_table(by_party(options.real), on)
+    logger.info("%s", alignment)
+    holdout = stored_table(by_party(options.holdout), on)[0] if options.holdout else None
+    return Judged(
+        {},
+        on,
+        real,
+        stored_table({"synthetic": options.synthetic})[0],
+        real.parties,
         holdout,
         None if options.target is None else label([real], options.target),
         [label([real], name) for name in options.categorical],

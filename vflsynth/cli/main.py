@@ -238,7 +238,7 @@ def command_parser(only: str | None = None) -> argparse.ArgumentParser:
         command.add_arguments(own)
         own.set_defaults(
             run=command.run,
-            interrupted=getattr(command, "interrupted", _nothing_saved),
+            interrupted=getattr(command, "interrupted", lambda _: "nothing was saved"),
             command=name,
         )
     return parser
@@ -253,10 +253,6 @@ def next_command(options: argparse.Namespace) -> str | None:
     tables = vars(options).get("real", ())
     said["real"] = " ".join(f"{table.party}={table.path}" for table in tables)
     return " ".join(f"vflsynth {_NEXT[options.command].format(**said)}".split())
-
-
-def _nothing_saved(options: argparse.Namespace) -> str:
-    return "nothing was saved"
 
 
 def exit_code(error: Exception) -> ExitCode:

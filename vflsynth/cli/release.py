@@ -140,7 +140,7 @@ def judge(options: argparse.Namespace) -> Dossier:
 
 def _publishable(judged: Judged) -> pd.DataFrame:
     """Return what is judged, all but fresh keys: nothing goes out that nobody looked at."""
-    synthetic = judged.synthetic
+    synthetic: pd.DataFrame = judged.synthetic
     foreign: list[Any] = [name for name in synthetic.columns if name not in judged.real.columns]
     keys = {party: key_of(judged.on, party) for party in judged.frames}
     for on in {*keys.values()} & {*foreign}:

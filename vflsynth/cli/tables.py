@@ -97,7 +97,7 @@ def texts_of(dtypes: Mapping[Hashable, Any]) -> dict[Hashable, str]:
     }
 
 
-def label(frames: Iterable[pd.DataFrame], text: str) -> Hashable:
+def label(frames: Iterable[Any], text: str) -> Hashable:
     """Find the column that a text on the command line means: labels may be integers.
 
     Where no table has such a column it is the text itself, for an error to name.

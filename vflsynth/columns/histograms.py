@@ -13,10 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import Floats, nearest_places, read_numbers
-from vflsynth.columns.bins import Bins, Cells, cell_codes
+from vflsynth.columns.bins import Bins, Cells, cell_codes, corrected_shares, quantile_map
 from vflsynth.columns.encoders.base import Curve
 from vflsynth.columns.encoders.standard import Standardizer
-from vflsynth.columns.quantile_mapping import corrected_shares, quantile_map
 from vflsynth.columns.schema import Bounds, PublicColumn
 
 LARGEST_SCORE = 12.0
@@ -145,7 +144,7 @@ class NoisyHistogram:
         if not isinstance(self.column, Bounds) or not counts.max() > 0.0:
             return counts
         lows, highs = self.bent_bins()
-        low, high = np.searchsorted(np.cumsum(nearest_shares(counts)), [0.25, 0.75])
+        low, high = _quartiles(counts)
         middle = highs[high] - lows[low]
         beyond = np.maximum(lows[low] - highs, lows - highs[high])
         far = beyond > _FENCE * middle
@@ -202,10 +201,12 @@ class NoisyHistogram:
         -------
         Bins
             From the first to the last whose count exceeds three noise standard deviations, alone or
-            with neighbours, and one more on either side; the public bounds, divided evenly, if
-            none does. Neighbours are merged until their count exceeds five, in a tail by ever more.
-            A bin is divided into as many as would have five each, at most in proportion to its
-            share of four times as many as there are, down to single values of a column with a step.
+            with neighbours, and on either side a third as many more as have the middle half of all
+            values, at least one; the public bounds, divided evenly, if none does. Neighbours whose
+            density noise does not tell apart are one bin (`_even_stretches`). Those are merged
+            until their count exceeds five deviations, in a tail by ever more; one that has more is
+            divided into as many as would have five each, at most in proportion to its share of four
+            times as many as there are, down to single values of a column with a step.
         """
         bins, counts = self._bins(), self.counts[:-1]
         support = _support(counts, _SIGNIFICANT * self.noise_std)
@@ -213,23 +214,25 @@ class NoisyHistogram:
             return Bins.even(self._bounds(), len(bins))
         least = max(1.0, _WORTH_A_BIN * self.noise_std)
         per_count = _MOST_DIVIDED * len(bins) / max(counts.sum(), 1.0)
-        first, last = max(0, support[0] - 1), min(len(bins), support[1] + 1)
+        low, high = _quartiles(counts)
+        more = max(1, min(high - low, support[1] - support[0]) // 3)
+        first, last = max(0, support[0] - more), min(len(bins), support[1] + more)
         ends, start, waiting = bins.edges, first, 0.0
         edges: list[float] = []
         points: list[float] = []
-        for k in range(first, last):
-            count = counts[k]
+        for a, b in _even_stretches(counts, np.diff(ends), first, last, self.noise_std):
+            count = counts[a:b].sum()
             waiting += count
-            if count > least:
+            if count > max(least, _SIGNIFICANT * self.noise_std * math.sqrt(b - a)):
                 n_parts = max(1, int(min(count / least, count * per_count)))
-                inside = np.linspace(ends[k], ends[k + 1], n_parts + 1)
-                edges += [*ends[_tail(start, k)], *inside]
-                points += [ends[k]] if ends[k] == ends[k + 1] else []
-            elif waiting > least * math.sqrt(k - start + 1):
-                edges += [ends[start], ends[k + 1]]
+                inside = np.linspace(ends[a], ends[b], n_parts + 1)
+                edges += [*ends[_tail(start, a)], *inside]
+                points += [ends[a]] if ends[a] == ends[b] else []
+            elif waiting > least * math.sqrt(b - start):
+                edges += [ends[start], ends[b]]
             else:
                 continue
-            start, waiting = k + 1, 0.0
+            start, waiting = b, 0.0
         return Bins.between(self._bounds(), [*edges, *ends[_tail(start, last)]], points)
 
     @property
@@ -374,6 +377,12 @@ class NoisyHistogram:
         raise TypeError("A categorical column has no mean.")
 
 
+def _quartiles(counts: Floats) -> tuple[int, int]:
+    """Return the bins in which the lowest and the highest quarter of the values end and begin."""
+    low, high = np.searchsorted(np.cumsum(nearest_shares(counts)), [0.25, 0.75])
+    return int(low), int(high)
+
+
 def _support(counts: Floats, least: float) -> tuple[int, int] | None:
     """Where the bins begin and end that have more than `least`, alone or with neighbours."""
     there = counts > least
@@ -390,6 +399,30 @@ def _support(counts: Floats, least: float) -> tuple[int, int] | None:
     start, end = int(found[0]), int(found[-1]) + 1
     # With less than a third of all values it is chance that made it visible.
     return (start, end) if counts[start:end].sum() >= counts.sum() / 3.0 else None
+
+
+def _even_stretches(
+    counts: Floats, widths: Floats, first: int, last: int, noise_std: float
+) -> list[tuple[int, int]]:
+    """Where bins begin and end that are next to each other and may well be equally dense.
+
+    By binary segmentation (Scott and Knott 1974): bins are parted where both sides differ most from
+    an even density, in noise standard deviations, as long as that is more than three.
+    """
+    n, width, n_before = last - first, widths[first:last].sum(), np.arange(1, last - first)
+    if n < 2 or not width > 0.0:
+        return [(first, last)]
+    before = np.cumsum(widths[first : last - 1]) / width
+    apart = np.cumsum(counts[first : last - 1]) - before * counts[first:last].sum()
+    noise = noise_std * np.sqrt(n_before * (1.0 - before) ** 2 + (n - n_before) * before**2)
+    found = np.abs(apart) / np.maximum(noise, np.finfo(np.float64).tiny)
+    if not found.max() > _SIGNIFICANT:
+        return [(first, last)]
+    middle = first + 1 + int(found.argmax())
+    return [
+        *_even_stretches(counts, widths, first, middle, noise_std),
+        *_even_stretches(counts, widths, middle, last, noise_std),
+    ]
 
 
 def _tail(start: int, end: int) -> list[int]:

@@ -241,20 +241,16 @@ def rows_for_all(
     if len(rows) < n:
         if ordered:
             check_acceptance(n_drawn, len(rows), (~kept).sum(axis=1), ordered)
+        needed = int(1.2 * n * n_drawn / max(1, len(rows))) + 256
         raise RuleError(
             f"{len(rows):,} of {n_drawn:,} drawn rows keep all rules of the contract, and {n:,} "
-            f"are asked for. Fix: draw at all parties with --drawn "
-            f"{_needed(n, n_drawn, len(rows))}; rows that were drawn before stay the same"
+            f"are asked for. Fix: draw at all parties with --drawn {needed}; rows that were drawn "
+            "before stay the same"
         )
     cost = Cost(n_drawn, len(rows), shares)
     return {
         name: table.take(rows[:n]).reset_index(drop=True) for name, table in found.items()
     }, cost
-
-
-def _needed(n: int, n_drawn: int, n_kept: int) -> int:
-    """Rows to draw, with some to spare."""
-    return int(1.2 * n * n_drawn / max(1, n_kept)) + 256
 
 
 def _check_columns(tables: Mapping[str, pd.DataFrame], rules: list[Rule]) -> None:

@@ -43,10 +43,6 @@ def _days(count: Any) -> Any:
     return whole.astype("m8[us]")[()]
 
 
-def _year(times: Any) -> Any:
-    return np.asarray(times).astype("datetime64[Y]").astype(np.int64) + 1970
-
-
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": np.abs,
     "min": lambda *items: _reduced(np.minimum, items),
@@ -54,7 +50,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "round": np.round,
     "date": np.datetime64,
     "days": _days,
-    "year": _year,
+    "year": lambda times: np.asarray(times).astype("M8[Y]").astype(np.int64) + 1970,
     "implies": lambda one, other: np.logical_or(np.logical_not(one), other),
 }
 """Functions that an expression may call, beside ``col(label)`` and ``missing(column)``."""

@@ -23,6 +23,7 @@ from vflsynth.exceptions import (
     SharedColumnError,
     TooFewRecordsError,
 )
+from vflsynth.frames import StoredTable
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -217,11 +218,14 @@ class TableEncoder:
         )
         return twin
 
-    def chunks(self, frame: pd.DataFrame) -> Iterator[tuple[slice, Floats]]:
-        """Yield the feature matrix piece by piece: which rows, and shape (chunk, feature)."""
-        for start in range(0, len(frame), CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
-            yield rows, self.encode(frame.iloc[rows])
+
+def pieces(table: pd.DataFrame | StoredTable) -> Iterator[pd.DataFrame]:
+    """Yield consecutive rows, `CHUNK_ROWS` at a time; of a table on disk, a batch at a time."""
+    if isinstance(table, StoredTable):
+        yield from table.batches()
+        return
+    for start in range(0, len(table), CHUNK_ROWS):
+        yield table.iloc[start : start + CHUNK_ROWS]
 
 
 def common_columns(
@@ -239,7 +243,7 @@ def common_columns(
     below 2 rows.
     """
     for which, frame in (("real", real), (table, other)):
-        if not isinstance(frame, pd.DataFrame):
+        if not isinstance(frame, pd.DataFrame | StoredTable):
             raise TypeError(f"the {which} table must be a DataFrame, not {type(frame).__name__}")
         if not frame.columns.is_unique:
             twice = frame.columns[frame.columns.duplicated()][0]
@@ -428,7 +432,8 @@ def _categorical_column(
         for values in (real, *others):
             if pd.api.types.is_object_dtype(values.dtype):
                 set(values)  # raises where a value has no hash; value_counts() would not
-        counts = real.astype(object).value_counts()
+        is_text = isinstance(real.dtype, pd.StringDtype)
+        counts = (real if is_text else real.astype(object)).value_counts()
         # Ties are broken by name, so that the order of rows never matters.
         ranked = sorted(zip(counts.index, counts), key=lambda pair: (-pair[1], str(pair[0])))
         index = pd.Index([level for level, _ in ranked[:MAX_CATEGORIES]], dtype=object)
@@ -457,6 +462,8 @@ def _categorical_column(
 
 def _positions(levels: pd.Index[Any], values: pd.Series[Any]) -> Integers:
     """Position of each value in `levels`, -1 where it is not there; by equality, so 3 is 3.0."""
+    if isinstance(values.dtype, pd.StringDtype):
+        values = values.astype("category")
     if isinstance(values.dtype, pd.CategoricalDtype):
         # Look each category up once instead of each row; code -1 (missing) picks the last entry.
         found = levels.get_indexer(values.cat.categories.astype(object))

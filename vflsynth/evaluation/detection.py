@@ -81,7 +81,7 @@ def told_apart(
     rng = tables.generator(DETECTION_AUC.name)
     features = np.vstack(
         [
-            encoder.encode(frame.iloc[np.sort(rng.choice(len(frame), n, replace=False))])
+            encoder.encode(frame.take(np.sort(rng.choice(len(frame), n, replace=False))))
             for frame in (real, synthetic)
         ]
     )

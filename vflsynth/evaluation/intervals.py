@@ -14,12 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from scipy.stats import binomtest
 from scipy.stats import t as student
 from torch import Tensor
 
-from vflsynth.evaluation.columns import CHUNK_ROWS, Floats, Integers
+from vflsynth.evaluation.columns import CHUNK_ROWS, Floats, Integers, pieces
 from vflsynth.evaluation.metric import Metric, MetricResult, Reading
+
+Groups = NDArray[np.uint8]
 
 GROUPS = 10
 """Random groups of rows for the jackknife."""
@@ -37,11 +40,18 @@ def generator(random_state: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng([random_state, zlib.crc32(purpose.encode())])
 
 
-def random_groups(n_rows: int, rng: np.random.Generator) -> Integers | None:
-    """Return a group number for each row, shape (row,), or None where groups would be too small."""
+def random_groups(n_rows: int, rng: np.random.Generator) -> Groups | None:
+    """Return a group number for each row, shape (row,), or None where groups would be too small.
+
+    Rows are dealt out block by block, so that what is in memory is a byte per row.
+    """
     if n_rows < 4 * GROUPS:
         return None
-    return rng.permutation(n_rows) % GROUPS
+    groups = np.empty(n_rows, dtype=np.uint8)
+    for start in range(0, n_rows, CHUNK_ROWS):
+        block = groups[start : start + CHUNK_ROWS]
+        block[:] = rng.permutation(len(block)) % GROUPS
+    return groups
 
 
 def random_halves(
@@ -59,7 +69,7 @@ def sample_rows(frame: pd.DataFrame, most: int | None, rng: np.random.Generator)
     """Return at most so many random rows, in their order; without a limit all of them."""
     if most is None or len(frame) <= most:
         return frame
-    return frame.iloc[np.sort(rng.choice(len(frame), most, replace=False))]
+    return frame.take(np.sort(rng.choice(len(frame), most, replace=False)))
 
 
 def jackknifed(
@@ -131,19 +141,18 @@ class GroupedSums:
         cls,
         frame: pd.DataFrame,
         features: Callable[[pd.DataFrame], Floats],
-        groups: Integers | None,
+        groups: Groups | None,
     ) -> GroupedSums:
         """Read a table once, in chunks.
 
         `features` turns a chunk into a matrix, shape (row, feature); `groups` numbers the group of
         each row, shape (row,), None for a single group.
         """
-        starts = range(0, len(frame), CHUNK_ROWS)
-        chunks = (features(frame.iloc[start : start + CHUNK_ROWS]) for start in starts)
-        return cls.of_chunks(chunks, np.zeros(len(frame), np.int64) if groups is None else groups)
+        groups = np.zeros(len(frame), np.uint8) if groups is None else groups
+        return cls.of_chunks(map(features, pieces(frame)), groups)
 
     @classmethod
-    def of_chunks(cls, chunks: Iterable[Floats], groups: Integers) -> GroupedSums:
+    def of_chunks(cls, chunks: Iterable[Floats], groups: Groups) -> GroupedSums:
         """Add up matrices of consecutive rows, shape (chunk, feature); `groups` as in `of`."""
         n_groups = int(groups.max()) + 1
         count = np.bincount(groups, minlength=n_groups).astype(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from vflsynth.evaluation.columns import (
-    CHUNK_ROWS,
     CategoricalColumn,
     Floats,
     NumericColumn,
     TableEncoder,
+    pieces,
 )
 from vflsynth.evaluation.intervals import (
     BOOTSTRAP,
@@ -25,7 +25,8 @@ from vflsynth.evaluation.intervals import (
     wilson,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
-from vflsynth.evaluation.tables import Compared, Tables
+from vflsynth.evaluation.tables import SAMPLED, Compared, Tables
+from vflsynth.frames import StoredTable
 
 Booleans = NDArray[np.bool_]
 
@@ -181,6 +182,9 @@ def _closer_to_training(
     if holdout is None:
         return CLOSER_TO_TRAINING.not_applicable("no held-out rows were given")
     n = min(len(real), len(holdout))  # equally many to choose from
+    tables: list[Any] = [real, holdout]
+    if any(isinstance(table, StoredTable) for table in tables):
+        n = min(n, SAMPLED)
     to_training = _Search(encoder, sample_rows(real, n, rng)).nearest(queries)
     to_holdout = _Search(encoder, sample_rows(holdout, n, rng)).nearest(queries)
     # Ties, such as values that both tables hold, count as one half each.
@@ -246,15 +250,17 @@ class _Search:
         points = self.encoder.encode(queries) * self.scale
         wanted = 1 + skip_own
         best = np.full((len(points), wanted), np.inf)
-        for _, rows in self.encoder.chunks(self.table):
-            rows *= self.scale
+        for piece in pieces(self.table):
+            rows = self.encoder.encode(piece) * self.scale
             norms = (rows**2).sum(axis=1)
             for start in range(0, len(points), QUERY_ROWS):
                 some = points[start : start + QUERY_ROWS]
-                squares = norms + (some**2).sum(axis=1)[:, None] - 2.0 * some @ rows.T
+                squares = (-2.0 * some) @ rows.T  # but for the query's own, equal in its row
+                squares += norms
                 here = squares.argmin(axis=1)[:, None]
-                if skip_own:
-                    here = np.argpartition(squares, min(1, len(rows) - 1), axis=1)[:, :2]
+                if skip_own and len(rows) > 1:
+                    np.put_along_axis(squares, here, np.inf, axis=1)
+                    here = np.hstack([here, squares.argmin(axis=1)[:, None]])
                 # Once more by subtraction: the expansion cannot tell a copy from a near copy.
                 exact = ((some[:, None, :] - rows[here]) ** 2).sum(axis=2)
                 merged = np.hstack([best[start : start + QUERY_ROWS], exact])
@@ -266,8 +272,8 @@ class _Search:
         """Return how many rows agree with each query within the tolerance, shape (query,)."""
         points = self.encoder.encode(queries)
         found = np.zeros(len(points))
-        for _, rows in self.encoder.chunks(self.table):
-            tree = cKDTree(rows)
+        for piece in pieces(self.table):
+            tree = cKDTree(self.encoder.encode(piece))
             found += tree.query_ball_point(points, TOLERANCE, p=np.inf, return_length=True)
         return found
 
@@ -275,8 +281,7 @@ class _Search:
 def _row_hashes(encoder: TableEncoder, frame: pd.DataFrame) -> NDArray[np.uint64]:
     """Return 64-bit hashes of rows that are equal whatever types the two tables store them in."""
     hashes = []
-    for start in range(0, len(frame), CHUNK_ROWS):
-        chunk = frame.iloc[start : start + CHUNK_ROWS]
+    for chunk in pieces(frame):
         plain = pd.DataFrame(
             {
                 str(i): column.values(chunk) + 0.0

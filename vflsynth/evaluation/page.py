@@ -15,6 +15,7 @@ from vflsynth.evaluation.coherence import INCOHERENT
 from vflsynth.evaluation.metric import FAILING, MetricResult, MetricResults, by_part
 from vflsynth.evaluation.suite import all_metrics, results_of
 from vflsynth.evaluation.tables import Compared, TableMetric, Tables
+from vflsynth.frames import StoredTable
 from vflsynth.reporting import Page, Picture, number_text, render, require_packages
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class Report(Page):
 
 
 def report(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
+    real: pd.DataFrame | StoredTable,
+    synthetic: pd.DataFrame | StoredTable,
     *,
     history: pd.DataFrame | None = None,
     notes: Sequence[str] = (),
@@ -122,7 +123,8 @@ def report(
     The same arguments give the same page, byte for byte.
     """
     require_packages("report()")
-    tables = Tables(real, synthetic, **known)
+    given: Any = real, synthetic
+    tables = Tables(*given, **known)
     results = results_of(tables, all_metrics(metrics))
     return page_of(tables, results, history=history, notes=notes, audit=audit, title=title)
 
@@ -201,6 +203,7 @@ class _Pictures:
 
     def columns(self) -> _Section:
         tables, names = self.tables, self.tables.encoder.names
+        shown = tables.in_memory
         return _Section(
             "Columns one by one",
             "Filled: real rows. Outlined or orange: synthetic rows. The worst columns come first. "
@@ -209,8 +212,8 @@ class _Pictures:
             + _truncated(len(names), pictures.MOST_COLUMNS, "columns", tables.target),
             pictures.marginals(
                 tables.encoder,
-                tables.real,
-                tables.synthetic,
+                shown.real,
+                shown.synthetic,
                 self.results["marginal_distance"].parts,
                 tables.target,
             ),
@@ -219,14 +222,13 @@ class _Pictures:
 
     def pairs(self, rng: np.random.Generator) -> _Section:
         tables, found = self.tables, self.tables.once(related)
+        shown = tables.in_memory
         return _Section(
             "Pairs of columns",
             "The strongest relations of the real table"
             + (", those across parties first." if tables.parties else ".")
             + _truncated(len(found.pairs), pictures.MOST_PAIRS, "pairs", tables.target),
-            pictures.pairs(
-                tables.encoder, tables.real, tables.synthetic, found, rng, tables.target
-            ),
+            pictures.pairs(tables.encoder, shown.real, shown.synthetic, found, rng, tables.target),
         )
 
     def relations(self) -> _Section:
@@ -245,8 +247,8 @@ class _Pictures:
         )
 
     def projection(self, rng: np.random.Generator) -> _Section:
-        tables = self.tables
-        drawn = pictures.projection(tables.encoder, tables.real, tables.synthetic, rng)
+        shown = self.tables.in_memory
+        drawn = pictures.projection(self.tables.encoder, shown.real, shown.synthetic, rng)
         return _Section(
             "All columns at once",
             "Each row as a point in the plane of the two directions in which real rows differ most "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pandas as pd
 from sklearn.base import BaseEstimator
@@ -19,14 +19,16 @@ from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.neighbours import copies_in
 from vflsynth.evaluation.rules import structure_kept
 from vflsynth.evaluation.tables import TableMetric, Tables
-from vflsynth.evaluation.train_test import Model, Task, Usefulness, not_applicable
+from vflsynth.evaluation.train_test import Task, Usefulness, not_applicable
 from vflsynth.exceptions import ParameterError
+from vflsynth.frames import StoredTable
 from vflsynth.registry import Members, register
 
 
 class _Function(TableMetric):
-    """A metric that is a function of tables and nothing else."""
+    """A metric that is a function of tables and nothing else, and reads them in batches."""
 
+    reads_batches = True
     function: ClassVar[Callable[..., MetricResult | MetricResults]]
 
     def compute(self, tables: Tables) -> MetricResult | MetricResults:
@@ -46,6 +48,7 @@ class SingleColumns(_Function):
 class PairsOfColumns(TableMetric):
     """See :func:`association_errors`."""
 
+    reads_batches = True
     name = "pairs_of_columns"
 
     def compute(self, tables: Tables) -> MetricResults:
@@ -64,6 +67,7 @@ class WholeRows(_Function):
 class ExactStructure(_Function):
     """See :func:`exact_structure`."""
 
+    reads_batches = False
     name, function = "exact_structure", staticmethod(structure_kept)
 
 
@@ -89,7 +93,7 @@ class TrainAndTest(TableMetric):
     name = "train_and_test"
 
     task: Task = "auto"
-    model: Model | BaseEstimator | None = None
+    model: BaseEstimator | None = None
     max_rows: int | None = 10_000
 
     def compute(self, tables: Tables) -> MetricResults:
@@ -105,6 +109,7 @@ class TrainAndTest(TableMetric):
 class Detection(TableMetric):
     """See :func:`detection_auc`, whose parameters these are."""
 
+    reads_batches = True
     name = "detection"
 
     classifier: BaseEstimator | None = None
@@ -131,8 +136,10 @@ def results_of(tables: Tables, metrics: Sequence[TableMetric]) -> MetricResults:
     """Return the results of some metrics in their order; no two may have the same name."""
     results: list[MetricResult] = []
     for metric in metrics:
-        found = metric.compute(tables)
-        results += [found] if isinstance(found, MetricResult) else found.values()
+        given = tables if metric.reads_batches else tables.in_memory
+        found = metric.compute(given)
+        some = [found] if isinstance(found, MetricResult) else list(found.values())
+        results += some if given is tables else [_of_sample(result, given) for result in some]
     names = [result.metric.name for result in results]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ParameterError(
@@ -141,13 +148,20 @@ def results_of(tables: Tables, metrics: Sequence[TableMetric]) -> MetricResults:
     return MetricResults(results)
 
 
+def _of_sample(result: MetricResult, tables: Tables) -> MetricResult:
+    """Note that a result is of a sample of tables on disk."""
+    rows = f"of the tables on disk, {len(tables.real)} real and {len(tables.synthetic)} synthetic"
+    note = f"{result.metric.title}: {rows} rows were used, drawn at random"
+    return result if result.value is None else replace(result, notes=(*result.notes, note))
+
+
 def evaluate(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
+    real: pd.DataFrame | StoredTable,
+    synthetic: pd.DataFrame | StoredTable,
     *,
     parties: Parties | None = None,
     target: Hashable | None = None,
-    holdout: pd.DataFrame | None = None,
+    holdout: pd.DataFrame | StoredTable | None = None,
     columns: Sequence[Hashable] | None = None,
     categorical: Collection[Hashable] = (),
     metrics: Sequence[TableMetric] = (),
@@ -157,15 +171,16 @@ def evaluate(
 
     Parameters
     ----------
-    real : DataFrame
-        The rows that the synthesizer was trained on.
-    synthetic : DataFrame
+    real : DataFrame or StoredTable
+        The rows that the synthesizer was trained on. Tables larger than memory may be on disk, see
+        `vflsynth.frames.stored_table`.
+    synthetic : DataFrame or StoredTable
         The table to judge, from this package or any other source.
     parties : mapping of party name to column names, optional
         Who owned what; needed to tell relations within parties from those across.
     target : hashable, optional
         Column that models should learn to predict; without it utility is not applicable.
-    holdout : DataFrame, optional
+    holdout : DataFrame or StoredTable, optional
         Real rows that the synthesizer was not trained on, for utility and proximity.
     columns : sequence of hashable, optional
         Columns to judge. Default: all.
@@ -186,6 +201,13 @@ def evaluate(
     ParameterError
         If two metrics give a result of the same name.
 
+    Notes
+    -----
+    Of tables on disk a column at a time, or 65,536 rows, are in memory, and results are those of
+    the same tables in memory. Models, neighbours and pictures use samples of both anyway; exact
+    relations, models and metrics of other packages get a random 100,000 rows of each table on disk,
+    and their results say so.
+
     Examples
     --------
     >>> from sklearn.datasets import load_wine
@@ -193,5 +215,6 @@ def evaluate(
     >>> evaluate(wine, wine)["frechet_distance"].value < 1e-6
     True
     """
-    tables = Tables(real, synthetic, parties, target, holdout, columns, categorical, random_state)
+    given: Any = real, synthetic, parties, target, holdout, columns, categorical, random_state
+    tables = Tables(*given)
     return results_of(tables, all_metrics(metrics))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypedDict, TypeVar, cast
 
@@ -12,11 +12,15 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, party_of
-from vflsynth.evaluation.intervals import generator, random_halves
+from vflsynth.evaluation.intervals import generator, random_halves, sample_rows
 from vflsynth.evaluation.metric import MetricResult, MetricResults
+from vflsynth.frames import StoredTable
 from vflsynth.frames.logical import as_frame
 
 Found = TypeVar("Found")
+
+SAMPLED = 100_000
+"""Rows of a table on disk that metrics see which do not read it in batches."""
 
 
 class Known(TypedDict, total=False):
@@ -42,7 +46,8 @@ class Tables:
     Parameters
     ----------
     real, synthetic, parties, target, holdout, columns, categorical, random_state
-        As in :func:`evaluate`.
+        As in :func:`evaluate`. Tables on disk have of a DataFrame what metrics that read batches
+        use: `columns`, `len`, a column by its label, and `take`.
 
     Raises
     ------
@@ -67,6 +72,20 @@ class Tables:
         if self.holdout is not None:
             common_columns(self.real, self.holdout, names, table="held-out")
         object.__setattr__(self, "columns", names)
+
+    @cached_property
+    def in_memory(self) -> Tables:
+        """These tables, or of those on disk a random `SAMPLED` rows of each."""
+        tables: dict[str, Any] = {n: getattr(self, n) for n in ("real", "synthetic", "holdout")}
+        stored = [name for name, table in tables.items() if isinstance(table, StoredTable)]
+        if not stored:
+            return self
+        drawn: dict[str, Any] = {}
+        for name in stored:
+            rows = sample_rows(tables[name], SAMPLED, self.generator(f"sample of {name} rows"))
+            whole = isinstance(rows, StoredTable)
+            drawn[name] = rows.take(np.arange(len(rows))) if whole else rows
+        return replace(self, **drawn)
 
     @property
     def known(self) -> Compared:
@@ -120,7 +139,8 @@ class TableMetric(ABC):
 
     A class needs a `name` and `compute`, and must be made without arguments to be found by name.
     Each result carries its `Metric`, which says in which direction and range it is to be read.
-    ``vflsynth.testing.check_metric`` checks the laws that all metrics keep.
+    ``vflsynth.testing.check_metric`` checks the laws that all metrics keep. Of tables on disk it is
+    given a sample, see `Tables.in_memory`, unless it `reads_batches`.
 
     Examples
     --------
@@ -144,6 +164,7 @@ class TableMetric(ABC):
 
     registry_group: ClassVar[str] = "metrics"
     name: ClassVar[str]
+    reads_batches: ClassVar[bool] = False
 
     @abstractmethod
     def compute(self, tables: Tables) -> MetricResult | MetricResults:

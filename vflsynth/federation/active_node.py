@@ -10,10 +10,10 @@ from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.federation.account import open_account, remember, shown_account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
-from vflsynth.federation.party_node import HOLDER, BlindedRun
+from vflsynth.federation.party_node import HOLDER, BlindedRun, records_of
 from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import Site
-from vflsynth.frames import MatchOn, read_table
+from vflsynth.frames import MatchOn
 from vflsynth.frames.party_frames import with_keys_in_form
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.protocol import Message
@@ -49,7 +49,7 @@ class ActiveNode(ServerNode):
                 "job: across processes records are matched by a key column, `on`, and the active "
                 "party has labels only: leave `active` out"
             )
-        table = read_table(site.table)
+        table, _ = records_of(job, site)
         for column in (key, site.labels, site.sample_weight):
             if column is not None and column not in table.columns:
                 raise ColumnMismatchError(
@@ -68,6 +68,8 @@ class ActiveNode(ServerNode):
                 f"site {site.party!r} has a privacy budget, which is for randomised labels; job "
                 f"{job.name!r} has no label_privacy among its parameters"
             )
+        if job.max_records is not None and method.parameters.label_privacy is not None:
+            raise ParameterError("job: label_privacy does not go with max_records: leave one out")
         values, label_table = check_labels(labels, {}, None, key, **method.of_labels)
         seat = Seat(
             HOLDER,

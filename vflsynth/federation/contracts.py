@@ -40,7 +40,8 @@ class SiteTable:
 
     `labels` are those of the table as it was read, the key left out; `schema` is what is public of
     the prepared table. The contract has the parts of all parties that this site's file speaks of.
-    There is no preparation if the table is modelled as it is.
+    There is no preparation if the table is modelled as it is. `keys` are of the whole table, where
+    only some of its records were read.
     """
 
     frame: pd.DataFrame
@@ -49,6 +50,7 @@ class SiteTable:
     template: TableTransformer
     contract: Contract
     preparation: Preparation | None
+    keys: pd.Index | None = None
 
 
 def site_contract(job: Job, site: Site, labels: tuple[Hashable, ...] = ()) -> Contract:

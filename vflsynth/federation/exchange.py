@@ -136,7 +136,7 @@ class RemoteChannel:
                 self._release(request)
             self._opened = True  # every party begins with its hello, unasked
             deadline = self._asked + self.limits.of(kind)
-            while not self._all_answered():
+            while any(seat.answer is None for seat in self._seats.values()):
                 if self._failure is not None:
                     raise self._failure
                 left = deadline - time.monotonic()
@@ -198,9 +198,6 @@ class RemoteChannel:
                     )
                 self.interrupted = self.heals and isinstance(error, PartyLostError)
             self._changed.notify_all()
-
-    def _all_answered(self) -> bool:
-        return all(seat.answer is not None for seat in self._seats.values())
 
     def _release(self, request: Request | None) -> None:
         """Reply to every party: deliveries, and what to do next."""

@@ -24,6 +24,7 @@ from vflsynth.frames import MatchOn
 from vflsynth.learning.base import Method
 from vflsynth.mechanisms import HistogramMechanism
 from vflsynth.methods.parameters import check_combination
+from vflsynth.methods.synthesizer import refuse_drawn
 from vflsynth.privacy import PublicSchema
 from vflsynth.registry import Members
 
@@ -165,6 +166,13 @@ class Job(RunFile):
             estimator.privacy.public_schema = PublicSchema()  # every site has its own
         check_combination(estimator, across_processes=True)
         method: Method = estimator.method()
+        if self.max_records is not None:
+            if self.on is None:
+                raise ParameterError(
+                    "job: max_records needs a key column, of whose values it depends who is kept: "
+                    "name it, on"
+                )
+            refuse_drawn(method)
         return method
 
     def check_site(self, site: Site) -> None:

@@ -6,7 +6,10 @@ import json
 import logging
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import asdict, replace
+from hashlib import blake2b
 from typing import Any
+
+import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
@@ -33,10 +36,11 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
+from vflsynth.federation.psi import key_text
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.trail import Report
 from vflsynth.federation.wire import Tags
-from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_table
+from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_lowest, read_table
 from vflsynth.frames.alignment import Difference
 from vflsynth.frames.keys import warn_of_keys
 from vflsynth.frames.party_frames import lost_of
@@ -221,6 +225,8 @@ class PartyNode(BlindedRun):
             site,
             self.table.labels,
         )
+        if self.table.keys is not None:
+            self.minter = method.minter(site.party, self.table.keys)
         self.lost: tuple[Difference, ...] = ()
         self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
@@ -300,6 +306,8 @@ class PartyNode(BlindedRun):
         finally:
             more: dict[str, Any] = {"damaged_checkpoints": self.checkpoints.damaged}
             more["unmatched_differ"] = [asdict(found) for found in self.lost]
+            if self.table.keys is not None:
+                more["kept"] = {"records": len(self.table.frame), "of": len(self.table.keys)}
             if self.method.telling:
                 more["told"] = told_report(self.site)
             if self.opened is not None and self.method.plan is not None:
@@ -443,7 +451,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
     if method.is_private:  # before the records are read
         schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
     stated = schema.stated_dtypes if method.is_private and schema else {}
-    frame = read_table(site.table, site.party, dtypes=stated, unreadable="missing")
+    frame, keys = records_of(job, site, dtypes=stated, unreadable="missing")
     key = job.key_of(site)
     frame = check_party_frames(
         {site.party: frame},
@@ -457,7 +465,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         frame = with_public_types(frame, schema, key, party=site.party)
     columns = tuple(label for label in frame.columns if label != key)
     check_kinds(dict(site.column_kinds), columns, party=site.party)
-    return prepared(
+    made = prepared(
         job,
         site,
         frame,
@@ -466,6 +474,27 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         template_of(job, site, columns),
         private=method.is_private,
     )
+    return replace(made, keys=keys)
+
+
+def records_of(job: Job, site: Site, **stated: Any) -> tuple[pd.DataFrame, pd.Index | None]:
+    """Read a site's table; or the records that the job lets it keep, and all keys.
+
+    Which are kept is decided by a digest of their keys under the parties' secret: the same records
+    at every party, and no other node knows which.
+    """
+    assert site.table is not None, "whoever calls this has seen to it"
+    if job.max_records is None:
+        return read_table(site.table, site.party, **stated), None
+    secret = derive(site.the_shared, f"kept records|{job.name}")
+
+    def rank(key: Any) -> int:
+        return int.from_bytes(blake2b(key_text(key).encode(), key=secret, digest_size=8).digest())
+
+    on = MatchOn(job.key_of(site), job.key_form)
+    frame, keys = read_lowest(site.table, site.party, on, max_records=job.max_records, rank=rank)
+    logger.info("%s: %s of %s records are kept", site.party, f"{len(frame):,}", f"{len(keys):,}")
+    return frame, keys
 
 
 def check_site(job: Job, site: Site, method: Method) -> None:

@@ -85,7 +85,8 @@ def _table(job: Job, site: Site) -> str:
     table = check_table(job, site, job.method_for_node())
     keys = party_keys(table.frame, job.key_of(site))
     check_no_repeated_key(site.party, keys)
-    found = f"{len(table.frame):,} rows, {len(table.labels)} columns, keys are {key_kind(keys)}"
+    of = "" if table.keys is None else f" of {len(table.keys):,}"
+    found = f"{len(table.frame):,}{of} rows, {len(table.labels)} columns, keys are {key_kind(keys)}"
     if table.preparation is None:
         return found
     rules = table.preparation.titles

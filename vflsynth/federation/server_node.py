@@ -51,6 +51,7 @@ class ServerNode(ServerRun):
     def __init__(self, job: Job, site: Site, method: Method | None = None) -> None:
         job.check_site(site)
         self.job, self.site = job, site
+        self.most_hours = job.most_hours
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         method = method or job.method_for_node()

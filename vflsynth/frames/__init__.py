@@ -6,7 +6,13 @@ between parties is their column names, the type of their keys, and, in
 """
 
 from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
-from vflsynth.frames.batches import DrawnRecords, read_records
+from vflsynth.frames.batches import (
+    DrawnRecords,
+    StoredTable,
+    read_lowest,
+    read_records,
+    stored_table,
+)
 from vflsynth.frames.io import infers_types, read_table, write_table
 from vflsynth.frames.keys import KeyMinter, MatchOn, key_of, learn_key_minters, public_key_minters
 from vflsynth.frames.party_frames import (
@@ -24,6 +30,7 @@ __all__ = [
     "DrawnRecords",
     "KeyMinter",
     "MatchOn",
+    "StoredTable",
     "align_keys",
     "align_party_frames",
     "check_no_empty_column",
@@ -35,8 +42,10 @@ __all__ = [
     "party_keys",
     "positions",
     "public_key_minters",
+    "read_lowest",
     "read_records",
     "read_table",
+    "stored_table",
     "summarise_rows",
     "vertical_split",
     "with_lost",

@@ -168,7 +168,8 @@ def intersect(keys_by_party: Mapping[str, pd.Index]) -> pd.Index:
     try:
         return common.sort_values()
     except TypeError:
-        return common[np.argsort([_text_hash(key) for key in common], kind="stable")]
+        texts = [f"{type(key).__qualname__}:{key!r}".encode() for key in common]
+        return common[np.argsort([hashlib.sha256(t).hexdigest() for t in texts], kind="stable")]
 
 
 def positions(own_keys: pd.Index, common: pd.Index) -> npt.NDArray[np.intp]:
@@ -380,10 +381,6 @@ def _comparable(keys: pd.Index) -> pd.Index:
     if kind == "times with a timezone":
         return pd.DatetimeIndex(keys).tz_convert("UTC")
     return keys
-
-
-def _text_hash(key: object) -> str:
-    return hashlib.sha256(f"{type(key).__qualname__}:{key!r}".encode()).hexdigest()
 
 
 def _conversion_hint(kind: str, other: str) -> str:

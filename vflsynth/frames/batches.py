@@ -3,15 +3,23 @@
 A file is passed over twice. The first pass reads the key column and nothing else; keys are matched,
 and so many of the common ones are drawn, uniformly. The second pass keeps the rows that were drawn.
 What is in memory at a time is the keys, a batch, and the rows kept so far.
+
+Who needs all matched records, to judge a table by them, has them side by side in files of one
+column each.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -23,25 +31,28 @@ import pyarrow.dataset
 
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
-from vflsynth.exceptions import MissingKeyError, TableFileError
+from vflsynth.exceptions import MissingKeyError, SharedColumnError, TableFileError
 from vflsynth.frames.alignment import (
     AlignmentReport,
     align_keys,
+    check_no_repeated_key,
     only_counts_rows,
     positions,
 )
 from vflsynth.frames.io import (
+    METADATA_KEY,
     CsvStyle,
     csv_options,
     kind_of_file,
     naming_file,
     read_csv,
     restored,
+    with_dtypes,
 )
 from vflsynth.frames.keys import KeyMinter, MatchOn, in_form, learn_key_minters
-from vflsynth.frames.logical import check_names, frame_of
+from vflsynth.frames.logical import check_names
 from vflsynth.frames.party_frames import check_keys
-from vflsynth.frames.sources import read_description
+from vflsynth.frames.sources import Description, read_description, spool_query
 
 _BATCH = 1 << 16
 """Rows of a batch."""
@@ -85,7 +96,8 @@ def read_records(
     Parameters
     ----------
     files : mapping of party name to path
-        csv, parquet, a folder of parquet files, Arrow; or a TOML file that names one of these.
+        csv, parquet, a folder of parquet files, Arrow; or a TOML file that names one of these, or
+        a query and an ADBC driver, whose answer is kept in a temporary file.
     on : hashable, mapping of party name to hashable, or MatchOn, optional
         As in `fit`. Default: row i is the same record everywhere.
     max_records : int
@@ -121,7 +133,7 @@ def read_records(
     Examples
     --------
     >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
+    >>> from tempfile import mkdtemp
     >>> from vflsynth.datasets import make_party_frames
     >>> frames = make_party_frames(1_000, random_state=0)
     >>> with TemporaryDirectory() as folder:
@@ -135,28 +147,223 @@ def read_records(
     check_parameters(
         "read_records", {"max_records": max_records}, {"max_records": Number(1, whole=True)}
     )
-    asked = MatchOn.reading(on)
-    stored = {party: _Stored.of(Path(path), party) for party, path in files.items()}
-    columns = {party: asked.of(party) for party in stored}
-    given = {party: table.keys(columns[party]) for party, table in stored.items()}
-    for party, own in given.items():
-        check_keys(party, own.to_frame(index=False), columns[party])
-    keys = {party: in_form(own, asked.form) for party, own in given.items()}
-    few = max(map(len, keys.values())) <= _MOST_COMPARED
-    common, alignment = align_keys(keys, str(asked), compare=few)
+    matched = _Matched.of(files, on)
+    common, keys = matched.common, matched.keys
     if len(common) > max_records:
         seed = int.from_bytes(derive(secret_from(random_state), "drawn records"))
         chosen = np.random.default_rng(seed).choice(len(common), max_records, replace=False)
         common = common[np.sort(chosen)]
     minters = learn_key_minters(keys)
     frames = {}
-    for party, table in stored.items():
+    for party, table in matched.tables.items():
         rows = np.sort(positions(keys.pop(party), common)).astype(np.int64)
-        own = given.pop(party)
+        own, label = matched.given.pop(party), matched.labels[party]
         frame = frames[party] = table.read(rows, len(own))
-        if columns[party] is not None:  # typed as all keys are
-            frame[table.label(columns[party])] = own.take(rows).array
-    return DrawnRecords(frames, replace(alignment, n_drawn=len(common)), minters)
+        if label is not None:  # typed as all keys are
+            frame[label] = own.take(rows).array
+    return DrawnRecords(frames, replace(matched.alignment, n_drawn=len(common)), minters)
+
+
+def read_lowest(
+    path: str | os.PathLike[str],
+    party: str,
+    on: Any,
+    *,
+    max_records: int,
+    rank: Callable[[Any], int],
+) -> tuple[pd.DataFrame, pd.Index]:
+    """Read the rows of one party whose keys have the lowest ranks, of a file of any size.
+
+    Of parties that rank alike, each by itself, what all keep is a uniform sample of what all have:
+    the common records below the lowest of their limits.
+
+    Parameters
+    ----------
+    path, party, on
+        As of :func:`read_records`, of this party; there must be a key column.
+    max_records : int
+        Rows to keep; all of them if they are fewer.
+    rank : callable
+        Of a key in the form in which keys are compared: a number below 2**64, as good as random.
+
+    Returns
+    -------
+    DataFrame, Index
+        The rows in their order, and the keys of the whole table in the form compared.
+    """
+    asked = MatchOn.reading(on)
+    table = _Stored.of(Path(path), party)
+    label = table.label(asked.of(party))
+    given = table.keys(label)
+    check_keys(party, given.to_frame(index=False), label)
+    keys = in_form(given, asked.form)
+    check_no_repeated_key(party, keys)
+    rows: Rows = np.arange(len(keys))
+    if len(keys) > max_records:
+        ranks = np.fromiter(map(rank, keys), np.uint64, len(keys))
+        rows = np.sort(np.argpartition(ranks, max_records)[:max_records])
+    frame = table.read(rows, len(keys))
+    frame[label] = given.take(rows).array
+    return frame, keys
+
+
+class StoredTable:
+    """A table on disk: a column, a batch of rows, or some rows are in memory at a time.
+
+    `len()` of it is its number of rows, ``table[label]`` a column.
+
+    Parameters
+    ----------
+    columns : iterable of DataFrame
+        Its columns, each alone and with all rows. They are copied into a temporary folder, which
+        goes with the object.
+    parties : mapping of party name to column labels, default={}
+        Who owns what, if several parties' columns are side by side.
+
+    Attributes
+    ----------
+    columns : pandas.Index
+        Labels of the columns.
+    """
+
+    def __init__(
+        self,
+        columns: Iterable[pd.DataFrame],
+        parties: Mapping[str, list[Hashable]] | None = None,
+    ) -> None:
+        self.parties = dict(parties or {})
+        folder = mkdtemp(prefix="vflsynth-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._files: dict[Hashable, Path] = {}
+        self._n_rows, self._last = 0, pd.DataFrame()
+        for column in columns:
+            path = Path(folder, f"{len(self._files)}.arrow")
+            table = with_dtypes(column)
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+                for start in range(0, len(table), _BATCH):  # else by the chunks that it has
+                    out.write_table(table.slice(start, _BATCH).combine_chunks())
+            self._files[column.columns[0]], self._n_rows = path, len(column)
+        self.columns = pd.Index(list(self._files), tupleize_cols=False)
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def __getitem__(self, label: Hashable) -> pd.Series[Any]:
+        if label not in self._last:
+            with pa.OSFile(str(self._files[label])) as file:
+                self._last = restored(pa.ipc.open_file(file).read_all(), None)
+        return self._last[label]
+
+    def batches(self, which: Iterable[int] | None = None) -> Iterator[pd.DataFrame]:
+        """Yield batches of all columns, the last one perhaps shorter; by default all of them."""
+        with ExitStack() as files:
+            opened = [files.enter_context(pa.OSFile(str(p))) for p in self._files.values()]
+            readers = [pa.ipc.open_file(file) for file in opened]
+            for i in range(-(-self._n_rows // _BATCH)) if which is None else which:
+                tables = [pa.Table.from_batches([reader.get_batch(i)]) for reader in readers]
+                yield pd.concat([restored(table, None) for table in tables], axis="columns")
+
+    def take(self, rows: npt.NDArray[Any]) -> pd.DataFrame:
+        """Return some rows by their positions, which are sorted."""
+        which, starts = np.unique(rows // _BATCH, return_index=True)
+        parts = [
+            batch.take(own % _BATCH)
+            for batch, own in zip(self.batches(which.tolist()), np.split(rows, starts[1:]))
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+
+def stored_table(
+    files: Mapping[str, str | os.PathLike[str]], on: Any = None
+) -> tuple[StoredTable, AlignmentReport]:
+    """Put the matched records of all parties side by side on disk, to judge tables by them.
+
+    This joins what parties have, in one process. Key columns are left out.
+
+    Parameters
+    ----------
+    files : mapping of party name to path
+        As of :func:`read_records`. The table may be of one party.
+    on : hashable, mapping of party name to hashable, or MatchOn, optional
+        As in `fit`. Default: row i is the same record everywhere.
+
+    Returns
+    -------
+    StoredTable, AlignmentReport
+        Rows are in the order in which `fit` has them. Its `parties` say who owns what.
+
+    Raises
+    ------
+    SharedColumnError
+        If two parties have a column of the same name.
+    TableFileError, MissingKeyError, KeyTypeError, DuplicateKeyError, NoOverlapError
+        As of :func:`read_records`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> with TemporaryDirectory() as folder:
+    ...     pd.DataFrame({"age": [30, 41, 55]}).to_parquet(Path(folder, "clinic.parquet"))
+    ...     table, _ = stored_table({"clinic": Path(folder, "clinic.parquet")})
+    >>> len(table), table["age"].max(), table.parties
+    (3, 55, {'clinic': ['age']})
+    """
+    matched = _Matched.of(files, on)
+    owner: dict[Hashable, str] = {}
+    for party, table in matched.tables.items():
+        for label in table.empty:
+            if label != matched.labels[party] and owner.setdefault(label, party) != party:
+                raise SharedColumnError(
+                    f"also belongs to party {owner[label]!r}",
+                    fix="leave it with one of them, or rename one",
+                    party=party,
+                    column=label,
+                )
+
+    def columns() -> Iterator[pd.DataFrame]:
+        for party, table in matched.tables.items():
+            rows = positions(matched.keys.pop(party), matched.common)
+            for label in [label for label, of in owner.items() if of == party]:
+                yield table.column(label).take(rows).reset_index(drop=True)
+
+    parties = {
+        party: [label for label, of in owner.items() if of == party] for party in matched.tables
+    }
+    return StoredTable(columns(), parties), matched.alignment
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """Parties' tables in files whose keys were matched.
+
+    Of every party: its table, the label of its key column (None for the order of rows), its keys as
+    they were `given`, and the `keys` in the form in which they are compared.
+    """
+
+    tables: dict[str, _Stored]
+    labels: dict[str, Any]
+    given: dict[str, pd.Index]
+    keys: dict[str, pd.Index]
+    common: pd.Index
+    alignment: AlignmentReport
+
+    @classmethod
+    def of(cls, files: Mapping[str, str | os.PathLike[str]], on: Any) -> _Matched:
+        """Read the key columns and nothing else, and match them."""
+        asked = MatchOn.reading(on)
+        tables = {party: _Stored.of(Path(path), party) for party, path in files.items()}
+        labels = {
+            party: None if asked.of(party) is None else table.label(asked.of(party))
+            for party, table in tables.items()
+        }
+        given = {party: table.keys(labels[party]) for party, table in tables.items()}
+        for party, own in given.items():
+            check_keys(party, own.to_frame(index=False), labels[party])
+        keys = {party: in_form(own, asked.form) for party, own in given.items()}
+        few = max(map(len, keys.values())) <= _MOST_COMPARED
+        common, alignment = align_keys(keys, str(asked), compare=few)
+        return cls(tables, labels, given, keys, common, alignment)
 
 
 @dataclass(frozen=True)
@@ -174,8 +381,10 @@ class _Stored:
         style, kind = CsvStyle(), kind_of_file(path, party)
         if kind == ".toml":
             said = read_description(path, party)
-            if said.file is None or said.one_row_per:
-                raise _in_one_piece(path, party, "it is a query, or a summary of several rows")
+            if said.one_row_per:
+                raise _in_one_piece(path, party, "it is a summary of several rows")
+            if said.file is None:
+                return cls._spooled(said, path, party)
             path, options = path.parent / said.file, said.options
             kind = kind_of_file(path, party)
             if "sheet" not in options:
@@ -183,6 +392,17 @@ class _Stored:
         if kind == ".xlsx":
             raise _in_one_piece(path, party, "it is an Excel file")
         return cls(path, party, kind, style)
+
+    @classmethod
+    def _spooled(cls, said: Description, path: Path, party: str) -> _Stored:
+        """Keep what a database answers in a file, as long as this object is there."""
+        if not said.driver:
+            raise _in_one_piece(path, party, "it is a query without an ADBC `driver`")
+        folder = mkdtemp(prefix="vflsynth-")
+        made = cls(Path(folder, "answer.arrow"), party, ".arrow", CsvStyle())
+        weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+        spool_query(said, made.path, party)
+        return made
 
     @cached_property
     def empty(self) -> pd.DataFrame:
@@ -201,23 +421,30 @@ class _Stored:
             check_keys(self.party, self.empty, on)
         return named[0]
 
-    def keys(self, on: Any) -> pd.Index:
+    def keys(self, label: Any) -> pd.Index:
         """Read the key column and nothing else; without one, count the rows."""
-        label = self.empty.columns[0] if on is None else self.label(on)
+        if label is not None:
+            keys: pd.Index = pd.Index(self.column(label)[label])
+            return keys
+        if self._is_csv:
+            return pd.RangeIndex(len(self.column(self.empty.columns[0])))
+        with naming_file(self.path, self.kind, self.party):
+            return pd.RangeIndex(self._count())
+
+    def column(self, label: Any) -> pd.DataFrame:
+        """Read one column, in the types that the whole table is read in."""
         with naming_file(self.path, self.kind, self.party):
             if self._is_csv:
-                read: Any = read_csv(
-                    self.path, self.party, self.style, {}, "refused", only=str(label)
-                )
-                return pd.RangeIndex(len(read)) if on is None else pd.Index(read[label])
-            if on is None:
-                return pd.RangeIndex(self._count())
-            table = self._dataset.to_table(columns=[str(label)]).replace_schema_metadata(None)
-            keys: pd.Index = pd.Index(frame_of(table, self.party).iloc[:, 0], name=label)
-        dtype: Any = self.empty[label].dtype
-        if not isinstance(dtype, pd.CategoricalDtype):
-            keys = keys.astype(dtype)
-        return keys
+                stated: Any = ({}, "refused")
+                return read_csv(self.path, self.party, self.style, *stated, only=str(label))
+            table = self._dataset.to_table(columns=[str(label)])
+            kept = dict(table.schema.metadata or {})
+            if METADATA_KEY in kept:
+                notes = json.loads(kept[METADATA_KEY])
+                kept[METADATA_KEY] = json.dumps([notes[self.empty.columns.get_loc(label)]])
+            if b"pandas" in kept:
+                kept[b"pandas"] = json.dumps(json.loads(kept[b"pandas"]) | {"index_columns": []})
+            return restored(table.replace_schema_metadata(kept), self.party)
 
     def read(self, rows: Rows, n_rows: int) -> pd.DataFrame:
         """Return some rows, whose positions are sorted, of a table of so many."""

@@ -33,7 +33,7 @@ from vflsynth.frames.written import with_values
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _READ_ONLY = (".arrow", ".feather", ".xlsx", ".toml")
 _TYPED = (".parquet", ".arrow", ".feather")
-_METADATA_KEY = b"vflsynth.dtypes"
+METADATA_KEY = b"vflsynth.dtypes"
 _SAID = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
 _CODES = (
     (r"^[+-]?(0[0-9]+|[0-9]{19,})$", ""),
@@ -202,7 +202,7 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if suffix == ".parquet":
-            pa.parquet.write_table(_with_dtypes(frame), temporary)
+            pa.parquet.write_table(with_dtypes(frame), temporary)
         else:
             compression = "gzip" if suffix == ".csv.gz" else None
             with pa.output_stream(temporary, compression=compression) as stream:
@@ -405,7 +405,7 @@ def _as_text(frame: pd.DataFrame) -> pa.Table:
 # parquet
 
 
-def _with_dtypes(frame: pd.DataFrame) -> pa.Table:
+def with_dtypes(frame: pd.DataFrame) -> pa.Table:
     """Convert to Arrow, noting the dtypes that Arrow and pandas do not bring back on their own.
 
     These are the categories of a categorical (lost unless they are text), the storage of text,
@@ -413,7 +413,7 @@ def _with_dtypes(frame: pd.DataFrame) -> pa.Table:
     """
     notes = json.dumps([_note(dtype) for dtype in frame.dtypes])
     table = pa.Table.from_pandas(frame)
-    return table.replace_schema_metadata({**table.schema.metadata, _METADATA_KEY: notes.encode()})
+    return table.replace_schema_metadata({**table.schema.metadata, METADATA_KEY: notes.encode()})
 
 
 def _note(dtype: Any) -> dict[str, Any]:
@@ -433,9 +433,9 @@ def _note(dtype: Any) -> dict[str, Any]:
 def restored(table: pa.Table, party: str | None) -> pd.DataFrame:
     """Convert from Arrow, in the dtypes that were noted."""
     frame = frame_of(table, party)
-    if _METADATA_KEY not in (table.schema.metadata or {}):
+    if METADATA_KEY not in (table.schema.metadata or {}):
         return frame
-    notes = json.loads(table.schema.metadata[_METADATA_KEY])
+    notes = json.loads(table.schema.metadata[METADATA_KEY])
     for i, (column, note) in enumerate(zip(frame.columns, notes, strict=True)):
         if "categories" in note:
             values = _from_bytes(base64.b64decode(note["categories"]))

@@ -30,6 +30,7 @@ class TrainedSynthesizer(BaseSynthesizer):
         resume: str | os.PathLike[str] | None = None,
         transcript: bool = False,
         account: PrivacyAccount | str | os.PathLike[str] | None = None,
+        most_hours: float | None = None,
     ) -> Self:
         """Match the parties' records and train.
 
@@ -55,6 +56,10 @@ class TrainedSynthesizer(BaseSynthesizer):
             With `privacy`: everything that is released is booked there before it is, and a fit that
             would overshoot the budget in it is refused. See `vflsynth.privacy.PrivacyAccount`.
 
+        most_hours : float, optional
+            A training that takes longer, by its first steps, is refused; one of more than ten
+            seconds says how long. Default: no limit.
+
         Returns
         -------
         self
@@ -69,10 +74,13 @@ class TrainedSynthesizer(BaseSynthesizer):
             If `resume` is damaged or belongs to another run, or if there is no such account.
         PrivacyBudgetError
             If `account` has too little left; nothing was released.
+        TimeLimitError
+            If training takes more than `most_hours`.
         TrainingDivergedError
             If a loss is no longer finite.
         """
         options = Options(
+            most_hours=most_hours,
             callbacks=callbacks,
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,

@@ -140,11 +140,12 @@ class Dossier:
         return self._section(self.clauses)
 
     def _section(self, clauses: tuple[Clause, ...]) -> Markup:
+        by_name = {clause.name: clause for clause in clauses}
         return render(
             "vflsynth.release",
             "section.html",
             clauses=clauses,
-            items=_answered(self.items, clauses),
+            items=[{"item": i, "clauses": [by_name[n] for n in i.clauses]} for i in self.items],
             roles=_roles(self.contract),
             ledger="" if self.ledger is None else str(self.ledger),
         )
@@ -240,11 +241,6 @@ class Dossier:
     def __str__(self) -> str:
         changed = [f"changed         {said}" for said in self.changes]
         return "\n".join([self.headline, "", *map(str, self.clauses), *changed])
-
-
-def _answered(items: tuple[Item, ...], clauses: tuple[Clause, ...]) -> list[dict[str, Any]]:
-    by_name = {clause.name: clause for clause in clauses}
-    return [{"item": i, "clauses": [by_name[name] for name in i.clauses]} for i in items]
 
 
 def _roles(contract: Contract) -> list[list[str]]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from vflsynth._device import available_memory
 from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._random import RandomStreams, derive
-from vflsynth._validation import Number, check_parameters
+from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
 from vflsynth.exceptions import MemoryLimitError, ParameterError, PublishingWarning, warn_user
@@ -57,7 +57,7 @@ class Options:
 
     `replica_rows`, int (replica, record), are positions among the matched records that each replica
     trains on. Private releases are booked in `account` before they are made. The memory limit is in
-    bytes; None takes most of what is free.
+    bytes; None takes most of what is free. Longer than `most_hours` nobody waits.
     """
 
     callbacks: Sequence[Callback] = ()
@@ -68,13 +68,17 @@ class Options:
     replica_rows: npt.ArrayLike | None = None
     verbose: bool = False
     memory_limit: float | None = None
+    most_hours: float | None = None
     account: PrivacyAccount | PathLike | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.account, str | os.PathLike):
             object.__setattr__(self, "account", PrivacyAccount(self.account))
-        rule = {"checkpoint_every": Number(1, whole=True)}
-        check_parameters("fit", {"checkpoint_every": self.checkpoint_every}, rule)
+        rules: dict[str, Any] = {
+            "checkpoint_every": Number(1, whole=True),
+            "most_hours": Optional(Number(0, closed=(False, True))),
+        }
+        check_parameters("fit", {name: getattr(self, name) for name in rules}, rules)
         check_callbacks(self.callbacks)
 
 
@@ -111,6 +115,7 @@ class LocalRun(ServerRun):
         least_records: int = 1,
     ) -> None:
         options = self.options = options or Options()
+        self.most_hours = options.most_hours
         path = options.checkpoint if options.checkpoint is not None else options.resume
         directory = CheckpointDirectory(path, options.resume, SERVER)
         prints = [derive(secret, "fingerprint") for secret in secrets]

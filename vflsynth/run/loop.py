@@ -18,14 +18,17 @@ import torch
 from torch import Tensor
 
 from vflsynth._validation import Number, Rule, check_parameters
-from vflsynth.exceptions import ParameterError, TrainingDivergedError
+from vflsynth.exceptions import ParameterError, TimeLimitError, TrainingDivergedError
 from vflsynth.learning.base import Algorithm, Duration
 from vflsynth.reporting import duration_text, progress_bar, somebody_is_watching
 
 logger = logging.getLogger("vflsynth")
 
+_FEWEST_STEPS, _LEAST_SECONDS, _WORTH_SAYING = 20, 1.0, 10.0
+"""Steps, and seconds of them, by which the time is known; shorter trainings are not announced."""
+
 _SOONEST, _LATEST, _SHARE = 10.0, 300.0, 0.1
-"""A log gets a line for each tenth of all epochs, at most every 10 and at least every 300 s."""
+"""A log gets a line each time a tenth more time has passed, but 10 s at least, at most 300 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +134,14 @@ class Progress:
             dynamic_ncols=True,
         )
         self._logs = enabled and not watched
-        self._first = done
+        self._first, self._timed = done, 0.0
         self._began = self._spoken = time.monotonic()
-        self._spoken_of = done
 
     def on_epoch_end(self, state: EpochState) -> None:
         """Advance by one epoch."""
         reached = _reached(state.record)
+        if state.epoch == self._first + 1:
+            self._timed = time.monotonic()  # the first epoch prepares what others use
         if self._logs:
             self._say(state, reached)
         if reached:
@@ -147,15 +151,17 @@ class Progress:
     def _say(self, state: EpochState, reached: str) -> None:
         """Write a line now and then, and at the end."""
         now, n = time.monotonic(), state.n_epochs
-        waited, advanced = now - self._spoken, state.epoch - self._spoken_of
-        early = waited < _SOONEST or (waited < _LATEST and advanced < _SHARE * n)
-        if early and state.epoch < n:
+        gap = min(max(_SOONEST, _SHARE * (now - self._began)), _LATEST)
+        if now - self._spoken < gap and state.epoch < n:
             return
-        left = (now - self._began) / (state.epoch - self._first) * (n - state.epoch)
         parts = [f"epoch {state.epoch:,} of {n:,}", reached]
-        parts += [f"about {duration_text(left)} left"] if state.epoch < n else ["done"]
+        if state.epoch == n:
+            parts.append("done")
+        elif (timed := state.epoch - self._first - 1) > 0:
+            left = (now - self._timed) / timed * (n - state.epoch)
+            parts.append(f"at most {duration_text(left)} left")
         logger.info("%s", ", ".join(filter(None, parts)))
-        self._spoken, self._spoken_of = now, state.epoch
+        self._spoken = now
 
     def close(self) -> None:
         """Leave the bar as it is and release the line."""
@@ -218,17 +224,58 @@ def history_from_json(records: list[dict[str, Any]]) -> pd.DataFrame:
     return frame.set_index("epoch") if len(frame) else frame
 
 
+class Pace:
+    """Says how long training takes, by its first steps, and refuses what nobody agreed to wait for.
+
+    `n_steps` are left; without steps these are epochs. The first step, which warms up, does not
+    count, nor the longest of the others, in which somebody may have waited for something else.
+    """
+
+    def __init__(self, n_steps: int, most_hours: float | None) -> None:
+        self._left, self._most, self._said = n_steps, most_hours, False
+        self._seconds: list[float] = []
+        self._before = time.perf_counter()
+
+    def step(self, *, last: bool) -> None:
+        """Take note that a step is over, and whether it was an epoch's `last`.
+
+        Raises TimeLimitError as soon as the time is known.
+        """
+        if self._said:
+            return
+        now, self._left = time.perf_counter(), self._left - 1
+        self._seconds.append(now - self._before)
+        self._before, taken = now, self._seconds[1:]
+        few = len(taken) < _FEWEST_STEPS or sum(taken) < _LEAST_SECONDS
+        if not taken or (few and not last):
+            return
+        self._said, counted = True, sorted(taken)[: max(1, len(taken) - 1)]
+        each = sum(counted) / len(counted)
+        text = f"about {duration_text(each * self._left)} on this machine"
+        if each * self._left > _WORTH_SAYING:
+            logger.info("training takes %s", text)
+        if self._most is not None and each * self._left > 3600 * self._most:
+            raise TimeLimitError(
+                f"training takes {text}: {self._left:,} steps of {1000 * each:.0f} ms, and "
+                f"{self._most:g} hours are allowed. Fix: train fewer epochs or a smaller model, "
+                "draw fewer records (max_records), or raise most_hours"
+            )
+
+
 def run(
     algorithm: Algorithm,
     duration: Duration,
     history: History,
     callbacks: Sequence[Callback],
     done: int = 0,
+    most_hours: float | None = None,
 ) -> bool:
     """Train from epoch `done` on; return True if Ctrl-C stopped the run between two steps.
 
     The history is extended by one record per epoch, after which callbacks are called in order.
+    Raises TimeLimitError if the first steps tell that training takes more hours than these.
     """
+    pace = Pace((duration.n_epochs - done) * max(1, duration.steps_per_epoch), most_hours)
     with _interruptible() as interrupted:
         algorithm.begin()
         for epoch in range(done + 1, duration.n_epochs + 1):
@@ -239,6 +286,7 @@ def run(
                 (epoch - 1) * duration.steps_per_epoch, epoch * duration.steps_per_epoch
             ):
                 algorithm.step(step)
+                pace.step(last=(step + 1) % duration.steps_per_epoch == 0)
                 if interrupted.is_set():
                     return True
             values: dict[str, Any] = {"epoch": epoch, **algorithm.report(epoch)}
@@ -247,6 +295,8 @@ def run(
             values |= algorithm.end_epoch(epoch, evaluate=due)
             values["seconds"] = time.perf_counter() - started
             history.append(values)
+            if not duration.steps_per_epoch:
+                pace.step(last=True)
             state = EpochState(
                 epoch, duration.n_epochs, duration.steps_per_epoch, history.records[-1]
             )

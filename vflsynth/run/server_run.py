@@ -42,6 +42,8 @@ class ServerRun(ABC):
     """Reaches everybody who matches records."""
     holder: str | None = None
     """Name of the holder of the joined table, if there is one."""
+    most_hours: float | None = None
+    """How long training may take."""
 
     keys: Sequence[KeySchedule]
     agreed: Agreed
@@ -169,7 +171,9 @@ class ServerRun(ABC):
                 self.history.records[:] = records
             saver = _Checkpointing(self, fingerprint)
             watchers = [*self.watchers(done), saver]
-            self.interrupted = run(self.algorithm, self.duration, self.history, watchers, done)
+            self.interrupted = run(
+                self.algorithm, self.duration, self.history, watchers, done, self.most_hours
+            )
             self.algorithm.end(len(self.history.records))
 
     def fingerprint(self, widths: Mapping[str, int]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_parties_have_parts_of_their_own(mixed, parties):
 def test_chunks_change_nothing(mixed, make, monkeypatch):
     other = make(500, seed=1)
     whole = frechet_distance(mixed, other)
-    monkeypatch.setattr("vflsynth.evaluation.intervals.CHUNK_ROWS", 37)
+    monkeypatch.setattr("vflsynth.evaluation.columns.CHUNK_ROWS", 37)
     pieces = frechet_distance(mixed, other)
     # One-hot blocks are singular: the root of a round-off of 1e-16 is one of 1e-8.
     assert pieces.value == pytest.approx(whole.value, abs=1e-6)

@@ -167,7 +167,7 @@ def test_the_commands(make_trial, tmp_path, capsys):
     trial = make_trial(parameters={"epochs": 1})
     trial.sites["party_1"].write(tmp_path / "party_1.toml")
     content = trial.job.to_dict() | {"parameters": {"epochs": 1}}
-    lines = [f"{k} = {json.dumps(v)}" for k, v in content.items() if not isinstance(v, dict)]
+    lines = [f"{k} = {json.dumps(v)}" for k, v in content.items() if not isinstance(v, dict | None)]
     (tmp_path / "job.toml").write_text("\n".join(lines))
     arguments = ["parties", "status", str(tmp_path / "job.toml"), str(tmp_path / "party_1.toml")]
     assert main(arguments) == 0

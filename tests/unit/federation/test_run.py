@@ -21,8 +21,10 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.account import FILE
 from vflsynth.federation.active_node import ActiveNode
+from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget
 from vflsynth.federation.wire import decode
+from vflsynth.frames import learn_key_minters
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.splitdefense.messages import BottomOutputs
 from vflsynth.splitdefense.model import TopModel
@@ -188,3 +190,48 @@ def test_a_budget_without_randomised_labels_is_refused(make_split_trial):
     trial.server_site = replace(trial.server_site, budget=Budget(4.0, 1e-5))
     with pytest.raises(ParameterError, match="no label_privacy among its parameters"):
         ActiveNode(trial.job, trial.server_site)
+
+
+# -- tables larger than memory --------------------------------------------------------------------
+
+
+def test_parties_keep_the_same_records_of_tables_that_they_do_not_read_whole(
+    make_trial, monkeypatch
+):
+    trial = make_trial(
+        n_records=300, n_unmatched=30, max_records=100, parameters={"epochs": 1, "batch_size": 64}
+    )
+    with monkeypatch.context() as whole:
+        whole.delattr("vflsynth.federation.party_node.read_table")
+        trial.run()
+    assert set(trial.outcome.values()) == {None}
+    common = [node.matching.notice().common_keys for node in trial.nodes.values()]
+    assert common[0].equals(common[1])
+    assert 70 < len(common[0]) < 100, "as many as all have of what each keeps"
+    for name, node in trial.nodes.items():
+        kept, whole_table = node.table.frame, trial.frames[name]
+        assert len(kept) == 100
+        assert set(kept[KEY]) < set(whole_table[KEY])
+        run = json.loads((trial.folder / name / "trial" / "report-001.json").read_text())
+        assert run["kept"] == {"records": 100, "of": len(whole_table)}
+        assert run["job"]["max_records"] == 100
+    (name, site), *_ = trial.sites.items()
+    others = [PartyNode(replace(trial.job, name=f"other{i}"), site) for i in range(9)]
+    assert len({frozenset(node.table.frame[KEY]) for node in others}) == 9
+    assert any(node.table.frame[KEY].max() < node.table.keys.max() for node in others)
+    minter = learn_key_minters({name: pd.Index(trial.frames[name][KEY])})[name]
+    assert all(node.minter == minter for node in others), "keys that are not kept are not minted"
+
+
+def test_the_holder_of_labels_keeps_the_same_records_too(make_split_trial):
+    trial = make_split_trial(1, n_records=90, max_records=40, parameters={"epochs": 1}).run()
+    assert set(trial.outcome.values()) == {None}
+    (node,) = trial.nodes.values()
+    assert len(node.matching.notice().common_keys) == 40, "all have the same 90 keys"
+    labels = trial.server.holder_run.seat.frame
+    assert set(labels[KEY]) == set(node.table.frame[KEY])
+
+
+def test_a_private_job_keeps_all_records(make_private_trial):
+    with pytest.raises(ParameterError, match="privacy does not go with max_records"):
+        make_private_trial(max_records=20).job.method_for_node()

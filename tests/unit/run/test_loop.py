@@ -11,8 +11,9 @@ import torch
 
 from vflsynth import EarlyStopping, TableTransformer
 from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ParameterError, TrainingDivergedError
+from vflsynth.exceptions import ParameterError, TimeLimitError, TrainingDivergedError
 from vflsynth.run import EpochState, History, Progress, history_from_json, history_to_json
+from vflsynth.run.loop import Pace
 
 KEY = "record_id"
 
@@ -127,18 +128,19 @@ def test_a_terminal_shows_phase_rate_and_distance(monkeypatch):
 
 
 def test_a_log_gets_lines_with_what_is_left(monkeypatch, caplog):
-    """One each ten seconds or tenth, whichever is later, and the last one."""
-    clock = iter(np.arange(0.0, 400.0, 4.0))
-    monkeypatch.setattr("vflsynth.run.loop.time.monotonic", lambda: next(clock))
+    """At ten seconds or a tenth more time, whichever is later, of however many epochs."""
+    clock = [0.0]
+    monkeypatch.setattr("vflsynth.run.loop.time.monotonic", lambda: clock[0])
     with caplog.at_level("INFO", logger="vflsynth"):
-        progress = Progress(20, done=0, phase="training", enabled=True)
-        for epoch in range(1, 21):
-            progress.on_epoch_end(EpochState(epoch, 20, 1, {"wasserstein": [0.5]}))
+        progress = Progress(500, done=0, phase="training", enabled=True)
+        for epoch in range(1, 51):
+            clock[0] = 50.0 + 4 * epoch  # the first one prepares
+            progress.on_epoch_end(EpochState(epoch, 500, 1, {"wasserstein": [0.5]}))
         silent = Progress(1, done=0, phase="training", enabled=False)
         silent.on_epoch_end(EpochState(1, 1, 1, {}))
-    assert caplog.messages[0] == "epoch 3 of 20, loss 0.5, about 68 s left"
-    assert caplog.messages[-1] == "epoch 20 of 20, loss 0.5, done"
-    assert len(caplog.messages) == 7
+    assert caplog.messages[0] == "epoch 1 of 500, loss 0.5"
+    assert caplog.messages[1] == "epoch 4 of 500, loss 0.5, at most 33 min left"
+    assert [int(said.split()[1]) for said in caplog.messages[-4:]] == [29, 34, 40, 46]
 
 
 # -- history and selection ----------------------------------------------------------------------
@@ -244,3 +246,33 @@ def test_history_frames_survive_json():
     pd.testing.assert_frame_equal(history_from_json(records), frame)
     nothing = History().to_frame()
     pd.testing.assert_frame_equal(history_from_json(history_to_json(nothing)), nothing)
+
+
+# -- how long it takes --------------------------------------------------------------------------
+
+
+def test_the_first_steps_tell_how_long_training_takes(monkeypatch, caplog):
+    clock = [0.0]
+    monkeypatch.setattr("vflsynth.run.loop.time.perf_counter", lambda: clock[0])
+    caplog.set_level("INFO", logger="vflsynth")
+
+    def paced(most_hours):
+        pace = Pace(1_000, most_hours)
+        for seconds in [30.0, *[0.5] * 10, 60.0, *[0.5] * 9]:  # warms up; waits for somebody
+            clock[0] += seconds
+            pace.step(last=False)
+
+    paced(0.14)  # 979 steps of 0.5 s: 0.136 hours
+    assert [record.getMessage() for record in caplog.records] == [
+        "training takes about 8 min on this machine"
+    ]
+    with pytest.raises(TimeLimitError, match=r"979 steps of 500 ms.*raise most_hours"):
+        paced(0.13)
+
+
+def test_a_fit_stops_when_it_takes_longer_than_anybody_waits(make_vflgan, frames):
+    assert len(make_vflgan(epochs=2).fit(frames, KEY, most_hours=1.0).history_) == 2
+    with pytest.raises(TimeLimitError, match="epochs"):
+        make_vflgan(epochs=2).fit(frames, KEY, most_hours=1e-9)
+    with pytest.raises(ParameterError, match="most_hours"):
+        make_vflgan().fit(frames, KEY, most_hours=0)

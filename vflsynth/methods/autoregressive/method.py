@@ -299,7 +299,7 @@ class AutoregressiveMethod(Method):
     @property
     def trains_unmatched(self) -> bool:
         """Whether every party's network learns of all its records."""
-        return self.parameters.unmatched != "ignore"
+        return bool(self.parameters.unmatched != "ignore")
 
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
