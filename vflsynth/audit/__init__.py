@@ -22,6 +22,7 @@ from vflsynth.adversary import (
     TargetedQueries,
 )
 from vflsynth.audit.attacks import ATTACKS, attack_auc
+from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
 from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.findings import Attack, Claim, TargetAudit
 from vflsynth.audit.game import JoinedTable
@@ -41,6 +42,7 @@ __all__ = [
     "Adversary",
     "Attack",
     "AuditReport",
+    "CanaryAudit",
     "Claim",
     "Correlation",
     "Criteria",
@@ -65,6 +67,7 @@ __all__ = [
     "audit_intermediate_features",
     "audit_mechanism",
     "audit_synthetic_data",
+    "audit_with_canaries",
     "farthest",
     "linkability",
     "most_outlying",
