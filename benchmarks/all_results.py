@@ -441,6 +441,11 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
                 lambda: show("ladder", "--show"),
             ),
             ("The two gradient penalties, red wine", only("penalties"), both_penalties),
+            (
+                "Resampled rows: one of four stays, after a quarter of the default's training",
+                only("resampling"),
+                lambda: show("resampling", "--show"),
+            ),
             ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, lambda: show("mnist", "show")),
             (
                 "The bound on contexts of the autoregressive model, in bits per record",
