@@ -78,20 +78,16 @@ def column_code(shares: Floats, kind: int, detail: Detail) -> Codes:
     Labels are the corners of a simplex around its middle, which for two of them is -1 and 1.
 
     Numbers have the coordinates that components can differ in, normal score and square, around the
-    middle of their range. What is taken out of a product by that is known from the marginals.
-    Scores stop at those of 96 % of the records: a state at an end that hardly any record has, such
-    as what a public bound allows below the lowest number, would be the longest by far, and leave
-    all others codes that are nearly equal.
+    middle of their range: what that takes out of a product is known from the marginals. Scores stop
+    at those of 96 % of the records, or a state at an end that hardly any record has would be the
+    longest by far, and leave all others codes that are nearly equal.
 
     Where noise is little, scores do not tell which label goes with which number. Numbers of few
     values then count as labels altogether, and those of more have the weights of linear
-    interpolation between knots, evenly spaced over the normal scores of 96 % of the records, around
-    their middle as labels are. A product has as few coordinates as there are knots, however many
-    states there are between them.
+    interpolation between knots, evenly spaced over these scores, around their middle as labels are.
 
     Where it is much, all numbers have codes of full length: where scores are small they pay for
-    those at the ends. Of eight states as frequent as each other a correlation of scores then has .6
-    times the noise, but is mixed with relations of higher degree, which less noise would show.
+    those at the ends. Correlations then have less noise, mixed with relations of higher degree.
     """
     n_ordered = len(shares) if kind == ORDERED else len(shares) - 1
     if kind == CATEGORIES:

@@ -60,8 +60,6 @@ class PairwiseTables(HistogramMechanism):
     Sheldon and Miklau 2022), of all pairs instead of chosen ones, and of what a mixture of products
     can learn of them (`pairwise.column_codes`): of labels all, of numbers normal scores
     and their squares, or of 32 states the weights of four knots between them where noise is little.
-    A whole table of 8 x 8 states has 2.5 times the noise of scores in a correlation, and four times
-    that of the codes where noise is much.
 
     Privacy: recipients of the synthetic data are protected, and so are parties from each other,
     whatever they do (`vflsynth.secure.membership`), and from the server, which sees noisy tables

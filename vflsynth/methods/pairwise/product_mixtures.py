@@ -197,28 +197,21 @@ def fit_product_mixture(
     and a bool tensor (column, column): false for columns of two groups that have no relation which
     is more than noise.
 
-    Where a search ends depends on where it starts: products of two columns do not say what three
-    have together. The mean of mixtures from several starts has less of what is peculiar to one, and
-    is a mixture.
+    Products of two columns do not say what three have together: the mean of mixtures from several
+    starts has less of what is peculiar to one, and is a mixture.
 
     Source of the stop: data fission (Leiner, Duan, Wasserman and Ramdas 2023). With s of a
     product's deviation, noise and sampling, ``x + s z / 2`` and ``x - 2 s z`` err independently. A
     search that sees the former only is judged by the latter after every step; the whole then gets
-    as many steps as were best, on average of the splits: beyond these, noise is learned, or which
-    records were drawn. One split alone is by chance far off where noise is most of what is seen;
-    where it is not, the average of several stops a little early. Splits have a start each, in turn.
+    as many steps as were best, on average of the splits, of which each has a start in turn. One
+    split alone is by chance far off where noise is most of what is seen.
 
-    One stop for all products comes too soon for a few relations that no noise explains among many
-    that are nothing but noise. If there are such (`surely_related`, by all that is known: they are
-    far above noise), a second search sees only them at first, and then all products, with a stop
-    each; it is taken if it predicts better by more than chance does.
+    A few relations that no noise explains (`surely_related`) need more steps than many that are
+    nothing but noise. A second search sees only the former at first, and then all products, with a
+    stop each; it is taken if it predicts better by more than chance does.
 
     Relations that do not help to predict are dropped: of two groups, whose products are then those
     of independent columns (`related_pairs`), and of single columns (`without_relations`).
-
-    All products of a mixture of K components are one product of matrices, so a step takes
-    ``3 K coordinates^2`` multiply-adds however many columns have them. All splits are searched side
-    by side, and then from all starts.
     """
     variance = torch.where(noise > 0.0, noise + sampling, 0.0)
     shift = variance.sqrt() * torch.where(codes.precede(), splits, splits.mT)
