@@ -341,6 +341,22 @@ def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "study.toml").exists()
 
 
+def test_tables_may_name_their_keys_differently(tmp_path, capsys):
+    """A table without its key is an error of 'new', not of a training."""
+    write_table(pd.DataFrame({"id": range(60), "age": range(60)}), tmp_path / "lab.csv")
+    write_table(pd.DataFrame({"member": range(60), "stay": range(60)}), tmp_path / "ward.csv")
+    command = ["new", str(tmp_path / "lab.csv"), str(tmp_path / "ward.csv"), "--target", ""]
+    command += ["--epsilon", "0", "--audit-minutes", "1", "-o", str(tmp_path / "study.toml")]
+    assert main([*command, "--on", "id"]) == 2
+    assert "party 'ward': no column 'id' to match records by" in capsys.readouterr().err
+    assert main([*command, "--on", "lab=id"]) == 2
+    assert "Fix: --on lab=COLUMN --on ward=COLUMN" in capsys.readouterr().err
+    assert main([*command, "--on", "lab=id", "--on", "ward=member"]) == 0
+    assert "60 records matched" in capsys.readouterr().err
+    assert Study.read(tmp_path / "study.toml").on_options == ["lab=id", "ward=member"]
+    assert "member" not in read_contract(tmp_path / "contract.toml").parties["ward"].columns
+
+
 def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     """No record is read for the contract, and how many there are is nobody's business."""
     frame = pd.DataFrame({"id": range(60), "age": range(60), "stay": range(60)})

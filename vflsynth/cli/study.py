@@ -24,6 +24,8 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.frames import read_table
 from vflsynth.reporting import duration_text, size_text
 
+logger = logging.getLogger("vflsynth")
+
 _FEW_ROWS = 300
 _PILOT_SECONDS = 5.0
 _LEAST, _ENOUGH = 10, 90
@@ -202,6 +204,7 @@ class Study(Publishing):
         """
         if self.is_private or "callbacks" not in self._takes:
             return "fit: in one go, without epochs"
+        logger.info("trying the training for some seconds, to say how long it takes")
         n_drawn = self.configuration.max_records
         frames: Mapping[str, pd.DataFrame]
         with _silent():
@@ -266,7 +269,6 @@ def _silent() -> Any:
     """Say nothing: the real training says it all again."""
     import warnings
 
-    logger = logging.getLogger("vflsynth")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
