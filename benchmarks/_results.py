@@ -52,6 +52,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "penalties": ("settings", "gradient_penalty", "seed"),
     "published": ("data", "method"),
     "reconstruction": ("view",),
+    "resampling": ("data", "method", "seed"),
     "rival_inference": ("data", "pairs"),
     "sampling": ("method",),
     "scale": ("data", "method", "rows", "seed"),

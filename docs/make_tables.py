@@ -1,4 +1,7 @@
-"""Write the tables that code declares into the pages that have them: python docs/make_tables.py."""
+"""Write what code declares where it is read: python docs/make_tables.py.
+
+Tables of pages, and the JSON schemas and scripts of shells that the package ships.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import shtab
+
+from vflsynth.cli import completion, schema
+from vflsynth.cli.main import command_parser
 from vflsynth.frames import logical
 from vflsynth.mechanisms import Asked, Cover, Discriminators, Length, Mechanism, Plan
 from vflsynth.mechanisms.planning import DEVIATES, RECIPIENTS
@@ -21,6 +28,18 @@ def main() -> None:
     for name, made in made_tables().items():
         path = ROOT / name
         path.write_text(with_table(path.read_text(encoding="utf-8"), made), encoding="utf-8")
+    for path, text in shipped_files().items():
+        path.write_text(text, encoding="utf-8")
+
+
+def shipped_files() -> dict[Path, str]:
+    """Return the files that the package ships of its own options and keys."""
+    made = {f"{name}.schema.json": schema.text_of(name) for name in schema.CLASSES}
+    scripts = {
+        f"completion.{shell}": shtab.complete(command_parser(), shell=shell)
+        for shell in completion.SHELLS
+    }
+    return {schema.SHIPPED / name: f"{text}\n" for name, text in (made | scripts).items()}
 
 
 def made_tables() -> dict[str, str]:

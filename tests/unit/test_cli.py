@@ -1285,7 +1285,6 @@ def test_wrong_columns_are_answered_with_near_ones(folder, tmp_path, capsys):
 
 
 def test_shells_complete_every_command(capsys):
-    pytest.importorskip("shtab", reason="needs the extra 'completion'")
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
     for word in ("publish", "--method", "--audit-minutes", "doctor"):

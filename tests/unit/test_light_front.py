@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -22,6 +23,7 @@ from vflsynth.exceptions import (
 from vflsynth.frames import write_table
 from vflsynth.release import publishing
 
+ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "sklearn", "scipy")
 SCRIPT = """
 import sys
@@ -74,9 +76,22 @@ def test_commands_that_look_things_up_are_light(folder):
         f"parties join {folder}/lab.parquet {folder}/clinic.parquet -o {folder}/all.parquet",
         f"parties key {folder}/another.pem",
         f"parties trail {folder}/lab.toml",
+        "parties console --help",
+        "completion bash",
+        "schema study",
     ]
     subprocess.run([sys.executable, "-c", SCRIPT, *lines], check=True, stdout=subprocess.DEVNULL)
     assert pd.read_parquet(folder / "all.parquet").shape == (2, 2)
+
+
+def test_what_is_shipped_is_what_is_made():
+    """In a process of its own: tests register classes, which schemas then name."""
+    script = "import runpy; made = runpy.run_path('docs/make_tables.py')['shipped_files']()"
+    script += "; print(*(path for path, text in made.items() if path.read_text() != text))"
+    differ = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=True, text=True, stdout=-1
+    )
+    assert not differ.stdout.split(), "run python docs/make_tables.py"
 
 
 @pytest.mark.parametrize(

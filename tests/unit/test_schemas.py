@@ -10,7 +10,7 @@ import pytest
 
 from vflsynth._schema import toml_text
 from vflsynth.cli import demo, main
-from vflsynth.cli.schema import _CLASSES
+from vflsynth.cli.schema import CLASSES
 
 SITE = {"party": "lab", "folder": "f", "jobs": "any", "secrets": {"shared": "ab" * 32}}
 CONTRACT = tomllib.loads(demo._CONTRACT)
@@ -50,7 +50,7 @@ def test_an_editor_sees_what_the_reader_sees(schema, kind, right, wrong):
         schema(kind).validate(right | wrong)
 
 
-@pytest.mark.parametrize("kind", _CLASSES)
+@pytest.mark.parametrize("kind", CLASSES)
 def test_keys_are_described(schema, kind):
     """By the docstrings of the classes: an editor shows them where the key is typed."""
     keys = schema(kind).schema["properties"]

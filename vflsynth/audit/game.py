@@ -191,6 +191,7 @@ def train(
     keep_discriminators: bool = False,
     watch_releases: bool = False,
     callbacks: Sequence[Any] = (),
+    verbose: int = 0,
 ) -> list[Any]:
     """Train one model, with ``sample(n)``, per random state; all at once where that is possible.
 
@@ -202,8 +203,8 @@ def train(
     if not hasattr(synthesizer, "fit"):
         return [_Published(synthesizer(party_frames, state)) for state in random_states]
     parameters = _parameters(synthesizer)
-    quiet = {"verbose": 0} if "verbose" in parameters else {}
-    template = clone(synthesizer).set_params(**quiet)
+    said = {"verbose": verbose} if "verbose" in parameters else {}
+    template = clone(synthesizer).set_params(**said)
     watch = {"callbacks": list(callbacks)} if callbacks else {}
     keep = {"keep_discriminators": True} if keep_discriminators else {}
     if trains_many(template):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -232,6 +233,7 @@ def audit_disclosure(
     attacker: Literal["table", "model"] = "table",
     confidence: float = 0.95,
     random_state: int = 0,
+    verbose: int = 0,
 ) -> Criteria:
     """Ask all three questions of a synthesizer: fit it on half of the records, control by the rest.
 
@@ -253,6 +255,8 @@ def audit_disclosure(
     confidence : float, default=0.95
         Of each interval, and of all verdicts at once.
     random_state : int, default=0
+    verbose : int, default=0
+        Whether the training says how far it is.
 
     Returns
     -------
@@ -284,8 +288,8 @@ def audit_disclosure(
     training = game.table.iloc[order[: len(order) // 2]]
     control = game.table.iloc[order[len(order) // 2 :]]
     frames = game.frames_without(control.index)
-    with quiet():
-        (model,) = train(synthesizer, frames, on, [int(rng.integers(2**32))])
+    with nullcontext() if verbose else quiet():
+        (model,) = train(synthesizer, frames, on, [int(rng.integers(2**32))], verbose=verbose)
     synthetic = model.sample(len(training)).drop(columns=left_out, errors="ignore")
     tables = training, synthetic, control
     rest: QuestionOptions = {

@@ -201,6 +201,7 @@ def _questions(
         )
     logger.info("a model is trained on half of the records, for the other half to compare with")
     asked = {"attacker": options.attacker, "random_state": options.seed}
+    asked["verbose"] = 0 if options.quiet else 1
     return audit_disclosure(synth, frames, on, **asked, **_disclosure(frames, options))
 
 

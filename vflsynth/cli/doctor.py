@@ -36,7 +36,6 @@ EXTRAS = {
     "excel": "tables in Excel files",
     "sql": "tables in databases",
     "sdmetrics": "SDMetrics' own scores beside ours",
-    "completion": "commands and options that a shell completes ('vflsynth completion')",
 }
 """What each extra is for; its packages are read off the installed metadata."""
 

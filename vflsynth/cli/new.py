@@ -15,12 +15,21 @@ from vflsynth._signatures import new_key
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
 from vflsynth.cli.options import check_file, file
-from vflsynth.cli.tables import PARTY_FILES, PartyFile, by_party, label, read_party_frames
+from vflsynth.cli.tables import (
+    PARTY_FILES,
+    PartyFile,
+    by_party,
+    label,
+    match_on,
+    on_of,
+    read_party_frames,
+)
 from vflsynth.columns.kinds import is_known_to_others
 from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, write_contract
 from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import infers_types
+from vflsynth.frames import align_party_frames, infers_types
+from vflsynth.release.measuring import QUESTIONS, limit_shown_by
 
 logger = logging.getLogger("vflsynth")
 
@@ -42,7 +51,6 @@ _PRIVATE = """\
 Of a private fit: delta is to be well below one over the number of records, and rows is as you like,
 for the number of records is private.
 """
-_AUDITED = ("membership", "singling_out", "linkability", "inference")
 _NO_TARGET = "no column is to be predicted: target in the study names one"
 
 
@@ -55,7 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=PartyFile.parse,
         help="a party's table; FILE alone names the party after the file",
     )
-    parser.add_argument("--on", metavar="COLUMN", help="key column in every table")
+    parser.add_argument(
+        "--on",
+        action="append",
+        metavar="COLUMN",
+        help="key column in every table, or PARTY=COLUMN, once for each",
+    )
     parser.add_argument(
         "--target", metavar="COLUMN", help="what models trained on the table would predict; '': no"
     )
@@ -86,9 +99,8 @@ def run(options: argparse.Namespace) -> int:
     ]
     tables = by_party(texts)
     frames = read_party_frames(tables)
-    shared = sorted(set.intersection(*({str(c) for c in f.columns} for f in frames.values())))
-    on = _column(frames, options.on, "2/5 key column, in every table", next(iter(shared), ""))
-    target = _column(frames, options.target, "3/5 column to predict, or nothing", "")
+    on = _key(frames, options.on)
+    target = _target(frames, options.target)
     epsilon = _number(options.epsilon, "4/5 ε of differential privacy, 0 for none", "0")
     question = "5/5 minutes for attacks on memberships, 0 for no attack, or nothing"
     minutes = _number(options.audit_minutes, question, "")
@@ -101,9 +113,9 @@ def run(options: argparse.Namespace) -> int:
         "seed": 0,
     }
     study = {
-        "on": on or None,
+        "on": on,
         "contract": "contract.toml",
-        "parameters": _privacy(epsilon, tables, frames, on),
+        "parameters": _privacy(epsilon, tables, frames),
         "parties": {name: str(file_) for name, file_ in tables.items()},
         "publish": publish,
     }
@@ -119,9 +131,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _propose(
-    frames: Mapping[str, Any], on: str, path: Path, waived: Mapping[str, str], *, private: bool
+    frames: Mapping[str, Any], on: Any, path: Path, waived: Mapping[str, str], *, private: bool
 ) -> None:
     """Write a contract for a person to correct; of a private study by names of columns alone."""
+    limits: dict[str, float] = {}
     if private:
         known = ColumnContract(role="quasi-identifier")
         named = {n: [c for c in f.columns if is_known_to_others(c)] for n, f in frames.items()}
@@ -130,9 +143,20 @@ def _propose(
         )
         heading = "By names of columns. Bounds and categories that are public save ε: add them."
     else:
-        proposed, reasons = propose(frames, on or None)
+        on = match_on(frames, on, None)
+        alignment = align_party_frames(frames, on=on, allow_empty_columns=True)[2]
+        logger.info("%s", alignment)
+        n = alignment.n_matched
+        proposed, reasons = propose(frames, on)
         heading = proposal_text(reasons)
-    proposed = replace(proposed, release=replace(proposed.release, waived=waived))
+        if (limit := limit_shown_by(n)) > proposed.release.singling_out:
+            limits = {name: limit for name in QUESTIONS if name not in waived}
+        if limits:
+            heading += (
+                f"\n\nLimits of attacks: {n:,} matched records can show {limit:g} of a model that "
+                f"tells nothing, and not {proposed.release.singling_out:g}."
+            )
+    proposed = replace(proposed, release=replace(proposed.release, waived=waived, **limits))
     write_contract(proposed, path, heading)
 
 
@@ -142,12 +166,12 @@ def _waived(target: str, minutes: float | None) -> dict[str, str]:
     if minutes is None:
         waived["membership"] = "memberships were not attacked: audit_minutes in the study does that"
     elif minutes == 0:
-        waived |= dict.fromkeys(_AUDITED, "no attack was made: audit_minutes = 0")
+        waived |= dict.fromkeys(("membership", *QUESTIONS), "no attack was made: audit_minutes = 0")
     return waived
 
 
 def _privacy(
-    epsilon: float | None, tables: Mapping[str, Path], frames: Mapping[str, Any], on: str
+    epsilon: float | None, tables: Mapping[str, Path], frames: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the parameters of a private fit, once the files can be used for one."""
     if not epsilon:
@@ -163,10 +187,29 @@ def _privacy(
     return {"privacy": {"mechanism": "pairwise_tables", "epsilon": epsilon, "delta": delta}}
 
 
-def _column(frames: Mapping[str, Any], given: str | None, question: str, default: str) -> str:
-    text = _asked(question, default) if given is None else given
-    found = label(frames.values(), text)
-    if text and not any(found in frame for frame in frames.values()):
+def _key(frames: Mapping[str, Any], given: list[str] | None) -> str | dict[str, str] | None:
+    """Return the key column of all tables, or of each, for the study."""
+    shared = sorted(set.intersection(*({str(c) for c in f.columns} for f in frames.values())))
+    question = "2/5 key column, or PARTY=COLUMN for each table, apart by spaces"
+    texts = _asked(question, next(iter(shared), "")).split() if given is None else given
+    on = on_of(texts or None)
+    named = on if isinstance(on, dict) else dict.fromkeys(frames, on)
+    for party, frame in frames.items():
+        column = named.get(party)
+        if on is not None and (column is None or label([frame], column) not in frame):
+            names = [*map(str, frame.columns)]
+            missing = f"no column {column!r}" if column else "no column is named"
+            raise ParameterError(
+                f"party {party!r}: {missing} to match records by; there are {', '.join(names)}"
+                f"{did_you_mean(column or '', names).rstrip('?')}. "
+                f"Fix: {' '.join(f'--on {each}=COLUMN' for each in frames)}"
+            )
+    return on
+
+
+def _target(frames: Mapping[str, Any], given: str | None) -> str:
+    text = _asked("3/5 column to predict, or nothing", "") if given is None else given
+    if text and not any(label(frames.values(), text) in frame for frame in frames.values()):
         names = [str(name) for frame in frames.values() for name in frame.columns]
         raise ParameterError(
             f"no table has a column {text!r}; there are {', '.join(names)}"

@@ -6,13 +6,17 @@ import argparse
 import inspect
 import json
 from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
-from vflsynth._schema import json_schema
 from vflsynth.cli.console import say
 from vflsynth.registry import Members
 
-_CLASSES = {
+SHIPPED = Path(__file__).parent / "shipped"
+"""Schemas and completion as files, so that printing one loads nothing: docs/make_tables.py."""
+
+CLASSES = {
     "study": "vflsynth.configuration.FitFile",
     "job": "vflsynth.configuration.FitFile",
     "site": "vflsynth.federation.site.SiteFile",
@@ -34,24 +38,34 @@ In the first line of study.toml: #:schema study.schema.json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("file", choices=[*_CLASSES], help="what kind of file")
+    parser.add_argument("file", choices=[*CLASSES], help="what kind of file")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it."""
-    module, _, name = _CLASSES[options.file].rpartition(".")
-    made = json_schema(getattr(import_module(module), name), f"vflsynth {options.file}")
-    if options.file in ("study", "job"):
-        groups = ("synthesizers", *(("classifiers", "regressors") * (options.file == "job")))
-        made["required"] = ["name", "parties"] if options.file == "job" else ["parties"]
+    """Print it; where other packages add names, made of what is installed."""
+    if any(group.startswith("vflsynth.") for group in entry_points().groups):
+        say(text_of(options.file))
+    else:
+        say((SHIPPED / f"{options.file}.schema.json").read_text(encoding="utf-8").rstrip("\n"))
+    return 0
+
+
+def text_of(file: str) -> str:
+    """Return the schema of a kind of file, of what is installed."""
+    from vflsynth._schema import json_schema
+
+    module, _, name = CLASSES[file].rpartition(".")
+    made = json_schema(getattr(import_module(module), name), f"vflsynth {file}")
+    if file in ("study", "job"):
+        groups = ("synthesizers", *(("classifiers", "regressors") * (file == "job")))
+        made["required"] = ["name", "parties"] if file == "job" else ["parties"]
         keys = made["properties"]
         keys["method"]["enum"] = [method for group in groups for method in Members(group)]
         keys["parameters"] |= _parameters(*groups)
         keys["parameters"]["properties"]["privacy"] |= _mechanisms()
         for key in ("column_kinds", "device", "contract", "verbose"):  # keys of their own, or none
             keys["parameters"]["properties"].pop(key, None)
-    say(json.dumps(made, indent=1, ensure_ascii=False))
-    return 0
+    return json.dumps(made, indent=1, ensure_ascii=False)
 
 
 def _parameters(*groups: str) -> dict[str, Any]:

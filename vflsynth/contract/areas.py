@@ -39,10 +39,9 @@ _PRIOR = 3.0
 class Areas:
     """Where the records of each label lie in a plane.
 
-    A label's records are in parts of some records each; `parts` have each the number of its label,
-    its share of all records, its centre (2), and the inverse of its covariance (3). What has less
-    than the chance `least`, given its place, is beyond its label's area. `score` is the mean log chance of other
-    records' labels.
+    Each of the `parts` of a label's records is the number of the label, a share of all records, a
+    centre (2), and the inverse of a covariance (3). Where a label has less than the chance `least`
+    is beyond its area. `score` is the mean log chance of labels of records that were not used.
     """
 
     registry_group: ClassVar[str] = "parameters"
@@ -83,15 +82,17 @@ class Areas:
         parts = np.array(self.parts)
         label, share, x, y, xx, xy, yy = parts.T
         scale = np.log(share) + 0.5 * np.log(xx * yy - xy**2)
-        found = np.zeros((len(points), len(self.labels)))
+        found: Floats = np.zeros((len(points), len(self.labels)))
         begins = np.flatnonzero(np.diff(label, prepend=-1))
         for some in range(0, len(points), 1000):
             here = slice(some, some + 1000)
             right, up = points[here, :1] - x, points[here, 1:] - y
             logs = scale - 0.5 * (xx * right**2 + 2 * xy * right * up + yy * up**2)
             logs -= logs.max(axis=1, keepdims=True)
-            found[here][:, label[begins].astype(int)] = np.add.reduceat(np.exp(logs), begins, axis=1)
-        return found / found.sum(axis=1, keepdims=True)
+            sums = np.add.reduceat(np.exp(logs), begins, axis=1)
+            found[here, label[begins].astype(int)] = sums
+        found /= found.sum(axis=1, keepdims=True)
+        return found
 
 
 def areas_of(
@@ -112,7 +113,7 @@ def areas_of(
     for pair in combinations(some[: -_NUMBERS - 1 : -1], 2):
         points = np.stack([numbers[k] for k in pair], axis=1)
         known = np.isfinite(points).all(axis=1) & (codes >= 0)
-        made = Areas.of(points[known], codes[known], [plain_value(v) for v in labels], max(least, 3))
+        made = Areas.of(points[known], codes[known], list(map(plain_value, labels)), max(least, 3))
         if made is not None and (best is None or made.score > best[1].score):
             best = pair, made
     return best

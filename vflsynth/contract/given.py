@@ -117,25 +117,23 @@ def modelled_rows(
     """
     rows = known.drop(columns=[label for label in known if label in computed])
     for step in preparation.steps:
-        if step.column not in rows or isinstance(step, Ordered | Placed | Redrawn):
+        column = step.column
+        if column not in rows or isinstance(step, Placed | Redrawn):
             continue
-        if not isinstance(step, Fixed):
-            rows = rows.drop(columns=[step.column])
+        if isinstance(step, Ordered):
+            pair = known[[*step.by, column]].dropna()
+            with naming(party, column):
+                try:
+                    excess = step.difference.apply(pair.astype({column: step.dtype}))
+                except (TypeError, ValueError):
+                    raise not_held(step.dtype) from None
+            rows[column] = excess[column].reindex(rows.index)
+        elif not isinstance(step, Fixed):
+            rows = rows.drop(columns=[column])
         elif not missing_is_value:
             others = known.reindex(columns=list(step.by))
             free = others.notna().all(axis=1) & ~step.fixes(others)
-            rows[step.column] = rows[step.column].where(free)
-    for difference in preparation.differences:
-        column = difference.column
-        if column not in rows:
-            continue
-        pair = known[[difference.beside, column]].dropna()
-        with naming(party, column):
-            try:
-                excess = difference.apply(pair.astype({column: difference.dtype}))
-            except (TypeError, ValueError):
-                raise not_held(difference.dtype) from None
-        rows[column] = excess[column].reindex(rows.index)
+            rows[column] = rows[column].where(free)
     among: Among = {}
     for step in preparation.steps:
         if _is_by_labels(step) and step.column in known and step.by[0] not in known:

@@ -1,8 +1,7 @@
 """One party's table as it is modelled, and back: what its own part of a contract makes certain.
 
-Fixed combinations become one column of labels, ``low <= high`` the lower column and a difference,
-and identifiers are left out; so every row that is decoded keeps these rules, whatever the model
-learned.
+Fixed combinations become one column of labels, and identifiers are left out; steps keep what else
+is exact. So every row that is decoded keeps these rules, whatever the model learned.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,14 +17,12 @@ import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import Bounds, PublicSchema
-from vflsynth.contract.contract import ColumnContract, PartyContract
+from vflsynth.contract.contract import PartyContract
 from vflsynth.contract.recoding import (
     Composite,
-    Difference,
     Pseudonym,
     Surrogate,
     composite_of,
-    differences_of,
     kind_of_values,
     pseudonym,
 )
@@ -89,29 +85,28 @@ class Preparation:
         on: Hashable = None,
         across: Iterable[Rule] = (),
         private: bool = False,
-        exact: bool = False,
     ) -> Self:
         """Say how to prepare a party's table, with its key column, `on`, if there is one.
 
         Rules are all whose columns are this party's, those `across` about columns of several. What
-        fewer than `least` records hold is not learned; if `private`, records are not looked at. If
-        `exact`, steps will keep orders of columns of which nothing else is said.
+        fewer than `least` records hold is not learned; if `private`, records are not looked at.
         """
         if not private:
             _check_public(frame, part)
-        plan = _Plan(frame, part, rules, least, private, exact)
-        published = {replacement.label for replacement in plan.replacements}
-        gone = {label for label in plan.part.left_out if label not in published}
+        known = rules if private else [rule.learned(frame, least) for rule in rules]
+        learned = in_order(known)
+        composites = _composites(frame, learned)
+        replacements = _replacements(frame, part, least)
+        gone = {*part.left_out} - {replacement.label for replacement in replacements}
         made = cls(
             tuple(label for label in frame.columns if label != on and label not in gone),
-            plan.composites,
-            plan.replacements,
+            composites,
+            replacements,
             {k: c.decimals for k, c in part.columns.items() if c.decimals is not None},
-            plan.all_rules,
-            tuple(rule.title for rule in plan.all_rules if plan.makes_certain(rule)),
+            learned,
+            tuple(rule.title for rule in learned if _is_certain(frame, composites, rule)),
             tuple(across),
-            plan.part.left_out,
-            tuple(Ordered(difference) for difference in plan.differences),
+            part.left_out,
         )
         return replace(made, selects=bool(made.open_rules))
 
@@ -154,11 +149,6 @@ class Preparation:
         for step in self.steps:
             frame = step.apply(published, frame)
         return frame
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """Those that keep orders."""
-        return tuple(step.difference for step in self.steps if isinstance(step, Ordered))
 
     def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
         """Restore what others tell, after cells of a published table were given values to keep."""
@@ -216,97 +206,49 @@ class Preparation:
         return made
 
 
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """How one party's rules and columns are recoded, of what `Preparation.of` got; decided once."""
-
-    frame: pd.DataFrame
-    part: PartyContract
-    rules: Sequence[Rule]
-    least: int
-    private: bool
-    exact: bool
-
-    @cached_property
-    def learned(self) -> tuple[Rule, ...]:
-        """The rules, with what is learned of the records."""
-        known = self.rules
-        if not self.private:
-            known = [rule.learned(self.frame, self.least) for rule in self.rules]
-        return in_order(known)
-
-    @cached_property
-    def composites(self) -> tuple[Composite, ...]:
-        """Fixed combinations that become a column of labels: no column is in two of them."""
-        taken = {rule.repaired_column for rule in self.learned} - {None}
-        found: list[Composite] = []
-        for rule in self.learned:
-            if not isinstance(rule, FixedCombinations) or taken & set(rule.columns):
-                continue
-            allowed = rule.combinations or ()
-            if len(allowed) <= MOST_COMBINATIONS:
-                found.append(composite_of(self.frame, rule.columns, allowed))
-                taken |= set(rule.columns)
-        return tuple(found)
-
-    @cached_property
-    def differences(self) -> tuple[Difference, ...]:
-        """Ordered pairs that become a column and what another exceeds it by."""
-        if self.private:
-            return ()
-        taken = {rule.repaired_column for rule in self.learned} - {None}
-        taken |= {label for composite in self.composites for label in composite.columns}
-        rules = [r for r in self.learned if not self.exact or any(map(self._is_limited, r.columns))]
-        return differences_of(self.frame, rules, taken, self._records_at_ends)
-
-    def _said(self, label: Hashable) -> ColumnContract:
-        return self.part.columns.get(label, ColumnContract())
-
-    def _is_limited(self, label: Hashable) -> bool:
-        """Whether it is said which values of a column may come out."""
-        said = self._said(label)
-        return said.extremes or (said.bounds, said.rare_records, said.decimals) != (None,) * 3
-
-    def _records_at_ends(self, label: Hashable) -> int:
-        said = self._said(label)
-        if said.extremes or said.bounds is not None:
-            return 0
-        return self.least if said.rare_records is None else said.rare_records
-
-    @cached_property
-    def replacements(self) -> tuple[Surrogate | Pseudonym, ...]:
-        """What comes out in place of columns that are not modelled."""
-        made: list[Surrogate | Pseudonym] = []
-        for label in self.part.left_out:
-            kind = self.part.columns[label].replacement
-            if kind == "surrogate":
-                made.append(Surrogate.fit(self.frame[label], self.least))
-            elif kind == "pseudonym":
-                made.append(pseudonym(self.frame[label]))
-        return tuple(made)
-
-    @cached_property
-    def all_rules(self) -> tuple[Rule, ...]:
-        """The rules, and that what is made of differences stays within public bounds."""
-        bounds = ((d.high, self._said(d.high).bounds) for d in self.differences)
-        within = [_within(label, ends) for label, ends in bounds if ends is not None]
-        return (*self.learned, *within)
-
-    def makes_certain(self, rule: Rule) -> bool:
-        """Whether every row that is decoded keeps a rule, whatever is rounded."""
-        if isinstance(rule, FixedCombinations):
-            return rule.columns in {composite.columns for composite in self.composites}
-        if not isinstance(rule, Check):
-            return isinstance(rule, Determines)
-        if rule.repaired_column is not None:
-            kind = kind_of_values(self.frame[rule.repaired_column].dtype)
-            return kind == "f" or "/" not in rule.expression
-        return keeps_order(self.differences, rule)
+def _composites(frame: pd.DataFrame, rules: Iterable[Rule]) -> tuple[Composite, ...]:
+    """Return fixed combinations that become a column of labels: no column is in two of them."""
+    taken = {rule.repaired_column for rule in rules} - {None}
+    found: list[Composite] = []
+    for rule in rules:
+        if not isinstance(rule, FixedCombinations) or taken & set(rule.columns):
+            continue
+        allowed = rule.combinations or ()
+        if len(allowed) <= MOST_COMBINATIONS:
+            found.append(composite_of(frame, rule.columns, allowed))
+            taken |= set(rule.columns)
+    return tuple(found)
 
 
-def keeps_order(differences: Iterable[Difference], rule: Rule) -> bool:
-    """Whether some differences keep an order in every row, whatever is rounded."""
-    whole = {(d.low, d.high) for d in differences if kind_of_values(d.dtype) != "f"}
+def _replacements(
+    frame: pd.DataFrame, part: PartyContract, least: int
+) -> tuple[Surrogate | Pseudonym, ...]:
+    """Return what comes out in place of columns that are not modelled."""
+    made: list[Surrogate | Pseudonym] = []
+    for label in part.left_out:
+        kind = part.columns[label].replacement
+        if kind == "surrogate":
+            made.append(Surrogate.fit(frame[label], least))
+        elif kind == "pseudonym":
+            made.append(pseudonym(frame[label]))
+    return tuple(made)
+
+
+def _is_certain(frame: pd.DataFrame, composites: Iterable[Composite], rule: Rule) -> bool:
+    """Whether every row that is decoded keeps a rule, whatever is rounded."""
+    if isinstance(rule, FixedCombinations):
+        return rule.columns in {composite.columns for composite in composites}
+    if not isinstance(rule, Check):
+        return isinstance(rule, Determines)
+    if rule.repaired_column is None:
+        return False
+    return kind_of_values(frame[rule.repaired_column].dtype) == "f" or "/" not in rule.expression
+
+
+def keeps_order(steps: Iterable[Step], rule: Rule) -> bool:
+    """Whether some steps keep an order in every row, whatever is rounded."""
+    orders = (step.difference for step in steps if isinstance(step, Ordered))
+    whole = {(d.low, d.high) for d in orders if kind_of_values(d.dtype) != "f"}
     return isinstance(rule, Check) and rule.ordered in whole and "=" in rule.expression
 
 

@@ -74,7 +74,7 @@ def prepared_party(
     """
     made = None
     if contract is not None:
-        made = preparation(contract, party, frame, on, private=private, exact=exact)
+        made = preparation(contract, party, frame, on, private=private)
         template = with_contract(template, contract, party, frame, made, private=private)
     elif not private:
         template = with_defaults(template)
@@ -95,7 +95,7 @@ def prepared_party(
             steps=(*made.steps, *found.steps),
             composites=(*made.composites, *found.groups),
         )
-        sure = (r.title for r in made.rules if keeps_order(made.differences, r))
+        sure = (r.title for r in made.rules if keeps_order(made.steps, r))
         made = replace(made, certain=tuple(dict.fromkeys((*made.certain, *sure))))
         made = replace(made, selects=bool(made.open_rules))
     return made, found.encoded(template)
@@ -129,7 +129,6 @@ class _Spoken:
             elif rule.repaired_column is not None:
                 gone.add(rule.repaired_column)
         written = {k for c in made.composites for k in c.columns}
-        written |= {k for pair in made.differences for k in (pair.low, pair.high)}
         written |= {k for k, own in columns.items() if own.bounds or own.categories}
         return cls(frozenset(gone), frozenset(written), tuple(holding))
 
@@ -147,7 +146,6 @@ def preparation(
     on: Hashable,
     *,
     private: bool,
-    exact: bool = False,
 ) -> Preparation:
     """Say how one party prepares its own table; of the others it needs to know nothing.
 
@@ -178,7 +176,6 @@ def preparation(
         on=on,
         across=[rule for rule in shared if not known >= set(rule.columns)],
         private=private,
-        exact=exact and not private,
     )
 
 

@@ -5,11 +5,10 @@ And what comes out in place of columns that are not modelled.
 
 from __future__ import annotations
 
-import graphlib
 import hashlib
 import hmac
 import string
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -18,7 +17,7 @@ import pandas as pd
 
 from vflsynth.columns.arrays import decimals_of, numpy_dtype
 from vflsynth.columns.codec import array_of
-from vflsynth.contract.rules import Check, Combination, Rule, combinations_of
+from vflsynth.contract.rules import Combination, combinations_of
 from vflsynth.registry import register
 
 
@@ -186,34 +185,6 @@ def composite_of(
     except TypeError:  # stated values of other types than the column's
         ordered = given
     return Composite(label, tuple(columns), dtypes, tuple(ordered), ordered.index(given[0]))
-
-
-def differences_of(
-    frame: pd.DataFrame,
-    rules: Iterable[Rule],
-    taken: Collection[Hashable],
-    least: Callable[[Hashable], int],
-) -> tuple[Difference, ...]:
-    """Find differences to take: every column is larger than one other at most, none in a circle.
-
-    Columns of other rules are `taken`; `least` says of a label how many records have to reach its
-    ends.
-    """
-    found: dict[Hashable, Difference] = {}
-    for rule in rules:
-        pair = rule.ordered if isinstance(rule, Check) else None
-        if pair is None or set(pair) & set(taken) or pair[1] in found:
-            continue
-        below = pair[0]
-        while below in found:
-            below = found[below].low
-        if (
-            below != pair[1]
-            and (difference := Difference.of(frame, *pair, least(pair[1]))) is not None
-        ):
-            found[pair[1]] = difference
-    graph = {high: {d.low} & found.keys() for high, d in found.items()}
-    return tuple(found[high] for high in graphlib.TopologicalSorter(graph).static_order())
 
 
 def kind_of_values(dtype: Any) -> str:

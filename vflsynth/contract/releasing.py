@@ -40,8 +40,8 @@ class ReleaseTerms:
         Largest share of rows that are copies of a real one beyond that of real rows not used and
         two standard errors. Some rows coincide; half a percent more do not by chance.
     copied_values : float, default=0.05
-        Largest share of one numeric column's cells that equal a rare real value, likewise beyond
-        other real rows. Models that store values copy nearly all of them.
+        Largest share that equals a real value, of one numeric column's cells without those that
+        enough records hold, likewise beyond other real rows. Stored values are nearly all copied.
     rare_categories : float, default=0
         Synthetic rows with a category that fewer than `rare_records` real records hold and that no
         public list names: the contract promises that there are none.
@@ -67,11 +67,11 @@ class ReleaseTerms:
         Largest loss, in accuracy or R², of a model trained on synthetic instead of real rows, both
         tested on real ones.
     membership : float, default=0.75
-        Upper end of the interval of the strongest audited attack's AUC; .5 is guessing. It is the
-        upper end so that an audit too small to find anything does not pass for a good one.
+        AUC of the strongest audited attack; .5 is guessing. An attack passes if its whole interval
+        is below the limit, fails if it is above, and is else not measured: too few attacks to tell.
     singling_out, linkability, inference : float, default=0.1
-        Upper end of the interval of how much more often an attack succeeds for records that were
-        used than for control records: one in ten.
+        How much more often an attack succeeds for records that were used than for control records:
+        one in ten, by the interval as above.
     epsilon : float, default=10
         Largest ε of a private release. What ε means for one record is in the dossier; above 10 the
         guarantee alone excludes hardly any inference about one.

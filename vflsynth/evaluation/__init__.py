@@ -33,7 +33,7 @@ from vflsynth.evaluation.rules import (
     rule_violations,
 )
 from vflsynth.evaluation.suite import evaluate
-from vflsynth.evaluation.support import nmi_error, precision_and_recall
+from vflsynth.evaluation.support import precision_and_recall
 from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.train_test import utility
 
@@ -58,7 +58,6 @@ __all__ = [
     "frechet_distance",
     "incoherent_rows",
     "marginal_distance",
-    "nmi_error",
     "plot_marginals",
     "precision_and_recall",
     "proximity",

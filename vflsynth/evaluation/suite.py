@@ -19,15 +19,16 @@ from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.neighbours import copies_in
 from vflsynth.evaluation.rules import structure_kept
 from vflsynth.evaluation.tables import TableMetric, Tables
-from vflsynth.evaluation.train_test import Model, Task, Usefulness, not_applicable
+from vflsynth.evaluation.train_test import Task, Usefulness, not_applicable
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import StoredTable
 from vflsynth.registry import Members, register
 
 
 class _Function(TableMetric):
-    """A metric that is a function of tables and nothing else."""
+    """A metric that is a function of tables and nothing else, and reads them in batches."""
 
+    reads_batches = True
     function: ClassVar[Callable[..., MetricResult | MetricResults]]
 
     def compute(self, tables: Tables) -> MetricResult | MetricResults:
@@ -40,7 +41,6 @@ class _Function(TableMetric):
 class SingleColumns(_Function):
     """See :func:`marginal_distance`."""
 
-    reads_batches = True
     name, function = "single_columns", staticmethod(single_columns)
 
 
@@ -60,7 +60,6 @@ class PairsOfColumns(TableMetric):
 class WholeRows(_Function):
     """See :func:`incoherent_rows`."""
 
-    reads_batches = True
     name, function = "whole_rows", staticmethod(whole_rows)
 
 
@@ -68,6 +67,7 @@ class WholeRows(_Function):
 class ExactStructure(_Function):
     """See :func:`exact_structure`."""
 
+    reads_batches = False
     name, function = "exact_structure", staticmethod(structure_kept)
 
 
@@ -75,7 +75,6 @@ class ExactStructure(_Function):
 class AllColumns(_Function):
     """See :func:`frechet_distance`."""
 
-    reads_batches = True
     name, function = "all_columns", staticmethod(all_columns)
 
 
@@ -83,7 +82,6 @@ class AllColumns(_Function):
 class DiscreteColumns(_Function):
     """See :func:`average_variation_distance`."""
 
-    reads_batches = True
     name, function = "discrete_columns", staticmethod(discrete_columns)
 
 
@@ -95,7 +93,7 @@ class TrainAndTest(TableMetric):
     name = "train_and_test"
 
     task: Task = "auto"
-    model: Model | BaseEstimator | None = None
+    model: BaseEstimator | None = None
     max_rows: int | None = 10_000
 
     def compute(self, tables: Tables) -> MetricResults:
@@ -126,7 +124,6 @@ class Detection(TableMetric):
 class Copies(_Function):
     """See :func:`proximity`."""
 
-    reads_batches = True
     name, function = "copies", staticmethod(copies_in)
 
 

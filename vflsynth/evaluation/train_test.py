@@ -13,13 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.model_selection import ShuffleSplit
 
 from vflsynth.evaluation.columns import (
@@ -45,7 +39,6 @@ from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
 Task = Literal["auto", "classification", "regression"]
 Protocol = Literal["holdout", "paper"]
-Model = Literal["paper_forest", "random_forest", "gradient_boosting", "linear"]
 
 MOST_CODES = 20
 """An integer target with at most this many values is a class, unless `task` says otherwise."""
@@ -90,7 +83,7 @@ def utility(
     holdout: pd.DataFrame | None = None,
     protocol: Protocol = "holdout",
     task: Task = "auto",
-    model: Model | BaseEstimator | None = None,
+    model: BaseEstimator | None = None,
     categorical: Collection[Hashable] = (),
     max_rows: int | None = 50_000,
     random_state: int = 0,
@@ -112,9 +105,9 @@ def utility(
     task : {"auto", "classification", "regression"}, default "auto"
         ``"auto"``: classification if the target is text, boolean, a category, named in
         `categorical`, or an integer of at most 20 values.
-    model : {"paper_forest", "random_forest", "gradient_boosting", "linear"} or estimator, optional
-        Default: the paper's forest, of depth 3, under its protocol; otherwise one of full depth. An
-        estimator of scikit-learn's interface is cloned.
+    model : estimator, optional
+        Of scikit-learn's interface; it is cloned. Default: the paper's forest, of depth 3, under
+        its protocol; otherwise one of full depth.
     categorical : collection of hashable, default ()
         Numeric feature columns to read as labels.
     max_rows : int or None, default 50000
@@ -131,7 +124,7 @@ def utility(
     Raises
     ------
     ParameterError
-        If `protocol`, `task` or `model` is none of those above.
+        If `protocol` or `task` is none of those above, or `model` no estimator.
     PartyDataError
         If the tables cannot be compared or have no column `target`; its child ColumnKindError if
         ``task="regression"`` and the target is no number.
@@ -182,7 +175,7 @@ class Usefulness:
     tables: Tables
     protocol: Protocol = "holdout"
     task: Task = "auto"
-    model: Model | BaseEstimator | None = None
+    model: BaseEstimator | None = None
     max_rows: int | None = 50_000
 
     @cached_property
@@ -266,7 +259,11 @@ class Usefulness:
         rescaled = None if self.is_classification else _rescaled(rows.used, target, rows.notes)
         # By the real table's types, whichever table a model is trained on.
         labels = [name for name in self.names if is_categorical(tables.real[name])]
-        model = _default_model(self.protocol) if self.model is None else self.model
+        if self.protocol not in ("holdout", "paper"):
+            raise ParameterError(f"protocol must be 'holdout' or 'paper', not {self.protocol!r}")
+        if self.model is not None and not hasattr(self.model, "fit"):
+            raise ParameterError(f"model must be an estimator, not {self.model!r}")
+        forest = _forest(self.protocol, self.is_classification, tables.random_state)
         unscaled = self.is_classification or rescaled
         if self.protocol == "holdout" and tables.holdout is None:
             rows.notes.append(
@@ -279,7 +276,7 @@ class Usefulness:
             target_is_numeric=self.target_is_numeric,
             rescaled=rescaled,
             own_statistics=self.protocol == "paper",
-            model=_model(model, self.is_classification, tables.random_state),
+            model=forest if self.model is None else self.model,
             categorical=[name for name in {*tables.categorical, *labels} if name != target],
             unit=1.0 if unscaled else float(np.nanstd(numbers(tables.real[target]))),
             seed=int(rng.integers(2**31)),
@@ -531,37 +528,14 @@ def _is_classification(target: pd.Series[Any], task: Task, named: bool) -> bool:
     return len(np.unique(values)) <= MOST_CODES and bool((values == np.round(values)).all())
 
 
-def _default_model(protocol: Protocol) -> Model:
-    if protocol not in ("holdout", "paper"):
-        raise ParameterError(f"protocol must be 'holdout' or 'paper', not {protocol!r}")
-    return "paper_forest" if protocol == "paper" else "random_forest"
-
-
-def _model(
-    model: Model | BaseEstimator, is_classification: bool, random_state: int
-) -> BaseEstimator:
-    if not isinstance(model, str):
-        return model
-    seed = {"random_state": random_state}
-    paper_forest = {"n_estimators": 100, "max_depth": 3, "max_features": 1.0, **seed}
-    forest = {"n_estimators": 100, "min_samples_leaf": 2, **seed}
-    boosting = {"early_stopping": False, **seed}
-    made: dict[str, BaseEstimator] = {
-        "paper_forest": RandomForestClassifier(**paper_forest),
-        "random_forest": RandomForestClassifier(**forest),
-        "gradient_boosting": HistGradientBoostingClassifier(**boosting),
-        "linear": LogisticRegression(max_iter=1000),
-    }
-    if not is_classification:
-        made = {
-            "paper_forest": RandomForestRegressor(**paper_forest),
-            "random_forest": RandomForestRegressor(**forest, max_features="sqrt"),
-            "gradient_boosting": HistGradientBoostingRegressor(**boosting),
-            "linear": Ridge(),
-        }
-    if model not in made:
-        raise ParameterError(f"model must be one of {sorted(made)} or an estimator, not {model!r}")
-    return made[model]
+def _forest(protocol: Protocol, is_classification: bool, random_state: int) -> BaseEstimator:
+    """Return the paper's forest under its protocol, else one of full depth."""
+    options: dict[str, Any] = {"n_estimators": 100, "random_state": random_state}
+    if protocol == "paper":
+        options |= {"max_depth": 3, "max_features": 1.0}
+    else:
+        options |= {"min_samples_leaf": 2, "max_features": "sqrt"}
+    return (RandomForestClassifier if is_classification else RandomForestRegressor)(**options)
 
 
 def _with_target(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from vflsynth.exceptions import MisalignedError, SharedColumnError, VFLSynthError
@@ -12,11 +14,16 @@ from vflsynth.exceptions import MisalignedError, SharedColumnError, VFLSynthErro
 if TYPE_CHECKING:
     from vflsynth.contract import Cost, SharedRows
 
+T = TypeVar("T")
+
 MARK = "vflsynth sample"
 """Under this name a part says in its attributes which others it belongs to."""
 
 RULES = "vflsynth rules"
 """Under this name it says which of the drawn rows it has, and which rules are open."""
+
+CHOICE = "vflsynth choice"
+"""Under this name it says how its drawn rows score, where only some of them stay."""
 
 KEYS = "vflsynth keys"
 """Under this name it says which keys the rows get that are left."""
@@ -25,16 +32,20 @@ KEYS = "vflsynth keys"
 def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | None]:
     """Put parts side by side; names are for errors.
 
-    Under a contract the table, (n, column), has the rows that all parties and the rules of several
-    of them leave in; with it comes what rules that rows are left out for cost, or None.
+    Where rows are resampled, those stay that score best with all parties' parts. Under a contract
+    the table, (n, column), has the rows that all parties and the rules of several of them leave in;
+    with it comes what rules that rows are left out for cost, or None.
 
     Raises MisalignedError if they are not parts of one sample; SharedColumnError if two have a
     column of the same name; RuleError if too few rows keep all rules; ColumnMismatchError if a rule
     names a column of a party whose part is not there.
     """
     marks = {name: part.attrs.get(MARK) for name, part in parts.items()}
-    ruled = [name for name, part in parts.items() if RULES in part.attrs]
-    if None in marks.values() or len(set(marks.values())) != 1 or len(ruled) not in (0, len(parts)):
+    ruled, choosing = (
+        [name for name, part in parts.items() if what in part.attrs] for what in (RULES, CHOICE)
+    )
+    some_only = {len(ruled), len(choosing)} - {0, len(parts)}
+    if None in marks.values() or len(set(marks.values())) != 1 or some_only:
         raise MisalignedError(
             f"these are not parts of one sample: {', '.join(map(repr, parts))}",
             fix="have every party draw with the same job, number of rows, request and secret, into "
@@ -52,17 +63,18 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
                     column=column,
                 )
             columns[column] = name
-    if not ruled:
-        table = pd.concat(list(parts.values()), axis=1)
-        table.attrs = {}
-        return table, None
-    from vflsynth.contract import rows_for_all
-
-    shared = {name: _read_rules(name, part) for name, part in parts.items()}
+    found: Mapping[str, pd.DataFrame] = parts
+    shared = {name: _read_rules(name, parts[name]) for name in ruled}
+    cost: Cost | None = None
     for name, own in shared.items():
         if own.n != shared[first].n:
             raise _damaged(name)
-    found, cost = rows_for_all(parts, shared)
+    if choosing:
+        found, shared = _chosen(parts, shared)
+    if ruled:
+        from vflsynth.contract import rows_for_all
+
+        found, cost = rows_for_all(found, shared)
     table = pd.concat(list(found.values()), axis=1)
     table.attrs = {}
     return _with_keys(table, parts), cost
@@ -71,13 +83,42 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
 def _read_rules(name: str, part: pd.DataFrame) -> SharedRows:
     from vflsynth.contract import SharedRows
 
-    try:
-        shared = SharedRows.from_dict(part.attrs[RULES])
-    except (VFLSynthError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(name) from error
+    shared = _read(name, SharedRows.from_dict, part.attrs[RULES])
     if len(shared.rows) != len(part):
         raise _damaged(name)
     return shared
+
+
+def _chosen(
+    parts: Mapping[str, pd.DataFrame], shared: Mapping[str, SharedRows]
+) -> tuple[dict[str, pd.DataFrame], dict[str, SharedRows]]:
+    """Keep the rows that score best; of those a party has left out it has no row."""
+    from vflsynth.models.choosing import Choice, chosen_rows
+    from vflsynth.models.party_model import stacked
+
+    first = next(iter(parts))
+    choices = {name: _read(name, Choice.from_dict, p.attrs[CHOICE]) for name, p in parts.items()}
+    stay = _read(first, chosen_rows, list(choices.values()))
+    found, kept = {}, {}
+    for name, part in parts.items():
+        n_drawn = len(choices[name].parts)
+        there = shared[name].rows if shared else np.arange(n_drawn)
+        if len(there) != len(part) or (shared and shared[name].n_drawn != n_drawn):
+            raise _damaged(name)
+        rows = np.flatnonzero(np.isin(there, stay))
+        found[name] = stacked([part.take(rows)])
+        if shared:
+            own = np.searchsorted(stay, there[rows])
+            kept[name] = replace(shared[name], n_drawn=len(stay), rows=own)
+    return found, kept
+
+
+def _read(name: str, read: Callable[[Any], T], said: Any) -> T:
+    """Read what a part says of itself, which is somebody else's."""
+    try:
+        return read(said)
+    except (VFLSynthError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(name) from error
 
 
 def _damaged(name: str) -> MisalignedError:

@@ -13,10 +13,10 @@ from vflsynth._validation import Number, Optional, Rule, check_parameters
 from vflsynth.columns.codec import scalar_to_json
 from vflsynth.federation import trail
 from vflsynth.federation.job import Job
-from vflsynth.federation.joining import KEYS, MARK, RULES
+from vflsynth.federation.joining import CHOICE, KEYS, MARK, RULES
 from vflsynth.federation.site import Site
 from vflsynth.models import PartyModel
-from vflsynth.models.party_model import draw_part_with_files, draw_with_files
+from vflsynth.models.party_model import draw_part_with_files
 
 _DRAWN_PER_ROW = 2
 """Rows that are drawn for one that is asked for, unless it is said otherwise."""
@@ -44,7 +44,8 @@ def draw_part(
     contract's rules leave out rows, it has those that keep the party's own rules, and which of the
     drawn ones they are: they belong to other parties' rows once the parts are joined. `drawn` (2 n
     by default) is how many to draw at least, so that enough are left; the first ones stay the same
-    whatever it is.
+    whatever it is. Where rows are resampled, it has all that were drawn, and what the party's
+    scores of them are, so that joining chooses.
 
     Raises ArtefactError if this site has no half of that run; ParameterError, TableFileError or
     MisalignedError if what other parties pass on is needed and not there, or of another sample.
@@ -56,16 +57,14 @@ def draw_part(
     check_parameters("a part of a sample", {"n": n, "drawn": drawn}, rules)
     half = PartyModel.load(site.folder / job.name / "half", site.device)
     secret = derive(site.the_shared, f"sample|{job.name}|{request}")
-    selects = half.preparation is not None and half.preparation.selects
-    if selects:
-        wanted = _DRAWN_PER_ROW * n if drawn is None else drawn
-        part, shared = draw_part_with_files(half, n, wanted, secret, passed)
-        part.attrs[RULES] = shared.to_dict()
-        if keys:
-            part.attrs[KEYS] = {"on": scalar_to_json(half.on), "keys": half.minter.to_dict()}
-    else:
-        part = draw_with_files(half, n, secret, passed)
-        part = half.add_keys(part) if keys else part
+    wanted = _DRAWN_PER_ROW * n if drawn is None else drawn
+    part, shared, choice = draw_part_with_files(half, n, wanted, secret, passed)
+    told = {RULES: shared, CHOICE: choice}
+    part.attrs |= {name: own.to_dict() for name, own in told.items() if own is not None}
+    if keys and (shared is not None or choice is not None):
+        part.attrs[KEYS] = {"on": scalar_to_json(half.on), "keys": half.minter.to_dict()}
+    elif keys:
+        part = half.add_keys(part)
     said = {"job": job.name, "request": request, "rows": n, "keys": keys}
     trail.append(site.folder, "sampled", said)
     part.attrs[MARK] = hmac.new(secret, str(n).encode(), hashlib.sha256).hexdigest()[:16]

@@ -52,7 +52,7 @@ from vflsynth.frames.io import (
 from vflsynth.frames.keys import KeyMinter, MatchOn, in_form, learn_key_minters
 from vflsynth.frames.logical import check_names
 from vflsynth.frames.party_frames import check_keys
-from vflsynth.frames.sources import read_description
+from vflsynth.frames.sources import Description, read_description, spool_query
 
 _BATCH = 1 << 16
 """Rows of a batch."""
@@ -96,7 +96,8 @@ def read_records(
     Parameters
     ----------
     files : mapping of party name to path
-        csv, parquet, a folder of parquet files, Arrow; or a TOML file that names one of these.
+        csv, parquet, a folder of parquet files, Arrow; or a TOML file that names one of these, or
+        a query and an ADBC driver, whose answer is kept in a temporary file.
     on : hashable, mapping of party name to hashable, or MatchOn, optional
         As in `fit`. Default: row i is the same record everywhere.
     max_records : int
@@ -263,16 +264,13 @@ class StoredTable:
                 yield pd.concat([restored(table, None) for table in tables], axis="columns")
 
     def take(self, rows: npt.NDArray[Any]) -> pd.DataFrame:
-        """Return rows by their positions, in this order."""
-        order = np.argsort(rows, kind="stable")
-        batch_of = rows[order] // _BATCH
-        which, starts = np.unique(batch_of, return_index=True)
+        """Return some rows by their positions, which are sorted."""
+        which, starts = np.unique(rows // _BATCH, return_index=True)
         parts = [
             batch.take(own % _BATCH)
-            for batch, own in zip(self.batches(which.tolist()), np.split(rows[order], starts[1:]))
+            for batch, own in zip(self.batches(which.tolist()), np.split(rows, starts[1:]))
         ]
-        found = pd.concat(parts) if parts else next(self.batches()).iloc[:0]
-        return found.take(np.argsort(order)).reset_index(drop=True)
+        return pd.concat(parts, ignore_index=True)
 
 
 def stored_table(
@@ -383,8 +381,10 @@ class _Stored:
         style, kind = CsvStyle(), kind_of_file(path, party)
         if kind == ".toml":
             said = read_description(path, party)
-            if said.file is None or said.one_row_per:
-                raise _in_one_piece(path, party, "it is a query, or a summary of several rows")
+            if said.one_row_per:
+                raise _in_one_piece(path, party, "it is a summary of several rows")
+            if said.file is None:
+                return cls._spooled(said, path, party)
             path, options = path.parent / said.file, said.options
             kind = kind_of_file(path, party)
             if "sheet" not in options:
@@ -392,6 +392,17 @@ class _Stored:
         if kind == ".xlsx":
             raise _in_one_piece(path, party, "it is an Excel file")
         return cls(path, party, kind, style)
+
+    @classmethod
+    def _spooled(cls, said: Description, path: Path, party: str) -> _Stored:
+        """Keep what a database answers in a file, as long as this object is there."""
+        if not said.driver:
+            raise _in_one_piece(path, party, "it is a query without an ADBC `driver`")
+        folder = mkdtemp(prefix="vflsynth-")
+        made = cls(Path(folder, "answer.arrow"), party, ".arrow", CsvStyle())
+        weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+        spool_query(said, made.path, party)
+        return made
 
     @cached_property
     def empty(self) -> pd.DataFrame:

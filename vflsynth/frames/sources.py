@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -141,7 +142,8 @@ def read_query(
     TableFileError, without URL and values, if there is no answer.
     """
     if driver:
-        return _read_adbc(url, query, party, driver)
+        with _answer_of(url, query, party, driver) as cursor:
+            return frame_of(cursor.fetch_arrow_table(), party)
     try:
         import sqlalchemy
     except ImportError as error:
@@ -166,7 +168,22 @@ def read_query(
         raise _no_answer(error, party) from None
 
 
-def _read_adbc(url: str, query: str, party: str | None, driver: str) -> pd.DataFrame:
+def spool_query(said: Description, path: Path, party: str | None) -> None:
+    """Write what a database answers into an Arrow file, a batch at a time, by an ADBC driver.
+
+    TableFileError, without URL and values, if there is no answer.
+    """
+    url, query, driver = str(said.url), str(said.query), str(said.driver)
+    with _answer_of(url, query, party, driver) as cursor:
+        batches = cursor.fetch_record_batch()
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batches.schema) as out:
+            for batch in batches:
+                out.write_batch(batch)
+
+
+@contextmanager
+def _answer_of(url: str, query: str, party: str | None, driver: str) -> Iterator[Any]:
+    """Have a query answered: yield the cursor."""
     try:
         package: Any = importlib.import_module(f"{driver}.dbapi")
     except ImportError as error:
@@ -178,7 +195,7 @@ def _read_adbc(url: str, query: str, party: str | None, driver: str) -> pd.DataF
     try:
         with package.connect(url) as connection, connection.cursor() as cursor:
             cursor.execute(query)
-            return frame_of(cursor.fetch_arrow_table(), party)
+            yield cursor
     except (package.Error, pa.ArrowException) as error:
         raise _no_answer(error, party) from None
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from vflsynth.exceptions import ProtocolError
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import Channel
-from vflsynth.protocol.declaration import REAL, STEPS, MadeOf, Message, When, holds, message
+from vflsynth.protocol.declaration import REAL, STEPS, MadeOf, Message, Uses, When, holds, message
 
 
 class MaskedRecords(Message):
@@ -70,6 +70,43 @@ class MaskedFake(MaskedRecords):
     """Fresh fakes, masked."""
 
     records: Tensor = holds(REAL, "replica", "fake", "column")
+
+
+@message(
+    from_party=True,
+    made_of=MadeOf.RECORDS,
+    when=When.BLOCK,
+    slow=True,
+    uses=(Uses.LATENTS,),
+    contents="with `resample`, fixed random features of at most 32,768 records, a block of them at "
+    "a time (R, m, 256), and of as many drawn rows",
+    tells="one vector per record, without noise, once. The server does not know the weights of the "
+    "features, nor which record a row belongs to; but it has features of rows that may be "
+    "published, and can match their distribution to that of real ones: it reads columns with few "
+    "categories, and who knows some of the records reads the others' columns by regression. As "
+    "exposed as `DiscriminatorFeatures`",
+)
+class RowFeatures(Message):
+    """Features of records and of rows that the party's generator draws."""
+
+    real: Tensor = holds(REAL, "replica", "row", "feature")
+    fake: Tensor = holds(REAL, "replica", "row", "feature")
+
+
+@message(
+    from_party=False,
+    made_of=MadeOf.NETWORKS,
+    contents="with `resample`, a classifier of drawn rows: weights of the party's own features (R, "
+    "256, 32), and what follows the hidden layer (R, 32), the same for all parties",
+    tells="which drawn rows look real: of the others' records what a network of one hidden layer "
+    "learns about rows of all parties, by the 32 numbers that reach its hidden layer",
+)
+class RowScorer(Message):
+    """What a party scores its columns of drawn rows with."""
+
+    first: Tensor = holds(REAL, "replica", "feature", "hidden")
+    bias: Tensor = holds(REAL, "replica", "hidden")
+    last: Tensor = holds(REAL, "replica", "hidden")
 
 
 UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"

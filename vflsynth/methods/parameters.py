@@ -121,6 +121,14 @@ PARAMETERS = {
         "paper's.",
         _YES_OR_NO,
     ),
+    "resample": Parameter(
+        "int",
+        "Rows that are drawn for each that comes out. Of more than one, those stay that a "
+        "classifier takes for real, which the server trains at the end on random features of "
+        "records and of drawn rows: more to show it than training without, and a party cannot "
+        "sample alone. Not with `privacy`.",
+        Number(1, 64, whole=True),
+    ),
     "wire_precision": Parameter(
         '{"float32", "float16", "int8"}',
         "Of what parties and server exchange at every step. With fewer bits a model is another "

@@ -79,6 +79,24 @@ def refuse_drawn(method: Method) -> None:
         )
 
 
+def _mechanism(text: str) -> Mechanism:
+    """Return the mechanism that a text says, with its parameters."""
+    name, *said = (part.strip() for part in text.split(","))
+    values = (part.partition("=") for part in said)
+    try:
+        given = {key.strip(): json.loads(value) for key, _, value in values}
+    except ValueError:
+        raise ParameterError(
+            f"privacy={text!r} cannot be read. Fix: a mechanism and its parameters, such as "
+            "'pairwise_tables, epsilon=3, delta=1e-6'"
+        ) from None
+    try:
+        made: Mechanism = find("mechanisms", name)(**given)
+    except (ParameterError, TypeError) as error:
+        raise ParameterError(f"privacy={text!r}: {error}") from error
+    return made
+
+
 class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     """A scikit-learn estimator over party frames whose fitted form is one model per party.
 
@@ -128,6 +146,10 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """
         if any(name.startswith("transformer__") for name in params):
             params.setdefault("transformer", self.transformer or TableTransformer())
+        if any(name.startswith("privacy__") for name in params):
+            if (privacy := params.get("privacy", self.privacy)) is None:
+                raise ParameterError(f"{', '.join(params)}: set privacy to a mechanism first")
+            params["privacy"] = _mechanism(privacy) if isinstance(privacy, str) else privacy
         super().set_params(**params)
         return self
 
@@ -135,21 +157,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """Return this estimator with the mechanism that `privacy` names, if it is a text."""
         if not isinstance(self.privacy, str):
             return self
-        name, *said = (part.strip() for part in self.privacy.split(","))
-        values = (part.partition("=") for part in said)
-        try:
-            given = {key.strip(): json.loads(value) for key, _, value in values}
-        except ValueError:
-            raise ParameterError(
-                f"privacy={self.privacy!r} cannot be read. Fix: a mechanism and its parameters, "
-                "such as 'pairwise_tables, epsilon=3, delta=1e-6'"
-            ) from None
-        try:
-            mechanism = find("mechanisms", name)
-            made: Self = clone(self).set_params(privacy=mechanism(**given))
-        except (ParameterError, TypeError) as error:
-            raise ParameterError(f"privacy={self.privacy!r}: {error}") from error
-        return made
+        return clone(self).set_params(privacy=_mechanism(self.privacy))
 
     # -- fitting ---------------------------------------------------------------------------------
 

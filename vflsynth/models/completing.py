@@ -22,8 +22,8 @@ from vflsynth.columns.evidence import Evidence, evidence_of_rows, evidence_of_wa
 from vflsynth.contract import Rule
 from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
 from vflsynth.exceptions import ConditionError, ParameterError
-from vflsynth.models.party_model import PartyModel
-from vflsynth.models.satisfying import Demands, Flags, with_fresh_index
+from vflsynth.models.party_model import PartyModel, stacked
+from vflsynth.models.satisfying import Demands, Flags
 
 _BLOCK = 1 << 14
 """Draws at once."""
@@ -223,10 +223,7 @@ def _in_blocks(
         own = None if judge is None else judge(rows)
         blocks.append(_block(halves, rows.stop - start, needed, secret, number, facts, own))
     return Draws(
-        {
-            name: with_fresh_index(pd.concat([block.tables[name] for block in blocks]))
-            for name in halves
-        },
+        {name: stacked([block.tables[name] for block in blocks]) for name in halves},
         np.concatenate([block.log_probability for block in blocks]),
         np.concatenate([block.effective_sample_size for block in blocks]) * (n_draws // needed),
     )

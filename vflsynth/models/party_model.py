@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +23,7 @@ from vflsynth.contract import Preparation, SharedRows, attempts
 from vflsynth.contract.given import domains
 from vflsynth.exceptions import MisalignedError, ParameterError, RuleError, TableFileError
 from vflsynth.frames import KeyMinter, read_table, write_table
+from vflsynth.models.choosing import CHOOSER, Choice, Portion, chosen_rows, portions
 from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
 from vflsynth.parameters import from_json, to_json
 from vflsynth.registry import find
@@ -114,7 +115,7 @@ class PartyModel:
         ------
         ParameterError
             If what a party before this one passed on is missing, or of other rows.
-        RuleError
+        ParameterError, RuleError
             As of `check_alone`.
         """
         self.check_alone()
@@ -142,15 +143,34 @@ class PartyModel:
         self.check_alone()
         return self.sample_and_pass_on(n, secret_from(random_state), received)[1]
 
+    @property
+    def times(self) -> int:
+        """How many rows are drawn for one that stays, before rules leave out any."""
+        return 1 if self.sampler.scores is None else self.sampler.scores.times
+
+    def choice(self, planned: Iterable[Portion], parts: npt.NDArray[np.float32]) -> Choice:
+        """Say what the party computed of drawn rows for the choice of those that stay."""
+        scores = self.sampler.scores
+        assert scores is not None, "nothing was computed"
+        return Choice.of(self.name, scores, planned, parts)
+
     def check_alone(self) -> None:
-        """Raise RuleError where the party leaves out rows: others' parts say which stay."""
-        if self.preparation is None or not self.preparation.selects:
+        """Raise RuleError where the party leaves out rows: others' parts say which stay.
+
+        ParameterError where rows are resampled, which takes all parties' scores.
+        """
+        kind: type[RuleError | ParameterError] = RuleError
+        if self.times > 1:
+            kind, why = ParameterError, f"one of {self.times} stays (resample)"
+        elif self.preparation is not None and self.preparation.selects:
+            own = " or ".join(map(repr, self.preparation.open_rules)) or "rules of other parties"
+            why = f"rows that break {own} are left out"
+        else:
             return
-        own = " or ".join(map(repr, self.preparation.open_rules)) or "rules of other parties"
-        raise RuleError(
-            f"party {self.name!r} cannot draw its rows alone: rows that break {own} are left out, "
-            "at all parties the same. Fix: draw from the whole model, or a part at every party "
-            "('vflsynth parties sample'), and put the parts together ('vflsynth parties join')"
+        raise kind(
+            f"party {self.name!r} cannot draw its rows alone: {why}, at all parties the same. Fix: "
+            "draw from the whole model, or a part at every party ('vflsynth parties sample'), and "
+            "put the parts together ('vflsynth parties join')"
         )
 
     def sample_and_pass_on(
@@ -188,10 +208,7 @@ class PartyModel:
                     )
                     all_rows[start : start + SAMPLE_BLOCK] = numbers.cpu()
             tables.append(self.transformer.inverse_transform(encoded, generated=True))
-        table = tables[0]
-        if len(tables) > 1:
-            table = pd.concat(tables, ignore_index=True)
-            table = table.set_axis(pd.RangeIndex(n, name=tables[0].index.name), axis=0)
+        table = stacked(tables)
         if self.preparation is not None:
             table = self.preparation.restore(table, secret, self.name, repairs=repairs)
         return table, passed_on
@@ -277,7 +294,24 @@ def sample_parties(
     Row i is the same record in all tables; `repairs` as of `PartyModel.sample_and_pass_on`. Raises
     ParameterError if halves come after each other in a circle, or after one that is not there.
     """
+    times = max(half.times for half in halves.values())
+    if times == 1:
+        return _all_drawn(halves, n, secret, repairs)[0]
+    kept: dict[str, list[pd.DataFrame]] = {name: [] for name in halves}
+    for portion in portions(n, times, secret):
+        tables, judged = _all_drawn(halves, *portion[1:], repairs)
+        rows = chosen_rows([halves[name].choice([portion], own) for name, own in judged.items()])
+        for name, table in tables.items():
+            kept[name].append(table.take(rows))
+    return {name: stacked(own) for name, own in kept.items()}
+
+
+def _all_drawn(
+    halves: Mapping[str, PartyModel], n: int, secret: bytes, repairs: bool
+) -> tuple[dict[str, pd.DataFrame], PassedOn]:
+    """Draw all parties' columns, and return what each computed for the choice of rows, too."""
     tables: dict[str, pd.DataFrame] = {}
+    judged: dict[str, npt.NDArray[np.float32]] = {}
     waiting: dict[str, dict[str, npt.NDArray[np.float32]]] = {name: {} for name in halves}
     while len(tables) < len(halves):
         ready = [n for n in halves if n not in tables and set(halves[n].after) <= set(tables)]
@@ -292,7 +326,15 @@ def sample_parties(
             for receiver, numbers in passed_on.items():
                 if receiver in waiting:
                     waiting[receiver][name] = numbers
-    return {name: tables[name] for name in halves}
+                elif receiver == CHOOSER:
+                    judged[name] = numbers
+    return {name: tables[name] for name in halves}, judged
+
+
+def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Put tables below each other, and count their rows anew; the index keeps its name."""
+    table = tables[0] if len(tables) == 1 else pd.concat(tables)
+    return table.set_axis(pd.RangeIndex(len(table), name=tables[0].index.name), axis=0)
 
 
 def with_keys(table: pd.DataFrame, minter: KeyMinter, on: Hashable) -> pd.DataFrame:
@@ -315,6 +357,9 @@ def _block(rows: npt.NDArray[np.float32], start: int, device: torch.device) -> t
 
 _MARK = "vflsynth passed on"
 
+Numbers = npt.NDArray[np.float32]
+"""About synthetic rows, (row, number)."""
+
 
 def draw_with_files(
     half: PartyModel, n: int, secret: bytes, folder: Path | None = None
@@ -324,37 +369,44 @@ def draw_with_files(
     The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
     those to this party are read, those from it written. It is not needed where nobody waits for
     anybody. Raises TableFileError if a file is not there, MisalignedError if it is of another
-    sample, RuleError if a party leaves out rows (`draw_part_with_files` is for these).
+    sample, RuleError or ParameterError if others say which rows stay (`draw_part_with_files` is for
+    these).
     """
     half.check_alone()
-    return _drawn(half, [(n, secret)], secret, folder)
+    return _drawn(half, [(n, n, secret)], secret, folder)[0]
 
 
 def draw_part_with_files(
     half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
-) -> tuple[pd.DataFrame, SharedRows]:
-    """Draw a party's part of a sample of n rows from which rows that break rules are left out.
+) -> tuple[pd.DataFrame, SharedRows | None, Choice | None]:
+    """Draw a party's part of a sample of n rows, also where others' parts say which of them stay.
 
-    At least `n_drawn` rows are drawn, as many at all parties that pass on. Returns those that keep
-    the party's own rules, and which they are with the rules that are open, for
-    `vflsynth.contract.rows_for_all`. Otherwise as `draw_with_files`.
+    Where rows that break rules are left out, at least `n_drawn` are drawn, as many at all parties
+    that pass on. Those that keep the party's own rules are returned, and which they are with the
+    rules that are open, for `vflsynth.contract.rows_for_all`. Where rows are resampled, all that
+    were drawn are of the part, and with them comes its party's part of the choice. Otherwise as
+    `draw_with_files`.
     """
-    assert half.preparation is not None
-    planned: list[tuple[int, bytes]] = []
-    for attempt in attempts(n, secret):
-        planned.append(attempt)
-        if sum(size for size, _ in planned) >= n_drawn:
+    selects = half.preparation is not None and half.preparation.selects
+    planned: list[Portion] = []
+    for asked, own in attempts(n, secret):
+        planned += portions(asked, half.times, own)
+        if not selects or sum(kept for kept, _, _ in planned) >= n_drawn:
             break
-    return SharedRows.of(_drawn(half, planned, secret, folder), half.preparation, n)
+    table, judged = _drawn(half, planned, secret, folder)
+    choice = None if judged is None else half.choice(planned, judged)
+    if half.preparation is None or not selects:
+        return table, None, choice
+    return *SharedRows.of(table, half.preparation, n), choice
 
 
 def _drawn(
-    half: PartyModel, planned: Sequence[tuple[int, bytes]], secret: bytes, folder: Path | None
-) -> pd.DataFrame:
-    """Draw all that is planned, one attempt after the other."""
-    n_drawn = sum(size for size, _ in planned)
+    half: PartyModel, planned: Sequence[Portion], secret: bytes, folder: Path | None
+) -> tuple[pd.DataFrame, Numbers | None]:
+    """Draw all that is planned, one portion after the other, and what is computed for a choice."""
+    n_drawn = sum(size for _, size, _ in planned)
     mark = hmac.new(secret, f"passed on {n_drawn}".encode(), hashlib.sha256).hexdigest()[:16]
-    received: dict[str, npt.NDArray[np.float32]] = {}
+    received: dict[str, Numbers] = {}
     for name in half.after if folder is not None else ():
         assert folder is not None
         path = folder / f"{name}-to-{half.name}.parquet"
@@ -374,27 +426,23 @@ def _drawn(
             )
         received[name] = table.to_numpy(np.float32)
     tables: list[pd.DataFrame] = []
-    passed_on: dict[str, list[npt.NDArray[np.float32]]] = {}
+    passed_on: dict[str, list[Numbers]] = {}
     start = 0
-    for size, own in planned:
+    for _, size, own in planned:
         given = {name: numbers[start : start + size] for name, numbers in received.items()}
         table, passed = half.sample_and_pass_on(size, own, given)
         tables.append(table)
         for receiver, numbers in passed.items():
             passed_on.setdefault(receiver, []).append(numbers)
         start += size
+    whole = {receiver: np.concatenate(numbers) for receiver, numbers in passed_on.items()}
+    judged = whole.pop(CHOOSER, None)
     if folder is not None:
-        whole = {receiver: np.concatenate(numbers) for receiver, numbers in passed_on.items()}
         _write(folder, half.name, whole, mark)
-    if len(tables) == 1:
-        return tables[0]
-    index = pd.RangeIndex(n_drawn, name=tables[0].index.name)
-    return pd.concat(tables, ignore_index=True).set_axis(index, axis=0)
+    return stacked(tables), judged
 
 
-def _write(
-    folder: Path, sender: str, passed_on: Mapping[str, npt.NDArray[np.float32]], mark: str
-) -> None:
+def _write(folder: Path, sender: str, passed_on: Mapping[str, Numbers], mark: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for receiver, numbers in passed_on.items():
         table = pd.DataFrame(numbers, columns=[str(k) for k in range(numbers.shape[1])])

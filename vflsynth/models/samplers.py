@@ -18,6 +18,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.columns.evidence import Evidence
+from vflsynth.models.choosing import RowScores
 
 
 def pick(shares: Tensor, places: Tensor) -> Tensor:
@@ -85,6 +86,9 @@ class RowSampler(ABC):
 
     draws_exactly: ClassVar[bool] = False
     """Whether it does so exactly: all draws of a record weigh the same."""
+
+    scores: RowScores | None = None
+    """The party's part of what chooses among drawn rows, if more are drawn than are wanted."""
 
     @property
     @abstractmethod

@@ -17,7 +17,7 @@ from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import Cost, Rule, judged
 from vflsynth.contract.rules import in_order
 from vflsynth.exceptions import RuleError
-from vflsynth.models.party_model import PartyModel, sample_parties
+from vflsynth.models.party_model import PartyModel, sample_parties, stacked
 
 Tables = dict[str, pd.DataFrame]
 
@@ -130,18 +130,10 @@ def draw_until(
         n_drawn, n_accepted = n_drawn + size, n_accepted + int(chosen.sum())
     kept = kept or [draw(0, secret)]
     return Accepted(
-        {
-            name: with_fresh_index(pd.concat([part[name] for part in kept]).head(n))
-            for name in kept[0]
-        },
+        {name: stacked([part[name] for part in kept]).head(n) for name in kept[0]},
         n_accepted,
         n_drawn,
     )
-
-
-def with_fresh_index(table: pd.DataFrame) -> pd.DataFrame:
-    """Count the rows anew; the index keeps its name."""
-    return table.set_axis(pd.RangeIndex(len(table), name=table.index.name), axis=0)
 
 
 Floats = npt.NDArray[np.float64]
@@ -208,13 +200,13 @@ def nearest_rows(
         squares = np.where(there, np.square(weights).sum(1), 1.0)
         sizes[rows] = np.where(there, total**2 / squares, 0.0)
     if n_candidates > 1:
-        tried = {name: with_fresh_index(own.iloc[chosen.ravel()]) for name, own in pool.items()}
+        tried = {name: stacked([own.iloc[chosen.ravel()]]) for name, own in pool.items()}
         there = known.iloc[np.arange(len(known)).repeat(n_candidates)].reset_index(drop=True)
         pool, kept = demands.judge(tried, there)
         fits = kept.reshape(chosen.shape)
         sizes *= fits.mean(1)
         chosen = (np.arange(len(known)) * n_candidates + fits.argmax(1))[:, None]
-    return {name: with_fresh_index(own.iloc[chosen[:, 0]]) for name, own in pool.items()}, sizes
+    return {name: stacked([own.iloc[chosen[:, 0]]]) for name, own in pool.items()}, sizes
 
 
 def _comparison(drawn: pd.Series[Any], given: pd.Series[Any]) -> tuple[str, Floats, Floats]:

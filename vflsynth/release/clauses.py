@@ -17,39 +17,65 @@ Verdict = Literal["passed", "failed", "not measured", "waived", "not applicable"
 
 
 class _Title(NamedTuple):
-    """What a clause is called, and how its number is written."""
+    """What a clause is called, how its number is written, and what to do if it fails."""
 
     words: str
     unit: Literal["share", "count", "number"]
+    fix: str
     reads_records: bool = True
     is_audited: bool = False
 
 
+_LIKENESS = "more records, another method; across parties a rule, or more bits_per_record"
+_RARE = (
+    "a larger rare_records for the column, a coarser column (decimals, fewer categories), or one "
+    "that is not modelled"
+)
+_ATTACKED = "a larger limit before the fit, fewer epochs, more records, or a mechanism of privacy"
+
 TITLES = {
-    "worst_column": _Title("Worst single column", "number"),
-    "worst_pair": _Title("Worst pair of columns", "number"),
-    "mass_at_extremes": _Title("Rows piled up at a column's ends", "share"),
-    "real_extremes": _Title("Real extreme values that come out", "count"),
-    "copied_rows": _Title("Copied rows", "share"),
-    "copied_values": _Title("Copied values", "share"),
-    "rare_categories": _Title("Rare categories that come out", "count"),
-    "unique_combinations": _Title("Unique combinations that come out", "share"),
-    "identifiers": _Title("Real identifiers that come out", "share"),
-    "rule_violations": _Title("Rows that break a rule", "share", reads_records=False),
-    "incoherent_rows": _Title("Rows whose values do not go together", "share"),
-    "exact_structure": _Title("Rows that break a relation all real rows keep", "share"),
-    "detection": _Title("Detection by boosted trees (AUC)", "number"),
-    "utility": _Title("Loss of a model trained on it (TSTR beside TRTR)", "number"),
-    "membership": _Title(
-        "Membership: the strongest audited attack (AUC)", "number", is_audited=True
+    "worst_column": _Title("Worst single column", "number", f"another kind of it; {_LIKENESS}"),
+    "worst_pair": _Title("Worst pair of columns", "number", _LIKENESS),
+    "mass_at_extremes": _Title(
+        "Rows piled up at a column's ends", "share", "wider bounds of the column"
     ),
-    "singling_out": _Title("Singling out", "share", is_audited=True),
-    "linkability": _Title("Linkability", "share", is_audited=True),
-    "inference": _Title("Attribute inference", "share", is_audited=True),
-    "epsilon": _Title("Differential privacy (ε)", "number", reads_records=False),
+    "real_extremes": _Title("Real extreme values that come out", "count", "no extremes = true"),
+    "copied_rows": _Title("Copied rows", "share", _ATTACKED),
+    "copied_values": _Title("Copied values", "share", _RARE),
+    "rare_categories": _Title("Rare categories that come out", "count", _RARE),
+    "unique_combinations": _Title(
+        "Unique combinations that come out", "share", "coarser or fewer quasi-identifiers"
+    ),
+    "identifiers": _Title(
+        "Real identifiers that come out", "share", 'replacement = "pseudonym", or "drop"'
+    ),
+    "rule_violations": _Title(
+        "Rows that break a rule", "share", "a fit with this contract", reads_records=False
+    ),
+    "incoherent_rows": _Title(
+        "Rows whose values do not go together",
+        "share",
+        _LIKENESS,
+    ),
+    "exact_structure": _Title(
+        "Rows that break a relation all real rows keep",
+        "share",
+        "a rule that says it; one about columns of several parties stands at the contract's top",
+    ),
+    "detection": _Title("Detection by boosted trees (AUC)", "number", _LIKENESS),
+    "utility": _Title("Loss of a model trained on it (TSTR beside TRTR)", "number", _LIKENESS),
+    "membership": _Title(
+        "Membership: the strongest audited attack (AUC)", "number", _ATTACKED, is_audited=True
+    ),
+    "singling_out": _Title("Singling out", "share", _ATTACKED, is_audited=True),
+    "linkability": _Title("Linkability", "share", _ATTACKED, is_audited=True),
+    "inference": _Title("Attribute inference", "share", _ATTACKED, is_audited=True),
+    "epsilon": _Title(
+        "Differential privacy (ε)", "number", "a smaller epsilon", reads_records=False
+    ),
 }
-"""Every clause in words, what its number is, whether real records decide it, and whether it is
-measured if and only if somebody gives an audit."""
+"""Every clause in words, what its number is, what mends it, whether real records decide it, and
+whether it is measured if and only if somebody gives an audit."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +121,12 @@ class Clause:
     def of(cls, name: str, found: Measured | NotMeasured, terms: ReleaseTerms) -> Clause:
         """Hold a measurement against the contract's limit."""
         title, limit = TITLES[name].words, terms.limit(name)
+        interval = None
+        if isinstance(found, Measured) and TITLES[name].is_audited and found.interval is not None:
+            low, high = interval = found.interval
+            if low <= limit < high:
+                said = "the attacks are too few to tell, the limit lies within their interval"
+                found = NotMeasured(f"{said}. {found.says.removesuffix('.')}")
         if isinstance(found, Measured):
             passed = math.isfinite(found.value) and found.value <= limit + 1e-12
             verdict: Verdict = "passed" if passed else "failed"
@@ -113,8 +145,19 @@ class Clause:
             return cls(name, title, "not applicable", f"{because}.", limit)
         says = f"Not measured: {found.because}."
         if name in terms.waived:
-            return cls(name, title, "waived", f"{says} Waived: {terms.waived[name]}", limit)
-        return cls(name, title, "not measured", f"{says} The contract does not waive it.", limit)
+            says += f" Waived: {terms.waived[name]}"
+            return cls(name, title, "waived", says, limit, interval=interval)
+        says += " The contract does not waive it."
+        return cls(name, title, "not measured", says, limit, interval=interval)
+
+    @property
+    def fix(self) -> str:
+        """What to do about a clause that does not pass, or nothing."""
+        if self.verdict == "failed":
+            return f"What helps: {TITLES[self.name].fix}."
+        if self.verdict == "not measured" and self.interval is not None:
+            return "What helps: more records, or more models attacked; or a waiver that says why."
+        return ""
 
     @property
     def withheld(self) -> Clause:
@@ -145,9 +188,9 @@ class Clause:
 
     def __str__(self) -> str:
         line = f"{self.verdict:<15} {self.title}: {self.says}"
-        if self.value is None:
-            return line
-        return f"{line} Counts as {self.written(self.value)}; limit {self.written(self.limit)}."
+        if self.value is not None:
+            line += f" Counts as {self.written(self.value)}; limit {self.written(self.limit)}."
+        return f"{line} {self.fix}".rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""

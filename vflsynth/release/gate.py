@@ -148,7 +148,7 @@ def _traces(tables: Tables, contract: Contract, rules: list[Rule]) -> Findings:
     """Return what single records, and rules, leave in the published rows."""
     real, synthetic, holdout = tables.real, tables.synthetic, tables.holdout
     encoder, rng = tables.encoder, np.random.default_rng([tables.random_state, 27559])
-    values = measuring.copied_values(encoder, real, synthetic, holdout, contract, rng)
+    values = measuring.copied_values(encoder, real, synthetic, holdout, contract)
     combinations = measuring.unique_combinations(real, synthetic, holdout, contract, rng)
     return {
         "mass_at_extremes": measuring.mass_at_extremes(encoder, real, synthetic),

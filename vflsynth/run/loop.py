@@ -28,7 +28,7 @@ _FEWEST_STEPS, _LEAST_SECONDS, _WORTH_SAYING = 20, 1.0, 10.0
 """Steps, and seconds of them, by which the time is known; shorter trainings are not announced."""
 
 _SOONEST, _LATEST, _SHARE = 10.0, 300.0, 0.1
-"""A log gets a line for each tenth of all epochs, at most every 10 and at least every 300 s."""
+"""A log gets a line each time a tenth more time has passed, but 10 s at least, at most 300 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +134,14 @@ class Progress:
             dynamic_ncols=True,
         )
         self._logs = enabled and not watched
-        self._first = done
+        self._first, self._timed = done, 0.0
         self._began = self._spoken = time.monotonic()
-        self._spoken_of = done
 
     def on_epoch_end(self, state: EpochState) -> None:
         """Advance by one epoch."""
         reached = _reached(state.record)
+        if state.epoch == self._first + 1:
+            self._timed = time.monotonic()  # the first epoch prepares what others use
         if self._logs:
             self._say(state, reached)
         if reached:
@@ -150,15 +151,17 @@ class Progress:
     def _say(self, state: EpochState, reached: str) -> None:
         """Write a line now and then, and at the end."""
         now, n = time.monotonic(), state.n_epochs
-        waited, advanced = now - self._spoken, state.epoch - self._spoken_of
-        early = waited < _SOONEST or (waited < _LATEST and advanced < _SHARE * n)
-        if early and state.epoch < n:
+        gap = min(max(_SOONEST, _SHARE * (now - self._began)), _LATEST)
+        if now - self._spoken < gap and state.epoch < n:
             return
-        left = (now - self._began) / (state.epoch - self._first) * (n - state.epoch)
         parts = [f"epoch {state.epoch:,} of {n:,}", reached]
-        parts += [f"about {duration_text(left)} left"] if state.epoch < n else ["done"]
+        if state.epoch == n:
+            parts.append("done")
+        elif (timed := state.epoch - self._first - 1) > 0:
+            left = (now - self._timed) / timed * (n - state.epoch)
+            parts.append(f"at most {duration_text(left)} left")
         logger.info("%s", ", ".join(filter(None, parts)))
-        self._spoken, self._spoken_of = now, state.epoch
+        self._spoken = now
 
     def close(self) -> None:
         """Leave the bar as it is and release the line."""

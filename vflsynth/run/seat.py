@@ -165,24 +165,6 @@ class Checkpoints(Protocol):
         """Drop checkpoints that other nodes do not have."""
 
 
-class NoCheckpoints:
-    """Keeps nothing."""
-
-    def epochs(self) -> list[int]:
-        """Return nothing."""
-        return []
-
-    def write(self, *what: object) -> None:
-        """Do nothing."""
-
-    def load(self, epoch: int, *what: object) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-        """There is nothing."""
-        raise LookupError(epoch)
-
-    def forget_after(self, epoch: int) -> None:
-        """Do nothing."""
-
-
 class Account(Protocol):
     """Where one node writes down what it releases, before it does."""
 
@@ -215,9 +197,9 @@ class Seat:
     make_schedule: Callable[[Any, int, Any, Agreed], Schedule]
     fingerprint: bytes
     device: torch.device
+    checkpoints: Checkpoints
     template: TableTransformer = field(default_factory=TableTransformer)
     schema: PublicSchema | None = None
-    checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
     encoder: EncodingSource | None = None
     holder: str | None = None
     n_training: int | None = None

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vflsynth.columns.bins import corrected_shares, quantile_map
 from vflsynth.columns.histograms import NoisyHistogram
-from vflsynth.columns.quantile_mapping import corrected_shares, quantile_map
 from vflsynth.columns.schema import Bounds
 
 EDGES = np.linspace(0.0, 10.0, 6)

@@ -22,7 +22,6 @@ from vflsynth import (
 )
 from vflsynth.contract import FixedCombinations
 from vflsynth.exceptions import ContractError
-from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 
 SMALL = {"epochs": 1, "batch_size": 32, "verbose": 0}
@@ -116,11 +115,6 @@ def test_zero_violations(estimator):
     [
         DPLTSynthesizer(privacy=LatentTree(epsilon=20, delta=1e-3)),
         MixtureSynthesizer(privacy=PairwiseTables(epsilon=5, delta=1e-3)),
-        AutoregressiveSynthesizer(
-            protocol="one_message",
-            privacy=DPSGD(noise_multiplier=1.0, delta=1e-3, n_records=100),
-            **SMALL,
-        ),
         VFLGANSynthesizer(
             privacy=MeanEmbedding(epsilon=5, delta=1e-3, n_features=50),
             **SMALL | {"batch_size": 96},

@@ -48,9 +48,9 @@ EXPECTED = {
 @pytest.fixture(autouse=True, scope="module")
 def _few_trees():
     """A fifth of the usual trees: how well they learn is asked where utility is tested."""
-    usual = train_test._model
+    usual = train_test._forest
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_test, "_model", lambda *how: usual(*how).set_params(n_estimators=20))
+        patch.setattr(train_test, "_forest", lambda *how: usual(*how).set_params(n_estimators=20))
         yield
 
 

@@ -214,7 +214,10 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
     ("method", "parameters"),
     [
         ("AutoregressiveSynthesizer", {"epochs": 1, "hidden": 8, "n_features": 16}),
-        ("VFLGANSynthesizer", {"epochs": 1, "batch_size": 32, "generator_hidden": [8]}),
+        (
+            "VFLGANSynthesizer",
+            {"epochs": 1, "batch_size": 32, "generator_hidden": [8], "resample": 3},
+        ),
     ],
 )
 def test_other_methods_too(tmp_path, method, parameters):

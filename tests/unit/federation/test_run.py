@@ -223,6 +223,15 @@ def test_parties_keep_the_same_records_of_tables_that_they_do_not_read_whole(
     assert all(node.minter == minter for node in others), "keys that are not kept are not minted"
 
 
+def test_the_holder_of_labels_keeps_the_same_records_too(make_split_trial):
+    trial = make_split_trial(1, n_records=90, max_records=40, parameters={"epochs": 1}).run()
+    assert set(trial.outcome.values()) == {None}
+    (node,) = trial.nodes.values()
+    assert len(node.matching.notice().common_keys) == 40, "all have the same 90 keys"
+    labels = trial.server.holder_run.seat.frame
+    assert set(labels[KEY]) == set(node.table.frame[KEY])
+
+
 def test_a_private_job_keeps_all_records(make_private_trial):
     with pytest.raises(ParameterError, match="privacy does not go with max_records"):
         make_private_trial(max_records=20).job.method_for_node()

@@ -300,7 +300,7 @@ def test_what_cannot_be_written_is_refused_before_training(values, what):
 
 def test_what_another_column_tells_is_refused_as_well():
     frame = pd.DataFrame({"g": list("ab") * 30, "x": pd.Series([1, "a"] * 30, dtype=object)})
-    with pytest.raises(ColumnKindError, match="party 'lab', column 'x'.*several types"):
+    with pytest.raises(ColumnKindError, match=r"party 'lab', column 'x'.*several types"):
         IndependentSynthesizer().fit({"lab": frame})
 
 

@@ -13,7 +13,7 @@ import pytest
 from vflsynth import IndependentSynthesizer
 from vflsynth.cli import main
 from vflsynth.exceptions import MissingExtraError, PublishingWarning, TableFileError
-from vflsynth.frames import check_party_frames, read_table
+from vflsynth.frames import check_party_frames, read_records, read_table
 from vflsynth.frames.sources import read_query
 
 FRAME = pd.DataFrame(
@@ -236,10 +236,15 @@ def test_drivers_of_adbc_read_in_place_of_sqlalchemy(tmp_path, monkeypatch):
     (tmp_path / "lab.toml").write_text(said + 'query = "select *"')
     same(read_table(tmp_path / "lab.toml"))
     assert (driver.url, driver.closed) == ("lab", True)
+    monkeypatch.delattr(_FakeDriver, "fetch_arrow_table")  # batches are read without it
+    driver.fetch_record_batch = lambda: pa.Table.from_pandas(FRAME).to_reader(max_chunksize=2)
+    drawn = read_records({"lab": tmp_path / "lab.toml"}, "id", max_records=10**6)
+    same(drawn["lab"])
     (tmp_path / "lab.toml").write_text(said + 'query = "select nothing"')
-    with pytest.raises(TableFileError, match="gave no table") as raised:
-        read_table(tmp_path / "lab.toml", "lab")
-    assert "a value" not in str(raised.value)
+    for reading in (read_table, lambda *of: read_records({"lab": of[0]}, "id", max_records=9)):
+        with pytest.raises(TableFileError, match="gave no table") as raised:
+            reading(tmp_path / "lab.toml", "lab")
+        assert "a value" not in str(raised.value)
     for name, words in (("os", "no ADBC driver"), ("adbc_driver_absent", "pip install adbc-driv")):
         text = f'database = "lab"\ndriver = "{name}"\nquery = "select 1"'
         (tmp_path / "lab.toml").write_text(text)

@@ -18,7 +18,6 @@ from vflsynth.columns.evidence import _scores_of as scores_of
 from vflsynth.columns.evidence import evidence_of_wanted
 from vflsynth.columns.wanted import wanted_of
 from vflsynth.exceptions import ColumnKindError, ConditionError, ParameterError, PartyDataError
-from vflsynth.mechanisms import DPSGD
 from vflsynth.models.satisfying import draw_until
 from vflsynth.privacy import PublicSchema
 
@@ -69,14 +68,6 @@ def private_frames(frames):
 
 
 @pytest.fixture(scope="module")
-def private(private_frames):
-    privacy = DPSGD(noise_multiplier=0.1, delta=1e-4, n_records=900, public_schema=SCHEMA)
-    return AutoregressiveSynthesizer(
-        protocol="one_message", privacy=privacy, hidden=16, epochs=10, random_state=0, verbose=0
-    ).fit(private_frames)
-
-
-@pytest.fixture(scope="module")
 def mixture(private_frames):
     privacy = PairwiseTables(epsilon=1e4, delta=1e-4, public_schema=SCHEMA)
     return MixtureSynthesizer(privacy=privacy, n_components=8, random_state=0).fit(private_frames)
@@ -104,14 +95,9 @@ CONDITIONS = [
 ]
 
 
-# Values of 64 draws per record: of the private model's, one in a hundred is one of two numbers.
-OFTEN_ENOUGH = [one for one in CONDITIONS if one[0] != {"d": [10.0, 75.0]}]
-
-
 @pytest.mark.parametrize(
     ("kind", "conditions", "holds"),
-    [(kind, *one) for kind in ("synth", "independent", "mixture", "tree") for one in CONDITIONS]
-    + [("private", *one) for one in OFTEN_ENOUGH],
+    [(kind, *one) for kind in ("synth", "independent", "mixture", "tree") for one in CONDITIONS],
 )
 def test_all_records_satisfy_the_conditions(kind, conditions, holds, request):
     model = request.getfixturevalue(kind)
@@ -120,11 +106,7 @@ def test_all_records_satisfy_the_conditions(kind, conditions, holds, request):
     assert holds(table).all()
     plain = model.sample(5, random_state=1)
     pd.testing.assert_series_equal(table.dtypes, plain.dtypes)
-    if kind == "private" and "effective_sample_size" in table.attrs:
-        # What its noise made rare is weighed.
-        assert min(table.attrs["effective_sample_size"]) >= 1
-    else:
-        assert 0 < table.attrs["acceptance_rate"] <= 1
+    assert 0 < table.attrs["acceptance_rate"] <= 1
 
 
 SOON = [
@@ -200,7 +182,7 @@ def test_what_is_rare_is_weighed_and_comes_out(synth):
     assert (sizes >= 60.0).all()  # first in the order: equal weights, but for rounded ends
 
 
-@pytest.mark.parametrize("kind", ["synth", "private"])
+@pytest.mark.parametrize("kind", ["synth", "mixture"])
 def test_evidence_contains_all_encoded_values_that_are_wanted(kind, request):
     for half in request.getfixturevalue(kind).parties_.values():
         table = half.transformer
@@ -285,7 +267,7 @@ def test_partly_filled_rows_are_completed(kind, request):
     assert len(again["two"].attrs["effective_sample_size"]) == 3
 
 
-@pytest.mark.parametrize("kind", ["synth", "private", "mixture", "tree"])
+@pytest.mark.parametrize("kind", ["synth", "mixture", "tree"])
 def test_numbers_that_may_lie_anywhere_are_kept(kind, frames, request):
     rows = frames["two"][["free"]].head(200)
     table = request.getfixturevalue(kind).complete(rows, random_state=0)
@@ -293,54 +275,9 @@ def test_numbers_that_may_lie_anywhere_are_kept(kind, frames, request):
     assert min(table.attrs["effective_sample_size"]) > 1
 
 
-@pytest.mark.filterwarnings("ignore:.*effective draws")
-def test_known_numbers_of_a_private_model_choose_what_goes_with_them(private):
-    """As those of the model's own records that happen to have such numbers."""
-    drawn = private.sample(4000, random_state=0).dropna()
-    rows = drawn[["gain", "d"]].sample(600, random_state=1)
-    table = private.complete(rows, random_state=0)
-    pd.testing.assert_frame_equal(table[["gain", "d"]], rows)
-    found, expected = (t["b"].corr(t["d"].astype(float)) for t in (table, drawn))
-    assert found == pytest.approx(expected, abs=0.2)
-    beyond = pd.DataFrame({"d": [-1e6, 1e6], "gain": -1.0})  # count as the ends
-    table = private.complete(beyond, n_draws=1000, random_state=0)
-    pd.testing.assert_frame_equal(table[["d", "gain"]], beyond.astype({"d": "Int64"}))
-
-
-@pytest.mark.parametrize("column", ["a", "b", "d", "gain", "free"])
-def test_probabilities_of_a_private_model_add_up_to_one(private, column):
-    half = next(half for half in private.parties_.values() if column in half.domains)
-    dtype = half.transformer.transformers_[column].dtype_
-    if column == "free":
-        values = np.linspace(-4.0, 4.0, 401)
-    elif column == "gain":  # a state at 0, and a density beyond
-        values = np.append(0.0, np.geomspace(1e-3, 1e4, 801))
-    else:
-        values = {"a": list("wxyz"), "b": range(30), "d": [*range(161), None]}[column]
-    table = pd.DataFrame({column: pd.array(values, dtype=dtype)})
-    found = np.exp(private.log_prob(table, n_draws=200).to_numpy())
-    if column in ("free", "gain"):
-        first = int(column == "gain")
-        middles, widths = (found[first + 1 :] + found[first:-1]) / 2, np.diff(values[first:])
-        assert found[:first].sum() + middles @ widths == pytest.approx(1.0, abs=0.03)
-        return
-    assert found.sum() == pytest.approx(1.0, abs=0.03)
-    drawn = private.sample(20_000, random_state=0)[column].value_counts(
-        normalize=True, dropna=False
-    )
-    shares = drawn.reindex(pd.Index(table[column])).fillna(0).to_numpy(dtype=float)
-    assert np.abs(found - shares).max() < 0.02
-
-
-def test_what_a_private_model_has_no_state_for_is_impossible(private, frames):
-    table = frames["one"].head(3).astype({"b": "Float64"})
-    table.loc[1, "b"] = pd.NA
-    assert np.isneginf(private.log_prob(table)).tolist() == [False, True, False]
-
-
-def test_scores_of_own_kinds_and_of_others_agree(private, frames):
+def test_scores_of_own_kinds_and_of_others_agree(mixture, frames):
     """Kinds that users write say nothing about scores: these are found by decoding."""
-    for half, values in zip(private.parties_.values(), ("b", "free")):
+    for half, values in zip(mixture.parties_.values(), ("b", "free")):
         column = half.transformer.transformers_[values]
         held = next(frame[values] for frame in frames.values() if values in frame).head(100)
         lower, upper, _ = column.score_cells(held)
@@ -366,14 +303,14 @@ def test_resampling_finds_nothing_that_is_not_there(independent):
         independent.complete(pd.DataFrame({"a": ["w", "w"], "b": [3, 4000]}))
 
 
-@pytest.mark.parametrize("kind", ["private", "synth", "independent", "mixture"])
+@pytest.mark.parametrize("kind", ["synth", "independent", "mixture"])
 @pytest.mark.parametrize("given", [{"b": [2.5]}, {"b": ["two"]}, {"when": ["some day"]}])
 def test_what_a_column_cannot_hold_is_refused(kind, given, request):
     with pytest.raises(PartyDataError, match=f"column '{next(iter(given))}'"):
         request.getfixturevalue(kind).complete(pd.DataFrame(given), random_state=0)
 
 
-@pytest.mark.parametrize("kind", ["private", "synth", "independent", "mixture", "tree"])
+@pytest.mark.parametrize("kind", ["synth", "independent", "mixture", "tree"])
 def test_a_label_that_no_record_has_is_named(kind, request):
     given = pd.DataFrame({"b": [3, 4, 5], "c": ["w", "q", None]})
     with pytest.raises(PartyDataError, match=r"party 'two', column 'c'.* 1 rows .*in rows 1"):

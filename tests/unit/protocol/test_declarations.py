@@ -130,8 +130,6 @@ def test_mechanisms_cover_messages_and_all_that_the_server_asks_for(synthesizer,
     known = kind().get_params()
     values = {"noise_multiplier": 2.0, "delta": 1e-4, "n_records": 2_000, "public_schema": SCHEMA}
     model = synthesizer(privacy=kind(**{k: v for k, v in values.items() if k in known}))
-    if "protocol" in model.get_params():
-        model.set_params(protocol="one_message")
     names, holder = ((JOINED,), JOINED) if model.joins else (("a", "b"), None)
     method = model.method()
     method.agree({name: ColumnCounts(3) for name in names}, 2_000, holder)

@@ -128,18 +128,19 @@ def test_a_terminal_shows_phase_rate_and_distance(monkeypatch):
 
 
 def test_a_log_gets_lines_with_what_is_left(monkeypatch, caplog):
-    """One each ten seconds or tenth, whichever is later, and the last one."""
-    clock = iter(np.arange(0.0, 400.0, 4.0))
-    monkeypatch.setattr("vflsynth.run.loop.time.monotonic", lambda: next(clock))
+    """At ten seconds or a tenth more time, whichever is later, of however many epochs."""
+    clock = [0.0]
+    monkeypatch.setattr("vflsynth.run.loop.time.monotonic", lambda: clock[0])
     with caplog.at_level("INFO", logger="vflsynth"):
-        progress = Progress(20, done=0, phase="training", enabled=True)
-        for epoch in range(1, 21):
-            progress.on_epoch_end(EpochState(epoch, 20, 1, {"wasserstein": [0.5]}))
+        progress = Progress(500, done=0, phase="training", enabled=True)
+        for epoch in range(1, 51):
+            clock[0] = 50.0 + 4 * epoch  # the first one prepares
+            progress.on_epoch_end(EpochState(epoch, 500, 1, {"wasserstein": [0.5]}))
         silent = Progress(1, done=0, phase="training", enabled=False)
         silent.on_epoch_end(EpochState(1, 1, 1, {}))
-    assert caplog.messages[0] == "epoch 3 of 20, loss 0.5, about 68 s left"
-    assert caplog.messages[-1] == "epoch 20 of 20, loss 0.5, done"
-    assert len(caplog.messages) == 7
+    assert caplog.messages[0] == "epoch 1 of 500, loss 0.5"
+    assert caplog.messages[1] == "epoch 4 of 500, loss 0.5, at most 33 min left"
+    assert [int(said.split()[1]) for said in caplog.messages[-4:]] == [29, 34, 40, 46]
 
 
 # -- history and selection ----------------------------------------------------------------------

@@ -83,6 +83,15 @@ def test_privacy_may_be_named_as_on_the_command_line(tables):
         MixtureSynthesizer(privacy="pairwise_tables, epsilon=").method()
 
 
+def test_parameters_of_a_named_mechanism_can_be_set():
+    synth = MixtureSynthesizer(privacy="pairwise_tables").set_params(
+        privacy__epsilon=1.0, privacy__delta=1e-6
+    )
+    assert synth.method().privacy.epsilon == 1.0
+    with pytest.raises(ParameterError, match="privacy__epsilon: set privacy to a mechanism"):
+        MixtureSynthesizer().set_params(privacy__epsilon=1.0)
+
+
 def test_judging_and_releasing_are_top_level_names():
     names = ("evaluate", "audit_synthetic_data", "release_gate", "write_release", "publish")
     assert all(callable(getattr(vflsynth, name)) for name in names)

@@ -45,6 +45,7 @@ class GANSynthesizer(TrainedSynthesizer):
     model_selection: Literal["best", "last"] = "best"
     evaluate_every: int | None = None
     calibrate_marginals: bool = True
+    resample: int = 1
     wire_precision: Precision = "float32"
     column_kinds: Mapping[Any, str] | None = None
     contract: Contract | None = None

@@ -18,6 +18,8 @@ from vflsynth.learning.messages import (
     MaskedFake,
     MaskedReal,
     MaskedRecords,
+    RowFeatures,
+    RowScorer,
     gather_masked,
     moments,
     n_masked_blocks,
@@ -26,6 +28,7 @@ from vflsynth.learning.training import RunningLosses
 from vflsynth.mechanisms import Asked, Length, Mechanism
 from vflsynth.mechanisms.base import DEFAULT_STEPS, Reports, default_epochs, power_of_two
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
+from vflsynth.methods.gan.resampling import feature_blocks, learn_to_tell
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
 from vflsynth.privacy.discovery import ColumnCounts
@@ -66,6 +69,18 @@ class GANServer:
         if not bool(torch.isfinite(covariance).all()):
             raise TrainingDivergedError("training diverged: generated records are not finite")
         return frechet_distance_of_moments(*self._real_moments, mean, covariance)
+
+    def learn_to_tell(self, blocks: Sequence[Mapping[str, RowFeatures]]) -> dict[str, RowScorer]:
+        """Train a classifier of drawn rows, of which nothing is kept, on all blocks of features."""
+        received = {
+            name: (
+                torch.cat([block[name].real for block in blocks], 1),
+                torch.cat([block[name].fake for block in blocks], 1),
+            )
+            for name in blocks[0]
+        }
+        found = learn_to_tell(received, self.streams.child("resampling"))
+        return {name: RowScorer(SERVER, name, 0, *weights) for name, weights in found.items()}
 
 
 _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
@@ -154,10 +169,16 @@ class GANAlgorithm(Algorithm):
         return distance, best
 
     def end(self, epoch: int) -> None:
-        """Keep the last generators where none were: no selection, or no evaluation was reached."""
+        """Keep the last generators where none were, by selection; then learn to score their rows.
+
+        None were kept without selection, or if no evaluation was reached.
+        """
         nothing_selected = ~torch.isfinite(self.best_distance)
         if nothing_selected.any():
             self.select(epoch, nothing_selected)
+        if n_blocks := self.server.settings.n_feature_blocks:
+            blocks = [self.channel.gather(RowFeatures, block) for block in range(n_blocks)]
+            self.channel.scatter(self.server.learn_to_tell(blocks))
 
     def select(self, epoch: int, keep: Tensor) -> None:
         """Tell the parties which replicas' generators to keep, a bool of shape (replica,)."""
@@ -238,6 +259,8 @@ class GANMethod(Method):
             found |= {MaskedReal, MaskedFake}
         if self.reports != "nothing":
             found.add(TrainingReport)
+        if self.parameters.resample > 1:
+            found.add(RowFeatures)
         return frozenset(found)
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> Settings:
@@ -250,7 +273,12 @@ class GANMethod(Method):
         if self.is_private:
             settings = replace(settings, n_evaluation=0)
         else:
-            settings = replace(settings, n_masked_blocks=n_masked_blocks(n_records, widths))
+            n_features = len(feature_blocks(n_records)) if settings.resample > 1 else 0
+            settings = replace(
+                settings,
+                n_masked_blocks=n_masked_blocks(n_records, widths),
+                n_feature_blocks=n_features,
+            )
         return settings if length is None else replace(settings, batch_size=length.batch_size)
 
     def plain_settings(
@@ -281,6 +309,9 @@ class GANMethod(Method):
             n_evaluation=min(n_records, _MAX_EVALUATION),
             discriminator_steps=parameters.discriminator_steps,
             wire_precision=getattr(parameters, "wire_precision", "float32"),
+            calibrates=parameters.calibrate_marginals,
+            mends=getattr(parameters, "calibrate_relations", False),
+            resample=parameters.resample,
             **self.discriminator_settings(scale),
         )
 
@@ -310,8 +341,8 @@ class GANMethod(Method):
         return (of_steps - 1) * n_steps + of_generators
 
     def n_blocks(self, settings: Settings) -> int:
-        """Return how many blocks of masked records there are."""
-        return settings.n_masked_blocks
+        """Return how many blocks of masked records or of features there are."""
+        return max(settings.n_masked_blocks, settings.n_feature_blocks)
 
     def build(
         self, party: Any, settings: Settings, schedule: Schedule, streams: RandomStreams
@@ -328,7 +359,12 @@ class GANMethod(Method):
 
     @classmethod
     def reason_against(cls, parameters: Any, mechanism: Mechanism) -> str | None:
-        """Refuse several steps per exchange, and fewer bits, where the ledger counts steps."""
+        """Refuse several steps per exchange, fewer bits and features, which no ledger counts."""
+        if parameters.resample > 1:
+            return (
+                "resample=1: scores of rows are learned of features of records, which its ledger "
+                "does not count"
+            )
         if getattr(parameters, "steps_per_exchange", 1) > 1:
             return (
                 "steps_per_exchange=1: the ledger counts one noisy step for every batch, and would "
@@ -368,21 +404,12 @@ class GANMethod(Method):
         return estimate_memory(party, settings, n_records, replicas, own_rows=own_rows)
 
     def samplers(self, party: GANParty, settings: Settings) -> Sequence[GeneratorSampler]:
-        """Return the generators that were kept, calibrated on the records if that was asked for."""
-        kept = GeneratorSampler.of_replicas(
-            settings.generator, party.transformer.spans_, party.selected, party.residuals
-        )
-        if not self.parameters.calibrate_marginals:
-            return kept
-        streams = party.streams
-        return [
-            sampler.calibrated(
-                party.training_records(replica),
-                RandomStreams([streams.secrets[replica]], streams.device),
-                relations=getattr(self.parameters, "calibrate_relations", False),
-            )
-            for replica, sampler in enumerate(kept)
-        ]
+        """Return the generators that were kept, with scores of rows if these are resampled."""
+        if settings.resample == 1:
+            return party.samplers()
+        if not party.scored:
+            raise ProtocolError(f"party {party.name!r} was not told how drawn rows are scored")
+        return party.scored
 
     def reported(self, settings: Settings, duration: Duration) -> dict[str, Any]:
         """Return what becomes ``settings_``."""

@@ -11,7 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.messages import MaskedBlocks, MaskedFake, MaskedReal
+from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.messages import (
+    MaskedBlocks,
+    MaskedFake,
+    MaskedReal,
+    RowFeatures,
+    RowScorer,
+)
 from vflsynth.learning.party import Known, TrainableParty, TrainedLearning
 from vflsynth.learning.training import (
     RunningLosses,
@@ -23,9 +30,15 @@ from vflsynth.learning.training import (
     section,
 )
 from vflsynth.methods.gan.generator import Generator, sample_encoded
+from vflsynth.methods.gan.resampling import (
+    N_FEATURES,
+    draw_features,
+    feature_blocks,
+)
 from vflsynth.methods.gan.residuals import Residuals
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import Settings
+from vflsynth.models.choosing import RowScores, row_features
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
 
@@ -63,6 +76,9 @@ class GANParty(TrainableParty):
         self._averages = averaged, floats(self.generator)
         self.selected = {k: v.clone() for k, v in self.published.state_dict().items()}
         self._masked = MaskedBlocks(self._mask, settings.n_masked_blocks)
+        self.judged: list[GeneratorSampler] = []
+        self.scored: list[GeneratorSampler] = []
+        self.row_weights: dict[int, tuple[Tensor, Tensor]] = {}
 
     def _hidden_streams(self) -> RandomStreams:
         """Where the initial weights of the generator's hidden layers come from."""
@@ -123,6 +139,59 @@ class GANParty(TrainableParty):
         for name, value in self.published.state_dict().items():
             chosen = message.keep.view(-1, *[1] * (value.dim() - 1))
             self.selected[name] = torch.where(chosen, value, self.selected[name])
+
+    # -- resampling ------------------------------------------------------------------------------
+
+    def samplers(self) -> list[GeneratorSampler]:
+        """Return the generators that were kept, with the marginals of the records if asked for."""
+        settings, streams = self.settings, self.streams
+        found = GeneratorSampler.of_replicas(
+            settings.generator, self.transformer.spans_, self.selected, self.residuals
+        )
+        if settings.calibrates:
+            found = [
+                own.calibrated(
+                    self.training_records(k),
+                    RandomStreams([secret], streams.device),
+                    relations=settings.mends,
+                )
+                for k, (own, secret) in enumerate(zip(found, streams.secrets, strict=True))
+            ]
+        return found
+
+    @answers(RowFeatures)
+    @torch.no_grad()
+    def row_features(self, step: int) -> RowFeatures:
+        """Compute features of a block of records, and of as many drawn rows."""
+        blocks, shared = feature_blocks(self.schedule.n_records), self.schedule.streams
+        if not 0 <= step < len(blocks):
+            raise ProtocolError(f"block {step} of features was asked for, of {len(blocks)}")
+        samplers = self.judged = self.samplers() if step == 0 else self.judged
+        order = shared.permutation("judged records", 0, self.schedule.n_records)[:, blocks[step]]
+        latents = shared.normal("judged rows", step, (order.shape[1], samplers[0].latent_dim))
+        found: list[tuple[Tensor, Tensor]] = []
+        for k, (sampler, secret) in enumerate(zip(samplers, self.streams.secrets, strict=True)):
+            records = sampler.whole(self.training_records(k))
+            own = draw_features(records, self.streams.child("row features"), k)
+            private = RandomStreams([secret], self.streams.device).child("judged rows")
+            drawn = sampler.draw(latents[k : k + 1], private, step)
+            found.append((row_features(records[order[k]], *own), row_features(drawn, *own)))
+            self.row_weights[k] = own
+        real, fake = (torch.stack(own) for own in zip(*found, strict=True))
+        return RowFeatures(self.name, SERVER, step, real, fake)
+
+    @takes(RowScorer)
+    def take_scorer(self, message: RowScorer) -> None:
+        """Put scores of rows to the generators that are kept."""
+        shape = (len(self.judged), N_FEATURES)
+        if message.first.shape[:2] != shape:
+            raise ProtocolError(
+                f"party {self.name!r} got scores of {tuple(message.first.shape)}; expected {shape}"
+            )
+        for k, sampler in enumerate(self.judged):
+            weights = (message.first[k], message.bias[k], message.last[k])
+            sampler.scores = RowScores(self.settings.resample, *self.row_weights[k], *weights)
+        self.scored = self.judged
 
     @answers(TrainingReport)
     def report(self, step: int) -> TrainingReport:

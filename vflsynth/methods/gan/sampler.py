@@ -17,14 +17,15 @@ from vflsynth.methods.gan.generator import Generator, sample_encoded
 from vflsynth.methods.gan.relations import Relations
 from vflsynth.methods.gan.residuals import Residuals
 from vflsynth.methods.gan.sequential import SequentialGenerator, turns_of
+from vflsynth.models.choosing import CHOOSER, RowScores
 from vflsynth.models.samplers import RowSampler
 from vflsynth.registry import register
 
 CALIBRATION_ROWS = 1 << 14
 """Generated rows that a calibration looks at."""
 
-# What the names of a calibration's tensors begin with.
-_MARGINALS, _PLACES, _RESIDUALS, _RELATIONS = "marginals.", "places.", "residuals.", "relations."
+# What the names of the tensors begin with that are not the generator's.
+_LABELS = ("marginals.", "places.", "residuals.", "relations.", "scores.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class GeneratorSampler(RowSampler):
     """A trained generator in evaluation mode, of one replica.
 
     `residuals` put generated numbers together, `marginals` say what becomes of them then, `places`
-    what is added to logits of places, for every group. `relations` mend whole rows in the end.
+    what is added to logits of places, for every group. `relations` mend whole rows in the end;
+    `scores` judge them, if more are drawn than are wanted.
     """
 
     kind = "generator"
@@ -91,9 +93,11 @@ class GeneratorSampler(RowSampler):
         places: PlaceOffsets | None = None,
         residuals: Residuals | None = None,
         relations: Relations | None = None,
+        scores: RowScores | None = None,
     ) -> None:
         self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
         self.places, self.residuals, self.relations = places, residuals, relations
+        self.scores = scores
         # The initial weights are overwritten.
         self.generator = spec.build(spans, RandomStreams([b""], device))
         self.generator.load_state_dict(dict(weights))
@@ -151,14 +155,14 @@ class GeneratorSampler(RowSampler):
             own.places = PlaceOffsets.joined(found)
         if self.residuals is not None:
             own.residuals = self.residuals.calibrated(self.spans, rows, records)
-        rows, whole = own._whole(rows), self._whole(records)
+        rows, whole = own.whole(rows), self.whole(records)
         own.marginals = MarginalMap.fit(self.spans, rows, whole)
         if relations:
             uniform = streams.uniform("relations", 0, (len(rows), 2))[0]
             own.relations = Relations.fit(self.spans, own.marginals.apply(rows), whole, uniform)
         return own
 
-    def _whole(self, rows: Tensor) -> Tensor:
+    def whole(self, rows: Tensor) -> Tensor:
         """Put numbers together in rows as they are trained on, (n, encoded)."""
         return rows if self.residuals is None else self.residuals.put_together(rows)
 
@@ -187,7 +191,7 @@ class GeneratorSampler(RowSampler):
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Generate; Gumbel noise is the party's own."""
         adjust = None if self.places is None else self.places.apply
-        rows = self._whole(sample_encoded(self.generator, latent, streams, index, adjust)[0])
+        rows = self.whole(sample_encoded(self.generator, latent, streams, index, adjust)[0])
         if self.marginals is not None:
             rows = self.marginals.apply(rows)
         if self.relations is None:
@@ -198,21 +202,21 @@ class GeneratorSampler(RowSampler):
         uniform = streams.uniform("relations", index, (len(rows), n_uniform))
         return self.relations.apply(rows, uniform[0])
 
+    def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
+        """Score drawn rows for whoever chooses among them."""
+        return {} if self.scores is None else {CHOOSER: self.scores.part(rows)}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the sizes."""
-        return asdict(self.spec)
+        return asdict(self.spec) | {"resample": 1 if self.scores is None else self.scores.times}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, running statistics and what becomes of generated numbers."""
         state: dict[str, Tensor] = self.generator.state_dict()
-        if self.marginals is not None:
-            state |= {_MARGINALS + name: v for name, v in self.marginals.tensors().items()}
-        if self.places is not None:
-            state |= {_PLACES + name: v for name, v in self.places.tensors().items()}
-        if self.residuals is not None:
-            state |= {_RESIDUALS + name: v for name, v in self.residuals.tensors().items()}
-        if self.relations is not None:
-            state |= {_RELATIONS + name: v for name, v in self.relations.tensors().items()}
+        parts = (self.marginals, self.places, self.residuals, self.relations, self.scores)
+        for label, part in zip(_LABELS, parts, strict=True):
+            if part is not None:
+                state |= {label + name: value for name, value in part.tensors().items()}
         return state
 
     @classmethod
@@ -224,15 +228,16 @@ class GeneratorSampler(RowSampler):
         device: torch.device | str,
     ) -> Self:
         """Undo `to_dict` and `tensors`."""
+        content = dict(content)
+        times = content.pop("resample")
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
-        labels = (_MARGINALS, _PLACES, _RESIDUALS, _RELATIONS)
-        weights = {k: v for k, v in tensors.items() if not k.startswith(labels)}
+        weights = {k: v for k, v in tensors.items() if not k.startswith(_LABELS)}
         if spec.n_weights(spans) > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
-        marginals, places, residuals, relations = (
+        marginals, places, residuals, relations, scores = (
             {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
-            for label in labels
+            for label in _LABELS
         )
         return cls(
             spec,
@@ -243,6 +248,7 @@ class GeneratorSampler(RowSampler):
             PlaceOffsets.restore(places, spans) if places else None,
             Residuals.restore(residuals, spans) if residuals else None,
             Relations.restore(relations, spans) if relations else None,
+            RowScores.restore(times, scores, sum(s.width for s in spans)) if times > 1 else None,
         )
 
 

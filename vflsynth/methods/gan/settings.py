@@ -44,6 +44,10 @@ class Settings:
     generator_head: int | None = None
     shared_weights: tuple[float, float] = (1.0, 1.0)
     residuals: bool = False
+    calibrates: bool = True
+    mends: bool = False
+    resample: int = 1
+    n_feature_blocks: int = 0
 
     def window(self, step: int, steps_per_epoch: int) -> range:
         """Return the discriminator steps that are taken with the exchange that `step` belongs to.

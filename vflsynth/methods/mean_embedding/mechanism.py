@@ -84,7 +84,7 @@ class MeanEmbedding(HistogramMechanism):
 
     Departs from the paper in what is learned, an estimate that takes errors of the release back
     (`mean_embedding.embedding`), and in that numeric columns get the published marginals after
-    training (`vflsynth.privacy.quantile_mapping`).
+    training (`vflsynth.columns.bins`).
     """
 
     name = "kernel_mean_embedding"

@@ -236,6 +236,7 @@ _WITHOUT_EFFECT = frozenset(
         "discriminator_steps",
         "learning_rate",
         "betas",
+        "resample",
         "generator_average",
         "model_selection",
         "evaluate_every",

@@ -32,7 +32,8 @@ class VertiGANSynthesizer(GANSynthesizer):
     discriminator_steps : int, default=5
         How often discriminators move per step of the generators (T_d); it needs no exchange.
     {batch_size, epochs, learning_rate, betas, generator_average, model_selection}
-    {evaluate_every, calibrate_marginals, wire_precision, column_kinds, contract, structure}
+    {evaluate_every, calibrate_marginals, resample, wire_precision, column_kinds, contract}
+    {structure}
     {transformer}
     {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional

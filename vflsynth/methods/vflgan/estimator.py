@@ -57,7 +57,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         Passes over the records. Default: as many as give about 7,200 discriminator steps, and
         14,400 with batches of at most 128 records, which smaller tables have.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
-    {calibrate_marginals}
+    {calibrate_marginals, resample}
     calibrate_relations : bool, default=True
         Whether every party then also mends how its columns depend on its earlier ones, by trees
         that tell its generated rows from its records. Trees and the quantiles in their leaves, each

@@ -46,6 +46,8 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
     {device, random_state, verbose}
     wire_precision : {"float32"}
         Nothing is sent to anybody.
+    resample : {1}
+        Whoever may join the tables can choose rows by any classifier.
     privacy : Mechanism, optional
         Differential privacy for the synthetic table. `MeanEmbedding`, `DPSGD` and `FirstLayer` are
         those of `VFLGANSynthesizer`, with one discriminator to clip. `DPSGDGAN` and `GSWGAN` are
@@ -88,7 +90,11 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
     3
     """
 
-    _rules: ClassVar = {**VertiGANSynthesizer._rules, "wire_precision": Choice(("float32",))}
+    _rules: ClassVar = {
+        **VertiGANSynthesizer._rules,
+        "wire_precision": Choice(("float32",)),
+        "resample": Choice((1,)),
+    }
     joins: ClassVar = True
     methods: ClassVar = {
         None: WGANGPMethod,
