@@ -380,7 +380,7 @@ Commands = Callable[[], Sequence[str]]
 def _of_scale() -> list[str]:
     runs = [
         {"data": r["data"], "methods": r["method"], "rows": r["rows"]}
-        | ({} if r["epochs_asked"] is None else {"epochs": r["epochs_asked"]})
+        | ({} if r.get("epochs_asked") is None else {"epochs": r["epochs_asked"]})
         for r in rows("scale")
     ]
     return commands("scale", runs, ["rows"])
