@@ -34,6 +34,12 @@ def _restored(kind: type[VFLSynthError], args: tuple[Any, ...], state: dict[str,
     return error
 
 
+def _where(**known: object) -> str:
+    """Return what an error is about, of what is known, before a colon."""
+    said = [f"{name} {value!r}" for name, value in known.items() if value is not None]
+    return f"{', '.join(said)}: " if said else ""
+
+
 class PartyDataError(VFLSynthError, ValueError):
     """A party's table cannot be used as it is.
 
@@ -63,17 +69,9 @@ class PartyDataError(VFLSynthError, ValueError):
     ) -> None:
         self.problem, self.fix, self.party, self.column = problem, fix, party, column
         self.rows = tuple(rows)
-        where = ", ".join(
-            part
-            for part in (
-                f"party {party!r}" if party is not None else "",
-                f"column {column!r}" if column is not None else "",
-            )
-            if part
-        )
         shown = ", ".join(repr(row) for row in self.rows[:5])
         super().__init__(
-            (f"{where}: " if where else "")
+            _where(party=party, column=column)
             + problem.rstrip(".")
             + (f" (for example in rows {shown})" if shown else "")
             + f". Fix: {fix.rstrip('.')}."
@@ -207,17 +205,8 @@ class ExchangeError(ProtocolError):
         self, problem: str, *, fix: str, party: str | None = None, step: int | None = None
     ) -> None:
         self.problem, self.fix, self.party, self.step = problem, fix, party, step
-        where = ", ".join(
-            part
-            for part in (
-                f"party {party!r}" if party is not None else "",
-                f"step {step}" if step is not None else "",
-            )
-            if part
-        )
-        super().__init__(
-            (f"{where}: " if where else "") + f"{problem.rstrip('.')}. Next: {fix.rstrip('.')}."
-        )
+        where = _where(party=party, step=step)
+        super().__init__(f"{where}{problem.rstrip('.')}. Next: {fix.rstrip('.')}.")
 
 
 class PartyLostError(ExchangeError):

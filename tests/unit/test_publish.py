@@ -284,6 +284,15 @@ def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, capsys):
     assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().err)
 
 
+def test_as_many_records_are_tried_as_are_drawn(study, tmp_path, monkeypatch, capsys):
+    path = copied(study, tmp_path)
+    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+    path.write_text("max_records = 60\n" + text + "[parameters]\nepochs = 2\nbatch_size = 16\n")
+    monkeypatch.delattr("vflsynth.cli.study.read_party_frames")
+    assert main(["publish", str(path), "--plan"]) == 0
+    assert "fit: at most 2 epochs" in capsys.readouterr().err
+
+
 def test_an_audit_too_short_to_speak_is_refused_before_anything_is_done(study, tmp_path, capsys):
     path = copied(study, tmp_path)
     text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")

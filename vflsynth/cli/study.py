@@ -14,6 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import pandas as pd
+
+from vflsynth.cli.fit import draw_records
 from vflsynth.cli.tables import label, match_on, read_party_frames
 from vflsynth.configuration import Configuration, Publishing, read_configuration
 from vflsynth.contract import Contract, read_contract
@@ -199,8 +202,13 @@ class Study(Publishing):
         """
         if self.is_private or "callbacks" not in self._takes:
             return "fit: in one go, without epochs"
+        n_drawn = self.configuration.max_records
+        frames: Mapping[str, pd.DataFrame]
         with _silent():
-            frames = read_party_frames(self.configuration.parties)
+            if n_drawn is None:
+                frames = read_party_frames(self.configuration.parties)
+            else:
+                frames = draw_records(self.configuration, n_drawn, self.seed)
         synth: Any = self.configuration.make(lambda text: label(frames.values(), text))
         synth.set_params(verbose=0, random_state=self.seed)
         if contract is not None and contract.is_file():

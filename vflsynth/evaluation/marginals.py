@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import comb
 from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
@@ -27,6 +28,7 @@ from vflsynth.evaluation.intervals import (
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, Reading
 from vflsynth.evaluation.tables import Compared, Tables
+from vflsynth.exceptions import ParameterError
 
 MARGINAL_DISTANCE = Metric(
     name="marginal_distance",
@@ -42,8 +44,8 @@ AVERAGE_VARIATION_DISTANCE = Metric(
     title="Average variation distance of discrete columns (AVD)",
     direction="lower",
     measures="The share of rows whose combination of labels would have to change for the two "
-    "tables to agree, averaged over pairs of discrete columns.",
-    naive="labels drawn independently of each other",
+    "tables to agree, averaged over groups of discrete columns.",
+    naive="labels drawn independently of each other (evenly, for single columns)",
 )
 
 BINS = 256
@@ -51,7 +53,7 @@ BINS = 256
 
 _MOST_COUNTED = 1 << 22  # possible cells up to which they are counted, not sorted
 
-MOST_PAIRS = 1000
+MOST_GROUPS_OF_COLUMNS = 1000
 """Beyond this, AVD is averaged over a random choice of groups of columns."""
 
 
@@ -110,79 +112,83 @@ def single_columns(tables: Tables) -> MetricResult:
 def average_variation_distance(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
+    *,
+    ways: int = 2,
     **known: Unpack[Compared],
 ) -> MetricResult:
-    """Compare the joint distribution of every pair of discrete columns.
+    """Compare the joint distribution of every group of `ways` discrete columns.
 
     Parameters
     ----------
     real, synthetic, **known
         As in :func:`evaluate`. Numbers count only if they are named in `categorical`.
+    ways : int, default 2
+        Size of the groups.
 
     Returns
     -------
     MetricResult
-        ``parts`` has one row per pair of columns, the worst first.
+        ``parts`` has one row per group of columns, the worst first.
 
     Raises
     ------
+    ParameterError
+        If `ways` is below 1.
     PartyDataError
         If the tables cannot be compared.
 
     Notes
     -----
     Source: named in VFLGAN §5.1.3, after Tang et al. (2021) and Jiang et al. (2023): half the L1
-    distance between k-way marginals; here k is 2.
+    distance between k-way marginals.
     """
-    return discrete_columns(Tables(real, synthetic, **known))
+    if ways < 1:
+        raise ParameterError(f"ways must be at least 1, not {ways}")
+    return discrete_columns(Tables(real, synthetic, **known), ways)
 
 
-def discrete_columns(tables: Tables) -> MetricResult:
+def discrete_columns(tables: Tables, ways: int = 2) -> MetricResult:
     """Compute :func:`average_variation_distance`, which see."""
     real, synthetic = tables.real, tables.synthetic
     encoder, owner = tables.encoder, tables.owner
     discrete = encoder.discrete
-    if len(discrete) < 2:
-        found = "no discrete column" if not discrete else "1 discrete column"
-        return AVERAGE_VARIATION_DISTANCE.not_applicable(f"the table has {found}, and 2 are needed")
+    if len(discrete) < ways:
+        found = "no discrete column" if not discrete else f"{len(discrete)} discrete column(s)"
+        return AVERAGE_VARIATION_DISTANCE.not_applicable(
+            f"the table has {found}, and {ways} are needed"
+        )
     rng = tables.generator(AVERAGE_VARIATION_DISTANCE.name)
     real_groups = random_groups(len(real), rng)
     synthetic_groups = random_groups(len(synthetic), rng)
     real_codes, synthetic_codes = (
         [column.codes(table).astype(np.uint8) for column in discrete] for table in (real, synthetic)
     )
-    chosen, notes = list(combinations(range(len(discrete)), 2)), encoder.notes
-    if (total := len(chosen)) > MOST_PAIRS:
-        some: set[tuple[int, int]] = set()
-        while len(some) < MOST_PAIRS:
-            i, j = sorted(rng.choice(len(discrete), 2, replace=False).tolist())
-            some.add((i, j))
-        chosen, notes = (
-            sorted(some),
-            (*notes, f"a random {MOST_PAIRS} of {total} pairs were compared"),
-        )
+    chosen, notes = _groups_of_columns(len(discrete), ways, rng)
     parts = []
-    for i, j in chosen:
-        width = discrete[j].width
-        pooled = [
-            codes[i].astype(np.int64) * width + codes[j] for codes in (real_codes, synthetic_codes)
-        ]
-        cells = _numbered(np.concatenate(pooled))
-        joint_real, joint_synthetic = cells[: len(real)], cells[len(real) :]
+    for group in chosen:
+        joint_real, joint_synthetic = np.zeros(len(real), int), np.zeros(len(synthetic), int)
+        for i in group:
+            # Re-numbered after every factor, so that no product of widths can overflow.
+            width = discrete[i].width
+            pooled = np.concatenate(
+                [joint_real * width + real_codes[i], joint_synthetic * width + synthetic_codes[i]]
+            )
+            cells = _numbered(pooled)
+            joint_real, joint_synthetic = cells[: len(real)], cells[len(real) :]
         n_cells = int(max(joint_real.max(), joint_synthetic.max())) + 1
         binned = _Binned(
             "tv",
             _grouped_counts(joint_real, n_cells, real_groups),
             _grouped_counts(joint_synthetic, n_cells, synthetic_groups),
         )
-        naive = _independent_distance((real_codes[i], real_codes[j]), joint_real, n_cells)
-        names = [discrete[i].name, discrete[j].name]
+        naive = _independent_distance([real_codes[i] for i in group], joint_real, n_cells)
+        names = [discrete[i].name for i in group]
         row: dict[str, object] = {"columns": ", ".join(str(name) for name in names)}
         if owner is not None:
             same = len({owner[name] for name in names}) == 1
             row |= {"scope": "within" if same else "across"}
         parts.append(_Part(row, binned.distance(), binned, naive))
-    result = _mean_result(AVERAGE_VARIATION_DISTANCE, parts, notes)
+    result = _mean_result(AVERAGE_VARIATION_DISTANCE, parts, encoder.notes + notes)
     worst_first = result.parts.sort_values("value", ascending=False, kind="stable")
     return replace(result, parts=worst_first.reset_index(drop=True))
 
@@ -317,9 +323,11 @@ def _naive_distance(column: Column, real: pd.DataFrame, binned: _Binned) -> floa
 
 
 def _independent_distance(codes: Sequence[NDArray[Any]], joint: Integers, n_cells: int) -> float:
-    """Distance of a joint distribution to the product of its marginals."""
+    """Distance of a joint distribution to the product of its marginals (even, for one column)."""
     shares = np.bincount(joint, minlength=n_cells) / len(joint)
     seen = shares > 0
+    if len(codes) == 1:
+        return float(np.abs(shares[seen] - 1.0 / seen.sum()).sum() / 2)
     product = np.ones(n_cells)
     for column in codes:
         of_row = (np.bincount(column) / len(column))[column]
@@ -328,6 +336,19 @@ def _independent_distance(codes: Sequence[NDArray[Any]], joint: Integers, n_cell
         product *= of_cell
     outside = 1.0 - product[seen].sum()  # combinations that no real row has
     return float((np.abs(shares[seen] - product[seen]).sum() + max(0.0, outside)) / 2)
+
+
+def _groups_of_columns(
+    n_columns: int, ways: int, rng: np.random.Generator
+) -> tuple[list[tuple[int, ...]], tuple[str, ...]]:
+    total = comb(n_columns, ways)
+    if total <= MOST_GROUPS_OF_COLUMNS:
+        return list(combinations(range(n_columns), ways)), ()
+    chosen: set[tuple[int, ...]] = set()
+    while len(chosen) < MOST_GROUPS_OF_COLUMNS:
+        chosen.add(tuple(sorted(rng.choice(n_columns, ways, replace=False).tolist())))
+    note = f"a random {MOST_GROUPS_OF_COLUMNS} of {total} groups of columns were compared"
+    return sorted(chosen), (note,)
 
 
 class _Part(NamedTuple):

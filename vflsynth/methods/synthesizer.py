@@ -157,7 +157,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """Return this estimator with the mechanism that `privacy` names, if it is a text."""
         if not isinstance(self.privacy, str):
             return self
-        return clone(self).set_params(privacy=_mechanism(self.privacy))
+        stated: Self = clone(self).set_params(privacy=_mechanism(self.privacy))
+        return stated
 
     # -- fitting ---------------------------------------------------------------------------------
 

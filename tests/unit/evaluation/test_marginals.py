@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from vflsynth.evaluation import average_variation_distance, marginal_distance
 from vflsynth.evaluation.marginals import ks_distance
+from vflsynth.exceptions import ParameterError
 
 values = st.lists(st.integers(-5, 5) | st.floats(-5, 5), min_size=1, max_size=40)
 
@@ -70,10 +71,13 @@ def test_avd_agrees_with_slow_code(mixed, make):
         frame[names].astype(object).fillna("gone") for frame in (mixed, make(400, seed=1))
     )
     pairs = [names[:2], names[1:], [names[0], names[2]]]
-    expected = np.mean([slow_avd(real, synthetic, pair) for pair in pairs])
-    result = average_variation_distance(real, synthetic)
-    assert result.value == pytest.approx(expected)
-    assert len(result.parts) == len(pairs)
+    with pytest.raises(ParameterError, match="at least 1, not 0"):
+        average_variation_distance(real, synthetic, ways=0)
+    for ways, groups in ((1, [[name] for name in names]), (2, pairs), (3, [names])):
+        expected = np.mean([slow_avd(real, synthetic, group) for group in groups])
+        result = average_variation_distance(real, synthetic, ways=ways)
+        assert result.value == pytest.approx(expected)
+        assert len(result.parts) == len(groups)
 
 
 def test_avd_of_independent_labels_is_its_naive_mark(make):
@@ -87,4 +91,4 @@ def test_avd_of_independent_labels_is_its_naive_mark(make):
 
 def test_avd_of_numbers_does_not_apply(cancer):
     result = average_variation_distance(cancer, cancer)
-    assert "1 discrete column, and 2 are needed" in str(result)
+    assert "1 discrete column(s), and 2 are needed" in str(result)

@@ -405,7 +405,8 @@ def _mend(
             (rows[leaf_of == node, span.start], records[leaf_of_records == node, span.start])
             for node in range(n_nodes)
         ]
-        before, after, slopes = (t.to(rows.dtype) for t in quantile_maps(pairs, len(records)))
+        most = max(len(theirs) for _, theirs in pairs)
+        before, after, slopes = (t.to(rows.dtype) for t in quantile_maps(pairs, most))
         return NumberMend(span, tree, before, after, slopes)
     one_hot = records[:, span.start : span.stop]
     had, wanted = torch.zeros(2, n_nodes, span.width, dtype=rows.dtype)
