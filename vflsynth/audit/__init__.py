@@ -21,6 +21,7 @@ from vflsynth.adversary import (
     Statistic,
     TargetedQueries,
 )
+from vflsynth.audit.attacks import ATTACKS, attack_auc
 from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
 from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.findings import Attack, Claim, TargetAudit
@@ -36,6 +37,7 @@ from vflsynth.audit.schemes import (
 from vflsynth.audit.targets import farthest, most_outlying
 
 __all__ = [
+    "ATTACKS",
     "DEFAULT_STATISTICS",
     "Adversary",
     "Attack",
@@ -59,6 +61,7 @@ __all__ = [
     "Statistic",
     "TargetAudit",
     "TargetedQueries",
+    "attack_auc",
     "attribute_inference",
     "audit_disclosure",
     "audit_intermediate_features",

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import gaussian_kde
 
-from benchmarks._attacks import (
+from vflsynth.audit.attacks import (
     ATTACKS,
     attack_auc,
     domias,
