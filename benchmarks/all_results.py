@@ -380,7 +380,7 @@ Commands = Callable[[], Sequence[str]]
 def _of_scale() -> list[str]:
     runs = [
         {"data": r["data"], "methods": r["method"], "rows": r["rows"]}
-        | ({} if r["epochs_asked"] is None else {"epochs": r["epochs_asked"]})
+        | ({} if r.get("epochs_asked") is None else {"epochs": r["epochs_asked"]})
         for r in rows("scale")
     ]
     return commands("scale", runs, ["rows"])
@@ -441,6 +441,11 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
                 lambda: show("ladder", "--show"),
             ),
             ("The two gradient penalties, red wine", only("penalties"), both_penalties),
+            (
+                "Resampled rows: one of four stays, after a quarter of the default's training",
+                only("resampling"),
+                lambda: show("resampling", "--show"),
+            ),
             ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, lambda: show("mnist", "show")),
             (
                 "The bound on contexts of the autoregressive model, in bits per record",

@@ -22,10 +22,11 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import _commands, _results
+from benchmarks._attacks import ATTACKS, attack_auc
 from benchmarks._audit_paper import AREAS, REFERENCE_ROWS, add_options
 from benchmarks._data import BenchmarkTable, load_table
 from vflsynth import VFLGANSynthesizer, preset
-from vflsynth.audit import ATTACKS, attack_auc, audit_synthetic_data
+from vflsynth.audit import audit_synthetic_data
 
 SYNTHETIC_ROWS = 10_000
 LOGAN_0_EPOCHS = 50  # of the attacker's own GAN: 2,000 steps

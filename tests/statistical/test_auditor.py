@@ -25,6 +25,7 @@ from vflsynth.audit import (
     TargetedQueries,
     audit_mechanism,
     audit_synthetic_data,
+    audit_with_canaries,
 )
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.schema import Bounds
@@ -78,6 +79,13 @@ def test_a_bootstrap_of_the_training_rows_is_caught_by_looking_at_the_target(boo
     expected = 0.5 + (1 - 1 / np.e) / 2
     assert strongest.auc.low <= expected <= strongest.auc.high
     assert strongest.tpr[0.01].value == pytest.approx(1 - 1 / np.e, abs=0.12)
+
+
+def test_canaries_catch_a_synthesizer_that_returns_its_training_rows(repeater, numbers):
+    audit = audit_with_canaries(repeater, numbers, n_canaries=300)
+    # Not all 300 are guessed right: half are called "in", and the coins were not that even.
+    assert audit.n_correct == audit.n_guesses >= 240
+    assert 3.5 < audit.epsilon < audit.epsilon_ceiling
 
 
 def halves(party_frames, random_state):
@@ -136,6 +144,14 @@ def test_a_leak_of_one_record_is_found_where_that_record_is_named(oblivious, num
     assert named.targets[0].strongest.auc.value > 0.95
     other = audit_synthetic_data(leak_20, numbers, targets=["farthest"], **options)
     assert not other.beats_guessing(other.targets[0])
+    assert audit_with_canaries(leak_20, numbers, n_canaries=50).epsilon == 0.0
+
+
+def test_canaries_are_guessed_where_a_copy_makes_it_sure(bootstrap, numbers):
+    """37 % of the canaries that are in are not published: not being there is weak evidence."""
+    audit = audit_with_canaries(bootstrap, numbers, n_canaries=500, n_synthetic=300)
+    assert audit.n_correct == audit.n_guesses
+    assert audit.epsilon > 2.0
 
 
 # -- what leaks nothing is at chance ---------------------------------------------------------------
@@ -201,6 +217,15 @@ def test_intervals_cover_chance_for_a_synthesizer_that_ignores_its_input(oblivio
 
 
 @pytest.mark.slow
+def test_canaries_bound_nothing_for_a_synthesizer_that_ignores_its_input(oblivious, numbers):
+    bounds = [
+        audit_with_canaries(oblivious, numbers, n_canaries=100, random_state=seed).epsilon
+        for seed in range(100)
+    ]
+    assert sum(bound > 0 for bound in bounds) <= 10
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [5, 30, 100])
 @pytest.mark.parametrize("area", [0.5, 0.9, 0.995])
 def test_auc_intervals_cover_the_true_area(n, area):
@@ -246,6 +271,19 @@ def test_a_claim_that_is_too_small_is_contradicted():
     )
     assert audit.contradicts_claim
     assert delta_of_gaussian(audit.targets[0].strongest.epsilon, 2.0) >= 0.05
+
+
+def test_canaries_bound_randomised_response_below_its_epsilon_and_not_far(repeater, numbers):
+    """An attacker who is told each coin truthfully with probability e / (1 + e): ε is 1."""
+    rng = np.random.default_rng(5)
+
+    def score(synthetic, candidates, known):
+        there = pd.MultiIndex.from_frame(candidates).isin(pd.MultiIndex.from_frame(synthetic))
+        truthful = rng.random(len(candidates)) < np.e / (1 + np.e)
+        return np.where(there == truthful, 1.0, -1.0) + 0.01 * rng.random(len(candidates))
+
+    bound = audit_with_canaries(repeater, numbers, n_canaries=2000, score=score).epsilon
+    assert 0.75 <= bound <= 1.0
 
 
 # -- planted bugs in the DP code that this package trains with -------------------------------------

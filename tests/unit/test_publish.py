@@ -284,6 +284,15 @@ def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, capsys):
     assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().err)
 
 
+def test_as_many_records_are_tried_as_are_drawn(study, tmp_path, monkeypatch, capsys):
+    path = copied(study, tmp_path)
+    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+    path.write_text("max_records = 60\n" + text + "[parameters]\nepochs = 2\nbatch_size = 16\n")
+    monkeypatch.delattr("vflsynth.cli.study.read_party_frames")
+    assert main(["publish", str(path), "--plan"]) == 0
+    assert "fit: at most 2 epochs" in capsys.readouterr().err
+
+
 def test_an_audit_too_short_to_speak_is_refused_before_anything_is_done(study, tmp_path, capsys):
     path = copied(study, tmp_path)
     text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
@@ -330,6 +339,22 @@ def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
     assert main([*command, "--epsilon", "0", "--target", "agee"]) == 2
     assert "did you mean 'age'?" in capsys.readouterr().err
     assert not (tmp_path / "study.toml").exists()
+
+
+def test_tables_may_name_their_keys_differently(tmp_path, capsys):
+    """A table without its key is an error of 'new', not of a training."""
+    write_table(pd.DataFrame({"id": range(60), "age": range(60)}), tmp_path / "lab.csv")
+    write_table(pd.DataFrame({"member": range(60), "stay": range(60)}), tmp_path / "ward.csv")
+    command = ["new", str(tmp_path / "lab.csv"), str(tmp_path / "ward.csv"), "--target", ""]
+    command += ["--epsilon", "0", "--audit-minutes", "1", "-o", str(tmp_path / "study.toml")]
+    assert main([*command, "--on", "id"]) == 2
+    assert "party 'ward': no column 'id' to match records by" in capsys.readouterr().err
+    assert main([*command, "--on", "lab=id"]) == 2
+    assert "Fix: --on lab=COLUMN --on ward=COLUMN" in capsys.readouterr().err
+    assert main([*command, "--on", "lab=id", "--on", "ward=member"]) == 0
+    assert "60 records matched" in capsys.readouterr().err
+    assert Study.read(tmp_path / "study.toml").on_options == ["lab=id", "ward=member"]
+    assert "member" not in read_contract(tmp_path / "contract.toml").parties["ward"].columns
 
 
 def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):

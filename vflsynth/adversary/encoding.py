@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from vflsynth.evaluation.columns import is_categorical, numbers
@@ -128,14 +127,6 @@ class Encoding:
 
 
 _BLOCK_ELEMENTS = 1 << 23
-_TREE_DIMENSIONS = 12  # beyond, a tree looks at nearly every leaf
-
-
-def nearest_distances(points: Floats, others: Floats) -> Floats:
-    """Return each point's Euclidean distance to the nearest of the others, shape (point,)."""
-    if points.shape[1] <= _TREE_DIMENSIONS:
-        return np.asarray(cKDTree(others).query(points)[0])
-    return np.concatenate([block.min(axis=1) for block in distance_blocks(points, others)])
 
 
 def distance_blocks(points: Floats, others: Floats) -> list[Floats]:

@@ -21,7 +21,7 @@ from vflsynth.adversary import (
     Statistic,
     TargetedQueries,
 )
-from vflsynth.audit.attacks import ATTACKS, attack_auc
+from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
 from vflsynth.audit.criteria import Criteria, Disclosure
 from vflsynth.audit.findings import Attack, Claim, TargetAudit
 from vflsynth.audit.game import JoinedTable
@@ -36,11 +36,11 @@ from vflsynth.audit.schemes import (
 from vflsynth.audit.targets import farthest, most_outlying
 
 __all__ = [
-    "ATTACKS",
     "DEFAULT_STATISTICS",
     "Adversary",
     "Attack",
     "AuditReport",
+    "CanaryAudit",
     "Claim",
     "Correlation",
     "Criteria",
@@ -59,12 +59,12 @@ __all__ = [
     "Statistic",
     "TargetAudit",
     "TargetedQueries",
-    "attack_auc",
     "attribute_inference",
     "audit_disclosure",
     "audit_intermediate_features",
     "audit_mechanism",
     "audit_synthetic_data",
+    "audit_with_canaries",
     "farthest",
     "linkability",
     "most_outlying",

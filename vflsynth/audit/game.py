@@ -10,6 +10,7 @@ ASIF         the intermediate features of     the same
              trained first part gives them
 mechanism    one release, say a noisy         the same
              gradient
+canaries     one synthetic table              the canaries, all records that are always in
 ============ ================================ =====================================================
 
 In none of them does the attacker know the random seed or hold the model itself.
@@ -60,6 +61,10 @@ THREAT_MODELS = {
         "Where the model itself is looked at, they hold it in place of the table, and can ask it "
         "how probable a record is."
     ),
+    "canaries": (
+        "The attacker sees one synthetic table. They know all records that are always in it and "
+        "all candidates for canaries, and guess which of these were put in."
+    ),
 }
 
 
@@ -70,6 +75,7 @@ RELEASES = {
     "ASSD": "one synthetic table",
     "ASIF": "one party's intermediate features of all records, once, after training",
     "mechanism": "one release",
+    "canaries": "one synthetic table",
     MODEL: "the fitted model",
     PUBLISHED: "all releases of the run",
 }

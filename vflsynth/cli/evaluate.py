@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,7 @@ from vflsynth.cli.judged import (
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.options import check_file
+from vflsynth.cli.options import check_file, file, flag
 from vflsynth.cli.records import open_model
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError
@@ -49,24 +48,19 @@ Every line names the direction, a 95% interval, what real data score, and what a
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_judged(parser, "the table to judge")
-    parser.add_argument(
-        "--model",
-        metavar="DIR",
-        type=Path,
-        help="the model that drew the table: its training, and what the rules of its contract cost",
+    of_rules = (
+        "the model that drew the table: its training, and what the rules of its contract cost"
     )
+    file(parser, "--model", "DIR", of_rules)
     add_contract(
         parser,
         "hold the table against a contract: its rules, what it says of columns, and the limits of "
         "a release; whether it may be published decides 'vflsynth release' (default: the model's)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="HTML report, one file")
-    parser.add_argument(
-        "--sdmetrics",
-        action="store_true",
-        help="SDMetrics' quality and diagnostic scores beside ours (extra 'sdmetrics')",
-    )
-    parser.add_argument("--json", action="store_true", help="results as JSON, parts included")
+    file(parser, "-o --output", "FILE", "HTML report, one file")
+    sdmetrics = "SDMetrics' quality and diagnostic scores beside ours (extra 'sdmetrics')"
+    flag(parser, "--sdmetrics", sdmetrics)
+    flag(parser, "--json", "results as JSON, parts included")
 
 
 def run(options: argparse.Namespace) -> int:

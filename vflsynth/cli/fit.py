@@ -32,7 +32,7 @@ from vflsynth.cli.tables import (
 )
 from vflsynth.configuration import Configuration
 from vflsynth.exceptions import ArtefactError, ParameterError
-from vflsynth.frames import MatchOn, read_records
+from vflsynth.frames import DrawnRecords, MatchOn, read_records
 from vflsynth.learning import Method
 from vflsynth.methods.synthesizer import KIND, BaseSynthesizer, refuse_drawn
 from vflsynth.models.party_model import PARTY_KIND
@@ -240,8 +240,13 @@ def _read(
     if most is None:
         return read_party_frames(configuration.parties, method.stated_dtypes)
     refuse_drawn(method)
+    return draw_records(configuration, most, options.seed)
+
+
+def draw_records(configuration: Configuration, most: int, seed: int | None) -> DrawnRecords:
+    """Read so many records of tables that need not fit into memory, and say how they match."""
     on = MatchOn(configuration.on, configuration.key_form or "")
-    drawn = read_records(configuration.parties, on, max_records=most, random_state=options.seed)
+    drawn = read_records(configuration.parties, on, max_records=most, random_state=seed)
     logger.info("%s", drawn.alignment)
     return drawn
 

@@ -102,12 +102,10 @@ def run(options: argparse.Namespace) -> int:
     if options.numbers and not is_model:
         raise ParameterError(f"--numbers is for models, and {path} is no model")
     if is_model:
-        if options.write_contract is not None:
-            raise ParameterError(f"--write-contract is for tables, and {path} is no table")
-        if options.contract is not None:
-            raise ParameterError(f"--contract is for tables, and {path} is no table")
-        if options.on is not None:
-            raise ParameterError(f"--on is for tables, and {path} is no table")
+        for name in ("write_contract", "contract", "on"):
+            if getattr(options, name) is not None:
+                option = name.replace("_", "-")
+                raise ParameterError(f"--{option} is for tables, and {path} is no table")
         description = describe_model(path)
         if options.numbers:
             description["numbers"] = [

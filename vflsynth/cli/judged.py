@@ -6,11 +6,11 @@ import argparse
 import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from vflsynth.cli.options import file, several
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -58,7 +58,7 @@ class Judged:
 
 def add_contract(parser: argparse.ArgumentParser, what: str) -> None:
     """Declare ``--contract``, and say what it is there for."""
-    parser.add_argument("--contract", metavar="FILE", type=Path, help=what)
+    file(parser, "--contract", "FILE", what)
     add_reader(parser)
 
 
@@ -113,27 +113,21 @@ def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
         type=PartyFile.parse,
         help="the tables that the model was fitted on",
     )
-    parser.add_argument("--synthetic", required=True, metavar="FILE", type=Path, help=synthetic)
+    file(parser, "--synthetic", "FILE", synthetic, required=True)
     add_key(parser)
-    parser.add_argument(
+    several(
+        parser,
         "--holdout",
-        nargs="+",
-        default=[],
-        metavar=PARTY_FILES,
-        type=PartyFile.parse,
-        help="the parties' tables of records that the model was not fitted on: models are then "
+        PARTY_FILES,
+        "the parties' tables of records that the model was not fitted on: models are then "
         "tested on these, and copies of training rows can be told from chance",
+        type=PartyFile.parse,
     )
     parser.add_argument(
         "--target", metavar="COLUMN", help="column to predict, for utility (TSTR against TRTR)"
     )
-    parser.add_argument(
-        "--categorical",
-        nargs="+",
-        default=[],
-        metavar="COLUMN",
-        help="numeric columns to read as labels, such as codes",
-    )
+    codes = "numeric columns to read as labels, such as codes"
+    several(parser, "--categorical", "COLUMN", codes)
 
 
 def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Judged:

@@ -14,7 +14,7 @@ from vflsynth._schema import toml_text
 from vflsynth._signatures import new_key
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
-from vflsynth.cli.options import check_file, file
+from vflsynth.cli.options import check_file, file, nonnegative
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -220,15 +220,10 @@ def _target(frames: Mapping[str, Any], given: str | None) -> str:
 
 def _number(given: float | None, question: str, default: str) -> float | None:
     text = _asked(question, default) if given is None else str(given)
-    if not text:
-        return None
     try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if number < 0:
-        raise ParameterError(f"{question}: a number from 0 up, got {text!r}")
-    return number
+        return nonnegative(text) if text else None
+    except argparse.ArgumentTypeError as error:
+        raise ParameterError(f"{question}: {error}") from None
 
 
 def _asked(question: str, default: str | None) -> str:

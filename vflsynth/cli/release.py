@@ -134,7 +134,7 @@ def judge(options: argparse.Namespace) -> Dossier:
     if dossier.passed:
         logger.info("to hand out: %s", options.output / "public")
     else:
-        logger.info("nothing to hand out: the release fails")
+        logger.info("nothing to hand out: it does not pass")
     return dossier
 
 

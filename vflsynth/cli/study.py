@@ -14,12 +14,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import pandas as pd
+
+from vflsynth.cli.fit import draw_records
 from vflsynth.cli.tables import label, match_on, read_party_frames
 from vflsynth.configuration import Configuration, Publishing, read_configuration
 from vflsynth.contract import Contract, read_contract
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import read_table
 from vflsynth.reporting import duration_text, size_text
+
+logger = logging.getLogger("vflsynth")
 
 _FEW_ROWS = 300
 _PILOT_SECONDS = 5.0
@@ -199,8 +204,14 @@ class Study(Publishing):
         """
         if self.is_private or "callbacks" not in self._takes:
             return "fit: in one go, without epochs"
+        logger.info("trying the training for some seconds, to say how long it takes")
+        n_drawn = self.configuration.max_records
+        frames: Mapping[str, pd.DataFrame]
         with _silent():
-            frames = read_party_frames(self.configuration.parties)
+            if n_drawn is None:
+                frames = read_party_frames(self.configuration.parties)
+            else:
+                frames = draw_records(self.configuration, n_drawn, self.seed)
         synth: Any = self.configuration.make(lambda text: label(frames.values(), text))
         synth.set_params(verbose=0, random_state=self.seed)
         if contract is not None and contract.is_file():
@@ -258,7 +269,6 @@ def _silent() -> Any:
     """Say nothing: the real training says it all again."""
     import warnings
 
-    logger = logging.getLogger("vflsynth")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

@@ -40,8 +40,8 @@ class ReleaseTerms:
         Largest share of rows that are copies of a real one beyond that of real rows not used and
         two standard errors. Some rows coincide; half a percent more do not by chance.
     copied_values : float, default=0.05
-        Largest share that equals a real value, of one numeric column's cells without those that
-        enough records hold, likewise beyond other real rows. Stored values are nearly all copied.
+        Largest share of one numeric column's cells that equal a rare real value, likewise beyond
+        other real rows. Models that store values copy nearly all of them.
     rare_categories : float, default=0
         Synthetic rows with a category that fewer than `rare_records` real records hold and that no
         public list names: the contract promises that there are none.

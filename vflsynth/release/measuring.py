@@ -129,7 +129,8 @@ def copied_values(
             shares.append(float((held[open_ones] > 0).mean()) if asked[-1] else 0.0)
         if not all(asked):
             continue
-        excess = beyond_chance(shares[0], shares[1], *asked)
+        part = asked[0] / len(_present(column, synthetic))
+        excess = part * beyond_chance(shares[0], shares[1], *asked)
         if worst is None or excess > worst.value:
             worst = Measured(
                 excess,

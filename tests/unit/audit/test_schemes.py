@@ -35,6 +35,7 @@ from vflsynth.audit import (
     audit_disclosure,
     audit_intermediate_features,
     audit_synthetic_data,
+    audit_with_canaries,
     shadow,
 )
 from vflsynth.audit.game import LeaveOneOutGame, columns_left_out
@@ -203,6 +204,13 @@ def test_a_claim_about_replaced_records_is_not_compared_with_worlds_that_lack_on
     assert audit.claim.relation == "replace_one"
     assert not audit.contradicts_claim
     assert "neither contradicted nor supported" in str(audit)
+
+
+def test_canaries_take_the_claim_of_the_model_too(private):
+    synthesizer, frames = private
+    audit = audit_with_canaries(synthesizer, frames, n_canaries=20)
+    assert audit.claim.epsilon == pytest.approx(2.0)
+    assert audit.delta == 1e-3
 
 
 def test_nothing_is_trained_for_intermediate_features_that_nobody_sends(number_frames):
@@ -461,6 +469,7 @@ def test_columns_that_a_contract_leaves_out_are_in_no_question():
     contract = Contract({party: PartyContract(columns=left_out)})
     synth = IndependentSynthesizer(contract=contract, random_state=0)
     assert len(audit_disclosure(synth, noted, "record_id").shown) == 2
+    assert audit_with_canaries(synth, noted, "record_id", n_canaries=20).n_canaries == 20
     game = LeaveOneOutGame(noted, "record_id", left_out=columns_left_out(synth))
     assert not {"note", "mail"} & set(game.table)
     assert all("note" in world.party_frames[party] for world in game.worlds([]))

@@ -41,7 +41,7 @@ from vflsynth.methods.mean_embedding.messages import (
     WindowWidth,
 )
 from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
-from vflsynth.methods.vertigan.method import BackboneGradients
+from vflsynth.methods.vertigan.messages import BackboneGradients
 from vflsynth.methods.vflgan.messages import SampledFeatures
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, SampledRelease
 from vflsynth.protocol.messages import EncodedSize, Presence

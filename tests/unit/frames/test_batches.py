@@ -185,6 +185,18 @@ def test_the_command_line_draws_by_its_seed(frames, tmp_path):
     pd.testing.assert_frame_equal(synth.sample(20), expected)
 
 
+def test_a_file_says_what_is_drawn_and_how_long_training_may_take(frames, tmp_path, capsys):
+    told = [f"{name}={path}" for name, path in write(frames, tmp_path, "").items()]
+    said = 'method = "WGANGPSynthesizer"\non = "id"\nmax_records = 60\nmost_hours = 1e-9\n'
+    (tmp_path / "run.toml").write_text(said + "[parameters]\nepochs = 2\nbatch_size = 16\n")
+    command = ["fit", *told, "--config", str(tmp_path / "run.toml"), "--quiet"]
+    command += ["--output", str(tmp_path / "model")]
+    assert main(command) != 0
+    assert "1e-09 hours are allowed" in capsys.readouterr().err
+    assert main([*command, "--most-hours", "1"]) == 0
+    assert load(tmp_path / "model").alignment_.n_used == 60
+
+
 def test_a_file_that_grows_between_the_passes_is_no_table(frames, tmp_path, monkeypatch):
     files = write({"lab": frames["lab"]}, tmp_path, ".csv")
     before = batches.align_keys

@@ -18,7 +18,8 @@ from vflsynth import VertiGANSynthesizer
 from vflsynth.exceptions import PrivacyBudgetError, ProtocolError
 from vflsynth.learning.messages import MaskedReal
 from vflsynth.mechanisms import DPSGD, Cover, FirstLayer
-from vflsynth.methods.vertigan.method import BackboneGradients, VertiGANMethod, VertiGANParty
+from vflsynth.methods.vertigan.messages import BackboneGradients
+from vflsynth.methods.vertigan.method import VertiGANMethod, VertiGANParty
 from vflsynth.methods.vflgan import messages as vflgan_messages
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts

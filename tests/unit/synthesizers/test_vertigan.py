@@ -6,7 +6,8 @@ import torch
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.methods.vertigan.method import SummedBackboneGradients, VertiGANParty
+from vflsynth.methods.vertigan.messages import SummedBackboneGradients
+from vflsynth.methods.vertigan.method import VertiGANParty
 
 SMALL = {
     "latent_dim": 4,

@@ -1,4 +1,4 @@
-"""VertiGAN: its messages and party, and the coordinator's chair, which WGAN-GP shares."""
+"""VertiGAN: its party, and the coordinator's chair, which WGAN-GP shares."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from vflsynth.methods.gan.critics import (
 )
 from vflsynth.methods.gan.method import GANAlgorithm, GANMethod, GANServer
 from vflsynth.methods.gan.settings import Settings
+from vflsynth.methods.vertigan.messages import BackboneGradients, SummedBackboneGradients
 from vflsynth.protocol import (
     SERVER,
     Channel,
@@ -32,30 +33,7 @@ from vflsynth.protocol import (
     unpack,
     unpack_from,
 )
-from vflsynth.protocol.declaration import PACKED, MadeOf, Uses, When, holds, message
 from vflsynth.protocol.messages import TrainingReport
-
-
-@message(
-    from_party=True,
-    made_of=MadeOf.NETWORKS,
-    when=When.STEP,
-    uses=(Uses.LATENTS,),
-    contents="dL/d(weights of the generators' shared backbone) (R, weights)",
-    tells="no record enters them, only fakes judged by a discriminator that was trained on the "
-    "party's records. With two parties each learns the other's from the sum",
-)
-class BackboneGradients(Message):
-    """A party's gradients of VertiGAN's shared generator backbone, shape (replica, weight)."""
-
-    gradients: Tensor = holds(PACKED, "replica", "weight")
-
-
-@message(from_party=False, made_of=MadeOf.NETWORKS, when=When.STEP, contents="the parties' sum")
-class SummedBackboneGradients(Message):
-    """The sum of all parties' gradients of the backbone, shape (replica, weight)."""
-
-    gradients: Tensor = holds(PACKED, "replica", "weight")
 
 
 class VertiGANParty(CriticParty):

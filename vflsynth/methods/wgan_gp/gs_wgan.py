@@ -26,7 +26,8 @@ from vflsynth.mechanisms.base import (
 from vflsynth.mechanisms.planning import WHO_JOINS, calibrate_training, ledger_of
 from vflsynth.methods.gan.critics import Critic, CriticParty
 from vflsynth.methods.gan.discriminator import Discriminator
-from vflsynth.methods.vertigan.method import SummedBackboneGradients, VertiGANParty
+from vflsynth.methods.vertigan.messages import SummedBackboneGradients
+from vflsynth.methods.vertigan.method import VertiGANParty
 from vflsynth.networks.layers import FlatAdam, one_replica
 from vflsynth.privacy import StepBudget
 from vflsynth.privacy.accountants import RDPAccountant

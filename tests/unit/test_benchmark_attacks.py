@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import gaussian_kde
 
-from vflsynth.audit.attacks import (
+from benchmarks._attacks import (
     ATTACKS,
     attack_auc,
     domias,
