@@ -15,10 +15,10 @@
 
 What tells nothing is one of the first three, made of the other records alone; so that there are
 many audits of it, they see two columns of each party, and have 20 models a world. An audit's forest
-has 100 trees, of what tells nothing 20; everything else is the default. Beside it is the simplest attack:
-how many published values are exactly those of the record, with nothing to learn, on all models
-where audits are judged by half of them. Repetitions differ in seeds. Each is written as it ends, so
-that a run that was cut short goes on.
+has 100 trees, of what tells nothing 20; everything else is the default. Beside it is the simplest
+attack: how many published values are exactly those of the record, with nothing to learn, on all
+models where audits are judged by half of them. Repetitions differ in seeds. Each is written as it
+ends, so that a run that was cut short goes on.
 """
 
 from __future__ import annotations
