@@ -118,7 +118,7 @@ def test_in_one_process(synthesizer, mechanism, tmp_path):
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("synthesizer", SYNTHESIZERS)
 def test_across_processes(synthesizer, mechanism, tmp_path):
-    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
     synth = make(synthesizer, mechanism)
     given = parameters(synthesizer, mechanism)
     values = {k: v for k, v in given.items() if k not in ("device", "verbose")}

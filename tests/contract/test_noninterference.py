@@ -149,7 +149,7 @@ def test_classes_that_are_learned_from_labels_are_found(classifier, monkeypatch)
 
 
 def job_of(method, mechanism):
-    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
     given = parameters(method, mechanism)
     values = {name: own for name, own in given.items() if name not in ("device", "verbose")}
     of_mechanism = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}

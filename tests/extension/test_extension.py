@@ -190,7 +190,7 @@ for number, (method, parameters) in enumerate(
 
 
 def test_they_run_across_processes(python):
-    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
     assert python("-c", ACROSS).splitlines() == [
         "ComonotoneSynthesizer {None}",
         "RatedSynthesizer {None}",

@@ -197,7 +197,7 @@ def test_reports_of_a_node(tmp_path):
     table = lab(t=put(None, TEXT)).astype({"t": object})
     table.loc[7, "id"] = N + 3  # the only value is of a record that nobody else has
     table["n"] = put(1.0, float(NUMBER))
-    pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+    pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
     job = Job.from_dict(
         {
             "name": "trial",

@@ -1,5 +1,6 @@
 """One road from tables to a release: planned, done, cut off anywhere, gone on with."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 import vflsynth
 from vflsynth.audit import inference
 from vflsynth.cli import main
-from vflsynth.cli.study import Study
+from vflsynth.cli.study import Study, _Watch
 from vflsynth.contract import read_contract
 from vflsynth.evaluation import train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
@@ -140,33 +142,74 @@ def test_cut_off_at_every_step_it_ends_with_the_same(study, tmp_path, monkeypatc
 
 
 def killed_in(path, step, by):
-    """Start the command, send it a signal once it has begun a step, return its exit code."""
+    """Start the command, send it a signal once it has begun a step; return how it ended."""
     command = [sys.executable, "-m", "vflsynth", "publish", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         for line in process.stderr:
             if step is not None and line.startswith(f"$ vflsynth {step} ".encode()):
                 process.send_signal(by)
                 break
-        process.communicate()
-    return process.returncode
+        said = process.communicate()[1].decode()
+    return process.returncode, f"next: vflsynth publish {path}" in said
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
-def test_killed_in_every_step_it_ends_with_the_same(study, tmp_path, by):
-    """As a person or a machine ends it: in the midst of a step, a new process each time."""
+@pytest.mark.parametrize(
+    ("by", "ended"), [(signal.SIGKILL, (-signal.SIGKILL, False)), (signal.SIGINT, (130, True))]
+)
+def test_killed_in_every_step_it_ends_with_the_same(study, tmp_path, by, ended):
+    """As a machine or a person ends it: in the midst of a step, a new process each time."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         folder.mkdir()
         copied(study, folder)
-    assert killed_in(whole / "study.toml", None, by) == 0
-    codes = [killed_in(cut / "study.toml", step, by) for step in STEPS]
-    if by == signal.SIGKILL:
-        assert codes == [-by] * len(STEPS)
-    else:
-        assert 130 in codes  # Python may lose a Ctrl-C that comes in the midst of an import
-    assert killed_in(cut / "study.toml", None, by) == 0
+    assert killed_in(whole / "study.toml", None, by) == (0, False)
+    found = {step: killed_in(cut / "study.toml", step, by) for step in STEPS}
+    assert found == dict.fromkeys(STEPS, ended)
+    assert killed_in(cut / "study.toml", None, by) == (0, False)
     assert left(cut) == left(whole)
+
+
+@pytest.mark.parametrize("becomes", [0, 130, ImportError("broken")])
+def test_a_ctrl_c_that_a_step_swallows_ends_the_job(study, tmp_path, monkeypatch, capsys, becomes):
+    """As trainings do, which keep what they have, and imports, which may fail of it."""
+
+    def swallows(_):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        if isinstance(becomes, Exception):
+            raise becomes
+        return becomes
+
+    monkeypatch.setattr("vflsynth.cli.inspect.run", swallows)
+    path = copied(study, tmp_path)
+    assert main(["publish", str(path), "-q"]) == 130
+    assert f"interrupted; what was finished is kept; next: vflsynth publish {path}" in (
+        capsys.readouterr().err
+    )
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_ctrl_c_in_the_trial_ends_the_job(study, tmp_path, monkeypatch):
+    path = copied(study, tmp_path)
+    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+    path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
+    pressed = lambda *_: signal.raise_signal(signal.SIGINT)  # noqa: E731
+    monkeypatch.setattr("vflsynth.cli.study._Watch.on_epoch_end", pressed)
+    assert main(["publish", str(path)]) == 130
+    assert not (tmp_path / "published").exists()
+
+
+def test_other_programs_do_not_count_in_a_trial(monkeypatch):
+    clocks = {"monotonic": 0.0, "process_time": 0.0}
+    for name in clocks:
+        monkeypatch.setattr(f"vflsynth.cli.study.time.{name}", lambda name=name: clocks[name])
+    watch = _Watch()
+    for epoch in range(1, 5):
+        clocks["monotonic"] += 8.0
+        clocks["process_time"] += 1.0
+        watch.on_epoch_end(SimpleNamespace(epoch=epoch, n_epochs=9))
+    assert (watch.seconds_per_epoch, watch.least) == (1.0, 1.0)
 
 
 @pytest.mark.slow

@@ -11,12 +11,15 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from vflsynth import _artefacts as artefacts
@@ -63,8 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Do what is left to do; 1 if the release does not pass."""
     job = _Job(Study.read(options.study), quiet=options.quiet)
-    say(job.plan())
-    return 0 if options.plan else job.run()
+    with _ending_at_ctrl_c() as check:
+        say(job.plan())
+        check()
+        return 0 if options.plan else job.run(check)
 
 
 def publish(study: str | os.PathLike[str], *, quiet: bool = False) -> bool:
@@ -88,14 +93,46 @@ def publish(study: str | os.PathLike[str], *, quiet: bool = False) -> bool:
         Of the step that failed. What was finished before is kept, and the same call goes on.
     """
     job = _Job(Study.read(Path(study)), quiet=quiet)
-    with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
+    kept = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
+    with kept, _ending_at_ctrl_c() as check:
         say(job.plan())
-        return job.run() == 0
+        check()
+        return job.run(check) == 0
 
 
 def interrupted(options: argparse.Namespace) -> str:
     """Say what is left of a job that Ctrl-C ended."""
     return f"what was finished is kept; next: vflsynth publish {options.study}"
+
+
+@contextlib.contextmanager
+def _ending_at_ctrl_c() -> Iterator[Callable[[], None]]:
+    """Yield what raises KeyboardInterrupt if there was a Ctrl-C: libraries lose it, or fail of it.
+
+    That raised in the midst of an import, for one, may come out as an ImportError or not at all.
+    """
+    pressed: list[int] = []
+    usual = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        usual(number, frame)  # type: ignore[operator, misc]
+
+    def check() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    if not callable(usual) or threading.current_thread() is not threading.main_thread():
+        yield check  # nobody is told of a Ctrl-C
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    except Exception:
+        check()
+        raise
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 @dataclass(frozen=True)
@@ -241,8 +278,8 @@ class _Job:
             )
         return "\n".join(lines)
 
-    def run(self) -> int:
-        """Do what is left to do, and say what comes next."""
+    def run(self, check: Callable[[], None]) -> int:
+        """Do what is left to do, and say what comes next; `check` is called after each step."""
         self.out.mkdir(parents=True, exist_ok=True)
         self._read_state()
         code = 0
@@ -257,8 +294,9 @@ class _Job:
             except VFLSynthError as error:
                 error.add_note(f"Next: vflsynth publish {self.study.path}; what is done is kept")
                 raise
-            if code not in (0, 1):
-                return code
+            check()
+            if code not in (0, 1):  # a training that Ctrl-C ended
+                raise KeyboardInterrupt
         for kept in ("release.txt", "verify.txt") if not code else ("release.txt",):
             if (self.out / kept).is_file():
                 say((self.out / kept).read_text(encoding="utf-8").rstrip("\n"))

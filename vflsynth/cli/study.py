@@ -223,6 +223,8 @@ class Study(Publishing):
             estimate = getattr(synth, "estimate_memory", None)
             memory = "" if estimate is None else f", {size_text(estimate(frames, on))} of memory"
             synth.fit(frames, on, callbacks=[watch])
+        if synth.interrupted_:
+            raise KeyboardInterrupt
         seconds = watch.seconds_per_epoch * watch.n_epochs
         said = f"fit: at most {watch.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
         if self.audit_minutes is None:
@@ -249,19 +251,29 @@ class _Watch:
     """Stops a training after some seconds, and knows what an epoch took."""
 
     def __init__(self) -> None:
-        self.began, self.n_epochs, self.seconds_per_epoch = time.monotonic(), 0, 0.0
-        self._first: float | None = None
+        self.began, self.n_epochs, self.seconds_per_epoch = _clocks(), 0, 0.0
+        self._first: tuple[float, float] | None = None
         self.least = 0.0
 
     def on_epoch_end(self, state: Any) -> bool:
-        """Look at the clock; the first epoch prepares things."""
-        now, self.n_epochs = time.monotonic(), state.n_epochs
+        """Look at the clocks; the first epoch prepares things."""
+        self.n_epochs = state.n_epochs
         if self._first is None:
-            self._first = now
-            self.least = self.seconds_per_epoch = now - self.began
+            self.least = self.seconds_per_epoch = _own_seconds(self.began)
+            self._first = _clocks()
             return False
-        self.seconds_per_epoch = (now - self._first) / (state.epoch - 1)
-        return now - self._first > _PILOT_SECONDS
+        self.seconds_per_epoch = _own_seconds(self._first) / (state.epoch - 1)
+        return time.monotonic() - self._first[0] > _PILOT_SECONDS
+
+
+def _clocks() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()
+
+
+def _own_seconds(since: tuple[float, float]) -> float:
+    """Return seconds since then, without those in which other programs had the processors."""
+    wall, own = _clocks()
+    return min(wall - since[0], own - since[1])
 
 
 @contextlib.contextmanager

@@ -347,8 +347,8 @@ def decimals_of(values: Floats, dtype: npt.DTypeLike = np.float64) -> int | None
     for part in (slice(1024), slice(None)):  # a few values rule out most counts cheaply
         while not np.array_equal(np.round(values[part], decimals).astype(dtype), own[part]):
             decimals += 1
-            if decimals > _MOST_DECIMALS or (decimals > 12 and largest * 10.0**decimals >= 2**53):
-                return None  # float64 has no digits left
+            if decimals > _MOST_DECIMALS or (decimals > 12 and largest * 10.0**decimals >= 1e15):
+                return None  # float64 keeps fifteen digits
     return decimals
 
 

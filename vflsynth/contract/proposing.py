@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from vflsynth.columns import infer_kind
@@ -30,8 +31,11 @@ from vflsynth.frames.logical import as_frame
 from vflsynth.frames.written import doubts
 
 _MOST_LEVELS = 256
+_MOST_CODES, _FEW = 100_000, 5
+"""Codes that a fit takes, and records that each has at least on average, beyond so few levels."""
 _CODE = re.compile(
-    r"(.*[ _-])?(zip|post(al)?|plz|fips|icd\d*|naics|isic|code|id)([ _-].*)?", re.IGNORECASE
+    r"(.*[ _-])?((zip|post(al)?)?code|zip|post(al)?|plz|fips|icd\d*|naics|isic|id)([ _-].*)?",
+    re.IGNORECASE,
 )
 
 
@@ -67,7 +71,7 @@ def propose(
             said += [f"column {str(label)!r}: {reason}"] if reason else []
         modelled = own[[label for label, column in columns.items() if column.is_modelled]]
         for label in codes_among(modelled):
-            if columns[label].kind == "integer":
+            if columns[label].kind in ("integer", "continuous"):
                 columns[label] = replace(columns[label], kind="categorical")
         found = discover(modelled, nearly=True)
         proposed = compatible(
@@ -111,12 +115,14 @@ def propose_column(column: pd.Series[Any]) -> tuple[ColumnContract, str]:
             f"different in more than half of the records: {doubt}; name a key when this is asked "
             "(on=, on the command line --on)",
         )
-    if kind == "integer" and len(values := column.dropna()):
+    values = column.dropna()
+    if kind == "integer" or (kind == "continuous" and _are_whole(values)):
         n_distinct = values.nunique()
         running = n_distinct == len(values) == values.max() - values.min() + 1
         if running and n_distinct >= LEAST_SURPRISE:
             return ColumnContract(role="identifier"), "a running number"
-        if _CODE.fullmatch(str(column.name)) and n_distinct <= _MOST_LEVELS:
+        most = max(_MOST_LEVELS, min(len(values) // _FEW, _MOST_CODES))
+        if _CODE.fullmatch(str(column.name)) and n_distinct <= most:
             return ColumnContract(kind="categorical"), "whole numbers that look like codes"
     if kind == "categorical" and column.nunique() > _MOST_LEVELS:
         reason = doubts(column) or "left out as it stands"
@@ -125,6 +131,12 @@ def propose_column(column: pd.Series[Any]) -> tuple[ColumnContract, str]:
             f"more than {_MOST_LEVELS} different labels: {reason}",
         )
     return ColumnContract(kind=kind), ""
+
+
+def _are_whole(values: pd.Series[Any]) -> bool:
+    """Whether numbers are those of a csv file with gaps, where whole ones are floats."""
+    numbers = values.to_numpy(np.float64)
+    return np.array_equal(numbers, np.floor(numbers))
 
 
 def relations_of(frame: pd.DataFrame) -> list[str]:

@@ -74,7 +74,7 @@ def preflight(job: Job, site: Site, kit: Path | None = None) -> Iterator[Finding
 
 def _software() -> str:
     check_installed()
-    found = {name: metadata.version(name) for name in ("nvflare", "openmined-psi", "torch")}
+    found = {name: metadata.version(name) for name in ("nvflare", "PyNaCl", "torch")}
     return ", ".join(f"{name} {v}" for name, v in {"vflsynth": __version__, **found}.items())
 
 

@@ -1,13 +1,12 @@
 """Private set intersection of record keys, for any number of parties.
 
 Every party turns its keys into keyed digests under the parties' secret, so that nobody without it
-can test guesses, and blinds them with a secret of its own (OpenMined PSI: a text is hashed to a
-point of the curve P-256, which is multiplied by the secret), in random order. The lists go round
-until every list has been blinded by every party. Multiplication commutes, so equal keys have then
-become equal points, which the server finds without having any of the secrets, and each party is
-told which of its own keys they are. With more than two parties every key is two points, which only
-its owners can tell to be of one key: whoever leaves keys out must leave out both points of each
-(`n_copies`).
+can test guesses, and blinds them with a secret of its own, in random order: a digest becomes a
+point of Curve25519, which is multiplied by the secret (X25519). The lists go round until every list
+has been blinded by every party. Multiplication commutes, so equal keys have then become equal
+points, which the server finds without having any of the secrets, and each party is told which of
+its own keys they are. With more than two parties every key is two points, which only its owners
+can tell to be of one key: whoever leaves keys out must leave out both points of each (`n_copies`).
 
 Lists travel in parts (`Parts`), each an exchange with a deadline of its own. How many there are
 follows from the numbers of rows, which all have been told, and tells nothing more. A party blinds
@@ -33,7 +32,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -53,8 +52,8 @@ from vflsynth.exceptions import (
 )
 from vflsynth.privacy.padding import Padding
 
-POINT = 33
-"""Bytes of a compressed point."""
+POINT = 32
+"""Bytes of a point, which is its u-coordinate, and of a digest."""
 
 _HEADER = 1 << 12
 """Bytes of a frame around a list of keys, at most."""
@@ -63,7 +62,9 @@ _PART = 1 << 16
 """Points of a part: seconds of one core, 2 MiB."""
 
 _CHUNK = 4096
-"""Keys that a thread blinds at a time; the library lets other threads compute meanwhile."""
+"""Points that a thread blinds at a time; the library lets other threads compute meanwhile."""
+
+_PRIME, _A = 2**255 - 19, 486662
 
 Positions = npt.NDArray[np.int64]
 
@@ -74,8 +75,8 @@ class KeyBlinder:
     Keys have no duplicates. `order` is a random permutation: the order in which copies of keys and
     dummies are shown to others. Under the secret `shared` of all parties keys become digests.
     `dummies` are texts of further keys, which are nobody's (`vflsynth.federation.psi`), and
-    `copies` the points of every key, see `n_copies`. Raises MissingExtraError if OpenMined PSI is
-    not installed.
+    `copies` the points of every key, see `n_copies`. Raises MissingExtraError if the extra
+    ``flare`` is not installed.
     """
 
     def __init__(
@@ -86,13 +87,13 @@ class KeyBlinder:
         dummies: Sequence[str] = (),
         copies: int = 1,
     ) -> None:
-        self._psi = _library()
+        self._times, self._jacobi, self._integer = _library()
         self._keys, self._order, self._shared, self._dummies = keys, order, shared, dummies
         self._copies, self._n = copies, len(keys) + len(dummies)
-        self._secret = self._psi.client.CreateWithNewKey(True).GetPrivateKeyBytes()
+        self._secret = os.urandom(POINT)
 
     def blind(self, part: slice = slice(None)) -> Tensor:
-        """Return a part of the own keys, blinded by the party alone: uint8, (copy of a key, 33)."""
+        """Return a part of the own keys, blinded by the party alone: uint8, (copy of a key, 32)."""
         copies, places = np.divmod(self._order[part], self._n)
         n_keys = len(self._keys)
         own = iter(self._keys.take(places[places < n_keys]))
@@ -101,17 +102,21 @@ class KeyBlinder:
             for place in places.tolist()
         )
         digests = [
-            hmac.digest(self._shared, f"{copy}{text}".encode(), hashlib.sha256).hex()
+            hmac.digest(self._shared, f"{copy}{text}".encode(), hashlib.sha256)
             for copy, text in zip(copies.tolist(), texts)
         ]
-        return _to_tensor(_in_threads(self._blind, digests))
+        return self._in_threads(lambda some: self._multiply(self._hash_to_curve(some)), digests)
 
     def reblind(self, points: Tensor) -> Tensor:
         """Blind other parties' points too, in their order.
 
-        Raises ProtocolError if they are not points of the curve.
+        They may be of the curve's twist, which is as hard. Raises ProtocolError if one is of small
+        order.
         """
-        return _to_tensor(_in_threads(self._reblind, _to_bytes(points)))
+        data = points.numpy().tobytes()
+        return self._in_threads(
+            self._multiply, [data[i : i + POINT] for i in range(0, len(data), POINT)]
+        )
 
     def common(self, positions: Tensor) -> tuple[pd.Index, set[int]]:
         """Return the own keys, and the numbers of the dummies, at positions of the blinded list.
@@ -138,22 +143,34 @@ class KeyBlinder:
             (places[places >= n_keys] - n_keys).tolist()
         )
 
-    def _blind(self, texts: list[str]) -> Sequence[bytes]:
-        client = self._psi.client.CreateFromKey(self._secret, True)
-        blinded: Sequence[bytes] = client.CreateRequest(texts).encrypted_elements
-        return blinded
+    def _hash_to_curve(self, digests: list[bytes]) -> list[bytes]:
+        """Hash digests again, each until it is a point of the curve.
 
-    def _reblind(self, points: list[bytes]) -> Sequence[bytes]:
-        # As a server it keeps the order of what it blinds for others.
-        server = self._psi.server.CreateFromKey(self._secret, True)
-        request = self._psi.Request()
-        request.reveal_intersection = True
-        request.encrypted_elements.extend(points)
+        Half of all numbers are of its twist and stay there, whatever they are multiplied by: a
+        blinded key would show of which it is.
+        """
+        prime, points = self._integer(_PRIME), []
+        for digest in digests:
+            while True:
+                u = self._integer(int.from_bytes(digest, "little") & (2**255 - 1))
+                if self._jacobi(u * (u * (u + _A) + 1), prime) == 1:
+                    break
+                digest = hashlib.sha256(digest).digest()
+            points.append(digest)
+        return points
+
+    def _multiply(self, points: list[bytes]) -> bytes:
         try:
-            blinded: Sequence[bytes] = server.ProcessRequest(request).encrypted_elements
+            return b"".join([self._times(self._secret, point) for point in points])
         except RuntimeError as error:
             raise ProtocolError("received blinded keys that are not points of the curve") from error
-        return blinded
+
+    def _in_threads(self, work: Callable[[list[bytes]], bytes], items: list[bytes]) -> Tensor:
+        """Do some work on parts of a list, on all cores that this process may use, in order."""
+        parts = [items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK)]
+        with ThreadPoolExecutor(cpu_count()) as pool:
+            points = b"".join(pool.map(work, parts))
+        return torch.tensor(np.frombuffer(points, np.uint8).reshape(-1, POINT))
 
 
 def n_copies(n_parties: int) -> int:
@@ -174,7 +191,7 @@ def n_copies(n_parties: int) -> int:
 def common_positions(lists: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Find the points that are in every list, in an order that is the same for all parties.
 
-    Lists, uint8 (key, 33), are blinded by every party; positions are int64.
+    Lists, uint8 (key, 32), are blinded by every party; positions are int64.
     """
     own = {name: points.numpy().reshape(-1).view(f"S{POINT}") for name, points in lists.items()}
     orders = {name: np.argsort(points, kind="stable") for name, points in own.items()}
@@ -270,32 +287,16 @@ def key_text(key: Any) -> str:
     return f"s{key}"
 
 
-def _library() -> Any:
+def _library() -> tuple[Callable[[bytes, bytes], bytes], Any, Any]:
+    """Return X25519, which makes secrets multiples of eight, Jacobi's symbol, and its numbers."""
     try:
-        import private_set_intersection.python as library
+        from gmpy2 import jacobi, mpz
+        from nacl.bindings import crypto_scalarmult
     except ImportError as error:
         raise MissingExtraError(
-            "matching records across processes", "openmined-psi", "flare"
+            "matching records across processes", "gmpy2 and PyNaCl", "flare"
         ) from error
-    return library
-
-
-def _in_threads(work: Callable[[list[Any]], Sequence[bytes]], items: list[Any]) -> list[bytes]:
-    """Do some work on parts of a list, on all cores that this process may use, in order."""
-    parts = [items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK)]
-    with ThreadPoolExecutor(cpu_count()) as pool:
-        return list(chain.from_iterable(pool.map(work, parts)))
-
-
-def _to_tensor(points: Sequence[bytes]) -> Tensor:
-    if any(len(point) != POINT for point in points):
-        raise ProtocolError(f"a blinded key is not {POINT} bytes long")
-    return torch.tensor(np.frombuffer(b"".join(points), np.uint8).reshape(-1, POINT))
-
-
-def _to_bytes(points: Tensor) -> list[bytes]:
-    data = points.numpy().tobytes()
-    return [data[i : i + POINT] for i in range(0, len(data), POINT)]
+    return crypto_scalarmult, jacobi, mpz
 
 
 _MOST_PARTIES = 10  # of which a party shares 511 groups

@@ -34,7 +34,7 @@ MODULES = {
 _LIBRARIES = (
     "vflsynth.federation.flare",
     "vflsynth.federation.active_node",
-    "private_set_intersection.python",
+    "nacl.bindings",
     "pyarrow.parquet",
     "safetensors.torch",
     "scipy.stats",

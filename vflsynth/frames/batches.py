@@ -133,7 +133,7 @@ def read_records(
     Examples
     --------
     >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
+    >>> from tempfile import TemporaryDirectory
     >>> from vflsynth.datasets import make_party_frames
     >>> frames = make_party_frames(1_000, random_state=0)
     >>> with TemporaryDirectory() as folder:
@@ -302,7 +302,7 @@ def stored_table(
     Examples
     --------
     >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
+    >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     pd.DataFrame({"age": [30, 41, 55]}).to_parquet(Path(folder, "clinic.parquet"))
     ...     table, _ = stored_table({"clinic": Path(folder, "clinic.parquet")})

@@ -94,13 +94,13 @@ _BLINDED = (
     tells=_BLINDED,
 )
 class BlindedKeys(Message):
-    """A part of a party's keys under commutative encryption, uint8 of shape (key, 33).
+    """A part of a party's keys under commutative encryption, uint8 of shape (key, 32).
 
     ``seal``, uint8 of shape (32,): proves to whoever has the parties' secret that these are the
     points of this party, in this run, blinded by so many; nobody else can make or check it.
     """
 
-    points: Tensor = holds(torch.uint8, "key", 33)
+    points: Tensor = holds(torch.uint8, "key", 32)
     seal: Tensor = holds(torch.uint8, "byte")
 
 
@@ -112,9 +112,9 @@ class BlindedKeys(Message):
     tells=_BLINDED,
 )
 class KeysToReblind(Message):
-    """Some of another party's blinded keys, for this one to blind too, uint8 of (key, 33)."""
+    """Some of another party's blinded keys, for this one to blind too, uint8 of (key, 32)."""
 
-    points: Tensor = holds(torch.uint8, "key", 33)
+    points: Tensor = holds(torch.uint8, "key", 32)
     seal: Tensor = holds(torch.uint8, "byte")
 
 
@@ -127,9 +127,9 @@ class KeysToReblind(Message):
     tells=_BLINDED,
 )
 class ReblindedKeys(Message):
-    """Keys that one party more has blinded, uint8 of shape (key, 33)."""
+    """Keys that one party more has blinded, uint8 of shape (key, 32)."""
 
-    points: Tensor = holds(torch.uint8, "key", 33)
+    points: Tensor = holds(torch.uint8, "key", 32)
     seal: Tensor = holds(torch.uint8, "byte")
 
 
@@ -147,7 +147,7 @@ class ReturnedKeys(Message):
     of the others has, which only the server learns.
     """
 
-    points: Tensor = holds(torch.uint8, "key", 33)
+    points: Tensor = holds(torch.uint8, "key", 32)
     seal: Tensor = holds(torch.uint8, "byte")
 
 

@@ -38,14 +38,16 @@ def columns_of(contract: Contract) -> dict[Hashable, ColumnContract]:
     return {label: c for part in contract.parties.values() for label, c in part.columns.items()}
 
 
-def beyond_chance(share: float, usual: float, n: int, n_usual: int) -> float:
-    """Return by how much a share is above that of other rows, less two standard errors; at least 0.
+def beyond_chance(
+    share: float, usual: float, n: int, n_usual: float, errors: float = _STANDARD_ERRORS
+) -> float:
+    """Return by how much a share is above that of other rows, less standard errors; at least 0.
 
     The standard error is that of a difference of two shares that are one, the pooled share.
     """
     pooled = (share * n + usual * n_usual) / (n + n_usual)
     error = np.sqrt(pooled * (1.0 - pooled) * (1 / n + 1 / n_usual))
-    return max(0.0, share - usual - _STANDARD_ERRORS * float(error))
+    return max(0.0, share - usual - errors * float(error))
 
 
 def mass_at_extremes(
@@ -114,23 +116,29 @@ def copied_values(
     """Measure how many of one numeric column's cells equal a rare real value, beyond chance.
 
     Cells whose value enough real records hold are left out: such a value may come out. Without
-    `others`, each real record is held against all others.
+    `others`, each real record is held against all others. That share is Good's estimate of what
+    fresh records would have, with the variance of Esty (1983): more than if records were asked
+    independently, as two that have a value together count together. Three standard errors are taken
+    off, as the worst of many columns is looked for.
     """
     worst: Measured | None = None
     for column in encoder.numeric:
         known = _present(column, real)
         least = _least(columns_of(contract).get(column.name, ColumnContract()), contract)
         unused, own = (known, 1) if others is None else (_present(column, others), 0)
-        shares, asked = [], []
+        shares, asked, twice = [], [], 0.0
         for cells, itself in ((_present(column, synthetic), 0), (unused, own)):
             held = _times(cells, known) - itself
-            open_ones = held < least
-            asked.append(int(open_ones.sum()))
-            shares.append(float((held[open_ones] > 0).mean()) if asked[-1] else 0.0)
+            held = held[held < least]
+            asked.append(len(held))
+            shares.append(float((held > 0).mean()) if asked[-1] else 0.0)
+            twice = itself * float((held == 1).mean()) if asked[-1] else 0.0
         if not all(asked):
             continue
         part = asked[0] / len(_present(column, synthetic))
-        excess = part * beyond_chance(shares[0], shares[1], *asked)
+        alone = shares[1] * (1.0 - shares[1])
+        as_good_as = max(1.0, asked[1] * alone / (alone + twice)) if twice else asked[1]
+        excess = part * beyond_chance(shares[0], shares[1], asked[0], as_good_as, errors=3.0)
         if worst is None or excess > worst.value:
             worst = Measured(
                 excess,

@@ -253,7 +253,7 @@ class Pace:
         each = sum(counted) / len(counted)
         text = f"about {duration_text(each * self._left)} on this machine"
         if each * self._left > _WORTH_SAYING:
-            logger.info("training takes %s", text)
+            logger.info("all epochs take %s", text)
         if self._most is not None and each * self._left > 3600 * self._most:
             raise TimeLimitError(
                 f"training takes {text}: {self._left:,} steps of {1000 * each:.0f} ms, and "

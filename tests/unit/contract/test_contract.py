@@ -516,6 +516,31 @@ def test_a_proposal_can_be_fitted_and_holds_no_value():
     assert len(synth.sample(30)) == 30
 
 
+def test_codes_are_proposed_as_labels_though_a_gap_makes_them_floats():
+    """Of numbers, a model would draw postcodes that are nobody's."""
+    rng = np.random.default_rng(0)
+    some, many = rng.choice(90, 60, replace=False) * 100 + 1000, rng.permutation(9000)[:300]
+    frame = pd.DataFrame(
+        {
+            "postcode": rng.choice(some, 3000),
+            "zipcode_home": np.where(rng.random(3000) < 0.1, np.nan, rng.choice(many, 3000)),
+            "visits": np.where(rng.random(3000) < 0.1, np.nan, rng.poisson(9, 3000)),
+            "id_of_mail": rng.integers(0, 2000, 3000),
+        }
+    )
+    contract, _ = propose({"lab": frame})
+    kinds = {name: column.kind for name, column in contract.parties["lab"].columns.items()}
+    assert kinds == {
+        "postcode": "categorical",
+        "zipcode_home": "categorical",
+        "visits": "continuous",
+        "id_of_mail": "integer",
+    }
+    table = IndependentSynthesizer(contract=contract, random_state=0).fit({"lab": frame}).sample(99)
+    assert set(table["postcode"]) <= set(some)
+    assert set(table["zipcode_home"].dropna()) <= set(many)
+
+
 # -- defaults --------------------------------------------------------------------------------------
 
 

@@ -8,11 +8,12 @@ from scipy.stats import ks_2samp
 from vflsynth.evaluation import (
     RuleCost,
     RuleViolations,
+    SDMetricsReports,
+    Tables,
     detection_score,
     evaluate,
     rule_cost,
     rule_violations,
-    sdmetrics_quality,
     shape,
     trend,
 )
@@ -60,7 +61,8 @@ def test_trend_of_numbers_and_of_labels(pair):
 
 
 def test_sdmetrics_agrees(pair):
-    theirs = sdmetrics_quality(*pair).parts.groupby("property")["value"].mean()
+    results = SDMetricsReports().compute(Tables(*pair))
+    theirs = results["sdmetrics_quality"].parts.groupby("property")["value"].mean()
     assert float(shape(*pair)) == pytest.approx(theirs["Column Shapes"], abs=2e-3)
 
 

@@ -13,7 +13,7 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.site import Budget
 from vflsynth.privacy import PublicSchema
 
-pytest.importorskip("private_set_intersection.python", reason="needs the extra 'flare'")
+pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
 
 KEY = "record_id"
 FAST = {

@@ -26,7 +26,7 @@ from vflsynth.models import PartyModel
 
 HOST = "localhost"
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__, "vflsynth.methods", "private_set_intersection.python"])
+CONTEXT.set_forkserver_preload([__name__, "vflsynth.methods", "nacl.bindings"])
 
 
 class Reached:

@@ -176,7 +176,7 @@ def test_a_server_that_would_send_too_large_a_frame_says_so():
     party = threading.Thread(target=channel.exchange, args=("a", hello))
     party.start()
     channel.gather(Hello, 0)
-    keys = torch.zeros(100, 33, dtype=torch.uint8)
+    keys = torch.zeros(100, 32, dtype=torch.uint8)
     channel.scatter({"a": KeysToReblind("server", "a", 1, keys, keys[0].clone())})
     with pytest.raises(PayloadRejectedError, match="a frame with KeysToReblind would have"):
         channel.gather(Hello, 1)

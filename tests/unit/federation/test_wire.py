@@ -82,7 +82,7 @@ def same(one, other):
         up(Shape("lab", "server", 0, 100, 7, 16)),
         up(Hello("lab", "server", 0, {"version": "1", "rows": 5, "nested": [1, {"a": None}]})),
         up(SelectionNotice("server", "lab", 4, torch.tensor([True]))),
-        up(BlindedKeys("lab", "server", 0, torch.zeros(5, 33, dtype=torch.uint8), SEAL)),
+        up(BlindedKeys("lab", "server", 0, torch.zeros(5, 32, dtype=torch.uint8), SEAL)),
         up(TrainingReport("lab", "server", 1, torch.ones(1), torch.zeros(1))),
         up(DiscriminatorGradients("server", "lab", 7, torch.randn(1, 0, 3))),
         Frame("r1", 0, request=Request(GeneratorFeatures, 12)),

@@ -264,7 +264,7 @@ def test_the_first_steps_tell_how_long_training_takes(monkeypatch, caplog):
 
     paced(0.14)  # 979 steps of 0.5 s: 0.136 hours
     assert [record.getMessage() for record in caplog.records] == [
-        "training takes about 8 min on this machine"
+        "all epochs take about 8 min on this machine"
     ]
     with pytest.raises(TimeLimitError, match=r"979 steps of 500 ms.*raise most_hours"):
         paced(0.13)

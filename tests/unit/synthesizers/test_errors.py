@@ -184,6 +184,7 @@ PARAMETERS = {
     "calibrate_marginals": ("yes", None),
     "residuals": ("yes", 1),
     "calibrate_relations": ("yes", 1),
+    "resample": (0, 65, 1.5),
     "memory_limit": (0, "1GB"),
     "verbose": (-1, None),
     "privacy": ("yes", 10.0, "pairwise_tables, epsilo=3"),

@@ -4,7 +4,7 @@ Marginals that fit leave what a generator missed of how a party's columns depend
 trees tell it at once. So each column is mended given those before it. A tree divides records and
 generated rows where the column differs most between them. In a leaf an increasing map gives numbers
 the quantiles of the records there, and codes that are too frequent there make way for those that
-are too rare. Order stays within a leaf, and with it the relations to other parties' columns.
+are too rare. Order stays within a leaf, and with it most relations to other parties' columns.
 
 Sees: one party's encoded records and generated rows. Sends: nothing.
 """

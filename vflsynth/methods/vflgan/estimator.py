@@ -60,9 +60,9 @@ class VFLGANSynthesizer(GANSynthesizer):
     {calibrate_marginals, resample}
     calibrate_relations : bool, default=True
         Whether every party then also mends how its columns depend on its earlier ones, by trees
-        that tell its generated rows from its records. Trees and the quantiles in their leaves, each
-        the mean of ten records or more, are part of the party's half of the model. False is the
-        paper's; nothing without `calibrate_marginals`.
+        that tell its generated rows from its records; relations across parties may lose. Trees and
+        quantiles in their leaves, means of ten records or more, are in the party's half of the
+        model. False is the paper's; nothing without `calibrate_marginals`.
     residuals : bool, default=True
         Whether a number is learned as what a linear regression on the party's earlier columns
         leaves of it, so that columns which all but agree stay as close as they are. The regressions
