@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -201,12 +202,14 @@ class NoisyHistogram:
         -------
         Bins
             From the first to the last whose count exceeds three noise standard deviations, alone or
-            with neighbours, and on either side a third as many more as have the middle half of all
-            values, at least one; the public bounds, divided evenly, if none does. Neighbours whose
-            density noise does not tell apart are one bin (`_even_stretches`). Those are merged
-            until their count exceeds five deviations, in a tail by ever more; one that has more is
-            divided into as many as would have five each, at most in proportion to its share of four
-            times as many as there are, down to single values of a column with a step.
+            with neighbours, and on either side a third as many more as noise does not explain, at
+            most of the middle half of all values, at least one; the public bounds, divided evenly,
+            if none does.
+            Neighbours whose density noise does not tell apart are one bin (`_even_stretches`).
+            Those are merged until their count exceeds five deviations, in a tail by ever more; one
+            that has more is divided into as many as would have five each, at most in proportion to
+            its share of four times as many as there are, down to single values of a column with a
+            step.
         """
         bins, counts = self._bins(), self.counts[:-1]
         support = _support(counts, _SIGNIFICANT * self.noise_std)
@@ -214,10 +217,13 @@ class NoisyHistogram:
             return Bins.even(self._bounds(), len(bins))
         least = max(1.0, _WORTH_A_BIN * self.noise_std)
         per_count = _MOST_DIVIDED * len(bins) / max(counts.sum(), 1.0)
-        low, high = _quartiles(counts)
-        more = max(1, min(high - low, support[1] - support[0]) // 3)
+        ends, (low, high), n_dense = bins.edges, _quartiles(counts), 0
+        for a, b in _even_stretches(counts, np.diff(ends), *support, self.noise_std):
+            dense = counts[a:b].sum() > _SIGNIFICANT * self.noise_std * math.sqrt(b - a)
+            n_dense += b - a if dense else 0
+        more = max(1, min(high - low, n_dense) // 3)
         first, last = max(0, support[0] - more), min(len(bins), support[1] + more)
-        ends, start, waiting = bins.edges, first, 0.0
+        start, waiting = first, 0.0
         edges: list[float] = []
         points: list[float] = []
         for a, b in _even_stretches(counts, np.diff(ends), first, last, self.noise_std):
@@ -406,22 +412,38 @@ def _even_stretches(
 ) -> list[tuple[int, int]]:
     """Where bins begin and end that are next to each other and may well be equally dense.
 
-    By binary segmentation (Scott and Knott 1974): bins are parted where both sides differ most from
-    an even density, in noise standard deviations, as long as that is more than three.
+    Bins are parted where both sides differ most from an even density, in noise standard deviations,
+    as long as that is more than three (Scott and Knott 1974). Else a stretch within is parted from
+    both its sides by more than five, as there are many such stretches (Olshen et al. 2004): none of
+    its ends alone tells a few bins from all others.
     """
-    n, width, n_before = last - first, widths[first:last].sum(), np.arange(1, last - first)
+    n, width = last - first, widths[first:last].sum()
     if n < 2 or not width > 0.0:
         return [(first, last)]
-    before = np.cumsum(widths[first : last - 1]) / width
-    apart = np.cumsum(counts[first : last - 1]) - before * counts[first:last].sum()
-    noise = noise_std * np.sqrt(n_before * (1.0 - before) ** 2 + (n - n_before) * before**2)
-    found = np.abs(apart) / np.maximum(noise, np.finfo(np.float64).tiny)
-    if not found.max() > _SIGNIFICANT:
+    filled, wide = (np.append(0.0, np.cumsum(values[first:last])) for values in (counts, widths))
+
+    def differs(starts: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]) -> Floats:
+        some, share = ends - starts, (wide[ends] - wide[starts]) / width
+        apart = np.abs(filled[ends] - filled[starts] - share * filled[-1])
+        noise = noise_std * np.sqrt(some * (1.0 - share) ** 2 + (n - some) * share**2)
+        found: Floats = apart / np.maximum(noise, np.finfo(np.float64).tiny)
+        return found
+
+    ends = np.arange(1, n)
+    found, parts = differs(np.zeros_like(ends), ends), [0, n]
+    if found.max() > _SIGNIFICANT:
+        parts = [0, int(ends[found.argmax()]), n]
+    elif n > 2:
+        starts, ends = (1 + place for place in np.triu_indices(n - 1, 1))
+        found = differs(starts, ends)
+        if found.max() > _WORTH_A_BIN:
+            parts = [0, int(starts[found.argmax()]), int(ends[found.argmax()]), n]
+    if len(parts) == 2:
         return [(first, last)]
-    middle = first + 1 + int(found.argmax())
     return [
-        *_even_stretches(counts, widths, first, middle, noise_std),
-        *_even_stretches(counts, widths, middle, last, noise_std),
+        part
+        for start, end in pairwise(parts)
+        for part in _even_stretches(counts, widths, first + start, first + end, noise_std)
     ]
 
 
@@ -442,7 +464,7 @@ def nearest_shares(counts: Floats) -> Floats:
     cutting off negative counts adds no mass to empty cells. Equal shares if they add up to nothing.
     """
     total = counts.sum()
-    if not total > 0.0:
+    if not total > np.finfo(np.float64).eps * np.abs(counts).sum():  # nothing but rounding
         return np.full(len(counts), 1.0 / len(counts))
     descending = np.sort(counts)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, len(counts) + 1)

@@ -1,10 +1,11 @@
 import math
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vflsynth.columns.bins import Bins
@@ -282,8 +283,8 @@ def test_bins_without_any_visible_value_divide_the_public_bounds():
     assert bins.edges.tolist() == [0.0, 50.0, 75.0]  # two are visible, and worth a bin, together
 
 
-@pytest.mark.parametrize(("noise_std", "far", "most"), [(5.0, 1.0, 0.05), (40.0, 5.0, 0.1)])
-def test_far_bins_that_noise_fills_do_not_widen_a_column(noise_std, far, most):
+@pytest.mark.parametrize(("noise_std", "share", "most"), [(5.0, 0.95, 1.0), (40.0, 0.9, 3.0)])
+def test_far_bins_that_noise_fills_do_not_widen_a_column(noise_std, share, most):
     """One bin in 740 is above three deviations by chance: of all columns of a fit some are."""
     schema = PublicSchema(dtypes="given", bounds={"sugar": (-100.0, 100.0)})
     rng, column = torch.Generator().manual_seed(0), wide_column(1_000)
@@ -292,8 +293,8 @@ def test_far_bins_that_noise_fills_do_not_widen_a_column(noise_std, far, most):
         options = {"n_bins": 128, "noise_std": noise_std, "rng": rng}
         released = release_divided_histograms(column, schema, **options)["sugar"]
         stds.append(released.mean_and_std()[1])
-    # Of a real .5. Of 500 draws with much noise, 33 are beyond 5.
-    assert np.mean(np.array(stds) > far) <= most
+    # Of a real .5. Of 1,500 draws with much noise, 111 are beyond 5.
+    assert np.quantile(stds, share) < most
 
 
 def test_a_column_that_fills_its_bounds_is_found_in_all_of_them():
@@ -340,28 +341,41 @@ def test_what_is_worth_a_bin():
 
 
 def _denser(counts, widths, first, last, noise_std):
-    """Slowly: part where a mean over one side differs most from that over both, in deviations."""
+    """Slowly: part what differs most from a mean over all, in deviations, first by one cut."""
     apart = {}
-    for middle in range(first + 1, last):
-        whole = np.sum(widths[first:last])
-        share = np.sum(widths[first:middle]) / whole
-        off = np.sum(counts[first:middle]) - share * np.sum(counts[first:last])
-        noise = (middle - first) * (1 - share) ** 2 + (last - middle) * share**2
-        apart[middle] = abs(off) / (noise_std * noise**0.5)
-    best = max(apart, key=apart.get, default=None)
-    if best is None or apart[best] <= 3.0:
-        return [(first, last)]
-    sides = (first, best), (best, last)
-    return [own for side in sides for own in _denser(counts, widths, *side, noise_std)]
+    for start, end in combinations(range(first, last + 1), 2):
+        share = np.sum(widths[start:end]) / np.sum(widths[first:last])
+        off = np.sum(counts[start:end]) - share * np.sum(counts[first:last])
+        noise = (end - start) * (1 - share) ** 2 + (last - first - end + start) * share**2
+        apart[start, end] = abs(off) / (noise_std * noise**0.5) if end - start < last - first else 0
+    cuts = [pair for pair in apart if pair[0] == first]
+    within = [pair for pair in apart if first < pair[0] and pair[1] < last]
+    for pairs, least in ((cuts, 3.0), (within, 5.0)):
+        best = max(pairs, key=apart.get, default=None)
+        if best is not None and apart[best] > least:
+            places = sorted({first, *best, last})
+            sides = zip(places, places[1:])
+            return [own for side in sides for own in _denser(counts, widths, *side, noise_std)]
+    return [(first, last)]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_stretches_are_parted_where_density_changes(seed):
+@pytest.mark.parametrize(("seed", "more"), [(seed, 60.0) for seed in range(4)] + [(4, 0.0)])
+def test_stretches_are_parted_where_density_changes(seed, more):
     rng = np.random.default_rng(seed)
-    counts, widths = rng.normal(size=40) * 10.0 + 60.0 * (np.arange(40) > 25), rng.random(40) + 0.5
+    counts, widths = rng.normal(size=40) * 10.0 + more * (np.arange(40) > 25), rng.random(40) + 0.5
     found = _even_stretches(counts, widths, 3, 38, 10.0)
     assert found == _denser(counts, widths, 3, 38, 10.0)
-    assert len(found) > 1
+    assert (len(found) > 1) == (more > 0.0)
+
+
+def test_a_few_bins_amid_many_are_parted_from_both_sides():
+    """No single cut tells them from an even density: either side has its share of what is more."""
+    counts = np.random.default_rng(0).normal(size=60) * 10.0
+    counts[29:31] += 90.0
+    counts[[2, 57]] += 30.0
+    found = _even_stretches(counts, np.ones(60), 0, 60, 10.0)
+    assert (29, 31) in found
+    assert found == _denser(counts, np.ones(60), 0, 60, 10.0)
 
 
 def test_bounds_that_are_a_rounding_apart():
@@ -424,6 +438,7 @@ def test_drawn_values_are_those_of_the_histogram(column, counts):
 @given(
     st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=6), st.floats(0.0, 1e4), st.integers(0, 9)
 )
+@example([1.5, -1.5, 2e-304, 0.0], 0.0, 0)  # a sum that is lost in each of its terms
 def test_any_noisy_histogram_can_be_drawn_from(counts, noise_std, seed):
     for column in (Bounds(-1.0, 1.0), Categories(tuple(range(len(counts) - 1)))):
         histogram = NoisyHistogram(column, np.array(counts), noise_std)
