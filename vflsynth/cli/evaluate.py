@@ -77,9 +77,10 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
     tables = [table.path for table in (*options.real, *options.holdout)]
     check_file("--output", options.output, [*tables, options.synthetic])
     model = _model(options)
-    judged = read_judged(
-        options, in_batches=options.contract is None and (model is None or model.contract is None)
-    )
+    ruled = options.contract is not None or (model is not None and model.contract is not None)
+    if ruled and any(path.is_dir() for path in [*tables, options.synthetic]):
+        logger.warning("a contract is held against all rows at once: tables are read into memory")
+    judged = read_judged(options, in_batches=not ruled)
     contract = read_judged_contract(options, judged, model, "evaluation")
     real, synthetic = judged.real, judged.synthetic
     compared = [name for name in real.columns if name in synthetic.columns]

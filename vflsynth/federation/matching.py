@@ -194,7 +194,7 @@ class Matching(Participant):
     def _owner(self, step: int) -> str:
         """Say whose keys are blinded again in a step."""
         _, turn = self.parts.of_step(step)
-        return self._names[(self._names.index(self.name) - turn) % len(self._names)]
+        return rounds(self._names)[turn - 1][self.name]
 
     # -- what is common --------------------------------------------------------------------------
 

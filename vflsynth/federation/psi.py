@@ -74,9 +74,8 @@ class KeyBlinder:
 
     Keys have no duplicates. `order` is a random permutation: the order in which copies of keys and
     dummies are shown to others. Under the secret `shared` of all parties keys become digests.
-    `dummies` are texts of further keys, which are nobody's (`vflsynth.federation.psi`), and
-    `copies` the points of every key, see `n_copies`. Raises MissingExtraError if the extra
-    ``flare`` is not installed.
+    `dummies` are texts of further keys, which are nobody's, and `copies` the points of every key,
+    see `n_copies`. Raises MissingExtraError if the extra ``flare`` is not installed.
     """
 
     def __init__(
@@ -180,10 +179,9 @@ def n_copies(n_parties: int) -> int:
     so, which tells how many keys every group of them has. Instead a key is two points, which nobody
     can tell to be of one key who lacks the parties' secret: a server that leaves out k of n common
     keys, without being noticed, has picked both points of each by chance. The probability is C(n,
-    k) / C(2n, 2k), at most 1 / (2n - 1) for k < n; if nothing is left, nobody trains. After the
-    protocol for a malicious server of Kamara, Mohassel, Raykova and Sadeghian, Scaling Private Set
-    Intersection to Billion-Element Sets, 2014. They add dummies against a server that declares more
-    than there is; here the parties' proofs are (`vflsynth.federation.matching`).
+    k) / C(2n, 2k), at most 1 / (2n - 1) for k < n; if nothing is left, nobody trains. After Kamara,
+    Mohassel, Raykova and Sadeghian, Scaling Private Set Intersection to Billion-Element Sets, 2014;
+    a server that declares more than there is the parties' proofs find.
     """
     return 1 if n_parties == 2 else 2
 

@@ -230,7 +230,7 @@ def _exact_structure(result: MetricResult) -> Measured | NotMeasured:
     worst, usual = result.parts.iloc[0], 1.0 if result.baseline is None else result.baseline
     if worst["rule"] == NOTHING_EXACT:
         return NotMeasured("no relation of up to three columns is exact in the real table", False)
-    says = f"Of {len(result.parts)} relations that all real rows keep, synthetic rows keep all."
+    says = f"Relations that all real rows keep: {len(result.parts)}; synthetic rows keep all."
     if result.value < 1.0:
         says = f"{1.0 - result.value:.2%} of the rows break {worst['rule']!r}, as no real row does."
     return Measured(max(0.0, usual - result.value), says)

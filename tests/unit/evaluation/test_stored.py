@@ -78,6 +78,8 @@ def test_the_command_line_judges_folders_in_batches_and_says_what_was_sampled(
     assert any("200 real" in note for note in found["exact_structure"]["notes"])
     assert not any("200 real" in note for note in found["marginal_distance"]["notes"])
     assert "200 real and 200 synthetic rows were used" in page.read_text()
+    assert main([*said, "--contract", str(tmp_path / "absent.toml")]) > 0
+    assert "tables are read into memory" in capsys.readouterr().err
 
 
 def test_a_column_of_two_parties_is_refused(tmp_path):
