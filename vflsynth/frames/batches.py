@@ -306,7 +306,7 @@ def stored_table(
     >>> with TemporaryDirectory() as folder:
     ...     pd.DataFrame({"age": [30, 41, 55]}).to_parquet(Path(folder, "clinic.parquet"))
     ...     table, _ = stored_table({"clinic": Path(folder, "clinic.parquet")})
-    >>> len(table), table["age"].max(), table.parties
+    >>> len(table), int(table["age"].max()), table.parties
     (3, 55, {'clinic': ['age']})
     """
     matched = _Matched.of(files, on)
