@@ -7,6 +7,8 @@ import warnings
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
+from sklearn.base import clone
 
 from vflsynth import (
     AutoregressiveSynthesizer,
@@ -107,3 +109,20 @@ def test_a_forged_model_is_an_artefact_error_or_draws(saved, name):
     assert not raw
     assert refused
     assert len(load(root).sample(5)) == 5
+
+
+@pytest.mark.parametrize("name", ["bias", "last"])
+def test_halves_that_score_rows_differently_are_an_artefact_error(tmp_path, name):
+    """One half's numbers of the classifier that all halves share were changed."""
+    synth = clone(MODELS["vflgan"]).set_params(resample=2)
+    synth.fit(make_party_frames(60, 2, random_state=1), KEY).save(tmp_path)
+    file = tmp_path / "parties" / "party_1" / "sampler.safetensors"
+    tensors = load_file(file)
+    (key,) = (key for key in tensors if key == f"scores.{name}")
+    save_file(tensors | {key: tensors[key] + 1.0}, file)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    manifest["files"][file.relative_to(tmp_path).as_posix()] = digest
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError, match="different samples"):
+        load(tmp_path).sample(5)

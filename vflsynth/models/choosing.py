@@ -21,6 +21,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
+from vflsynth.exceptions import ArtefactError
 from vflsynth.networks.layers import NEGATIVE_SLOPE
 
 CHOOSER = ""
@@ -72,6 +73,8 @@ class RowScores:
         shapes = [tuple(own.shape) for own in found.tensors().values()]
         if shapes != [(width, n_features), (n_features,), (n_features, hidden)] + 2 * [(hidden,)]:
             raise ValueError("scores of other rows, or of other features")
+        if found.times < 1:
+            raise ValueError("no row stays of those that are drawn")
         return found
 
 
@@ -146,8 +149,8 @@ class Choice:
 def chosen_rows(choices: Sequence[Choice]) -> npt.NDArray[np.intp]:
     """Choose which of the drawn rows stay, ascending, of what all parties say.
 
-    Where parties drew unequally many, it is of those that all drew. Raises ValueError if they speak
-    of different samples, or of different classifiers.
+    Where parties drew unequally many, it is of those that all drew. Raises ArtefactError if they
+    speak of different samples, or of different classifiers.
     """
     common = min((own.portions for own in choices), key=len)
     first, *others = sorted(choices, key=lambda own: own.party)
@@ -156,7 +159,7 @@ def chosen_rows(choices: Sequence[Choice]) -> npt.NDArray[np.intp]:
             not np.array_equal(getattr(own, name), getattr(first, name))
             for name in ("bias", "last")
         ):
-            raise ValueError("choices of different samples")
+            raise ArtefactError("choices of different samples")
     n_drawn = sum(drawn for _, drawn, _ in common)
     hidden = np.tile(first.bias, (n_drawn, 1))
     for own in (first, *others):
