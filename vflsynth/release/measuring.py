@@ -123,22 +123,18 @@ def copied_values(
     """
     worst: Measured | None = None
     for column in encoder.numeric:
-        known = _present(column, real)
+        known, drawn = _present(column, real), _present(column, synthetic)
         least = _least(columns_of(contract).get(column.name, ColumnContract()), contract)
-        unused, own = (known, 1) if others is None else (_present(column, others), 0)
-        shares, asked, twice = [], [], 0.0
-        for cells, itself in ((_present(column, synthetic), 0), (unused, own)):
-            held = _times(cells, known) - itself
-            held = held[held < least]
-            asked.append(len(held))
-            shares.append(float((held > 0).mean()) if asked[-1] else 0.0)
-            twice = itself * float((held == 1).mean()) if asked[-1] else 0.0
-        if not all(asked):
+        unused, itself = (known, 1) if others is None else (_present(column, others), 0)
+        ours, theirs = _times(drawn, known), _times(unused, known) - itself
+        ours, theirs = ours[ours < least], theirs[theirs < least]
+        if not len(ours) or not len(theirs):
             continue
-        part = asked[0] / len(_present(column, synthetic))
-        alone = shares[1] * (1.0 - shares[1])
-        as_good_as = max(1.0, asked[1] * alone / (alone + twice)) if twice else asked[1]
-        excess = part * beyond_chance(shares[0], shares[1], asked[0], as_good_as, errors=3.0)
+        shares = float((ours > 0).mean()), float((theirs > 0).mean())
+        alone, twice = shares[1] * (1.0 - shares[1]), itself * float((theirs == 1).mean())
+        as_good_as = max(1.0, len(theirs) * alone / (alone + twice)) if twice else len(theirs)
+        beyond = beyond_chance(*shares, len(ours), as_good_as, errors=3.0)
+        excess = len(ours) / len(drawn) * beyond
         if worst is None or excess > worst.value:
             worst = Measured(
                 excess,
