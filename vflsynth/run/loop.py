@@ -234,7 +234,7 @@ class Pace:
     def __init__(self, n_steps: int, most_hours: float | None) -> None:
         self._left, self._most, self._said = n_steps, most_hours, False
         self._seconds: list[float] = []
-        self._before = time.perf_counter()
+        self._begun = self._before = time.perf_counter()
 
     def step(self, *, last: bool) -> None:
         """Take note that a step is over, and whether it was an epoch's `last`.
@@ -251,12 +251,13 @@ class Pace:
             return
         self._said, counted = True, sorted(taken)[: max(1, len(taken) - 1)]
         each = sum(counted) / len(counted)
-        text = f"about {duration_text(each * self._left)} on this machine"
-        if each * self._left > _WORTH_SAYING:
+        seconds = now - self._begun + each * self._left
+        text = f"about {duration_text(seconds)} on this machine"
+        if seconds > _WORTH_SAYING:
             logger.info("all epochs take %s", text)
-        if self._most is not None and each * self._left > 3600 * self._most:
+        if self._most is not None and seconds > 3600 * self._most:
             raise TimeLimitError(
-                f"training takes {text}: {self._left:,} steps of {1000 * each:.0f} ms, and "
+                f"training takes {text}: {self._left:,} further steps of {1000 * each:.0f} ms, and "
                 f"{self._most:g} hours are allowed. Fix: train fewer epochs or a smaller model, "
                 "draw fewer records (max_records), or raise most_hours"
             )
