@@ -57,7 +57,7 @@ class MarginalMap:
             (_present(generated, *where), _present(records, *where))
             for where in zip(columns, gates)
         ]
-        before, after, slopes = quantile_maps(pairs, len(records))
+        before, after, slopes, _ = quantile_maps(pairs, len(records))
         device, dtype = generated.device, generated.dtype
         return cls(
             columns.to(device),
@@ -259,24 +259,25 @@ def _present(rows: Tensor, column: Tensor, gate: Tensor) -> Tensor:
 
 def quantile_maps(
     pairs: Sequence[tuple[Tensor, Tensor]], n_records: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Find increasing maps that give generated values the quantiles of records' values.
 
-    `pairs` are the two, unsorted. Returns knots before and after, (map, knot), and slopes outside
-    them, (map, 2), float64. Where there are too few values the map changes nothing.
+    `pairs` are the two, unsorted. Returns knots before and after, (map, knot), slopes outside them,
+    (map, 2), and the standard deviations of the records whose means the outermost knots are,
+    (map, 2), float64. Where there are too few values the map changes nothing.
     """
     most = max(2, min(_MOST_KNOTS, n_records // _RECORDS_PER_KNOT))
     before, after = torch.zeros(2, len(pairs), most, dtype=torch.float64)
-    slopes = torch.ones(len(pairs), 2, dtype=torch.float64)
+    slopes, spread = torch.ones(2, len(pairs), 2, dtype=torch.float64)
     for i, values in enumerate(pairs):
         ours, theirs = (value.double().cpu().sort().values for value in values)
         n_knots = min(most, len(ours) // _RECORDS_PER_KNOT, len(theirs) // _RECORDS_PER_KNOT)
         if n_knots < 2:
             continue
         before[i], before_ends = _quantiles(ours, n_knots, most)
-        after[i], after_ends = _quantiles(theirs, n_knots, most)
-        slopes[i] = (after_ends / before_ends.clamp_min(1e-12)).clamp_max(_LARGEST_SLOPE)
-    return before, after, slopes
+        after[i], spread[i] = _quantiles(theirs, n_knots, most)
+        slopes[i] = (spread[i] / before_ends.clamp_min(1e-12)).clamp_max(_LARGEST_SLOPE)
+    return before, after, slopes, spread
 
 
 def interpolated(before: Tensor, after: Tensor, slopes: Tensor, x: Tensor) -> Tensor:

@@ -5,6 +5,9 @@ trees tell it at once. So each column is mended given those before it. A tree di
 generated rows where the column differs most between them. In a leaf an increasing map gives numbers
 the quantiles of the records there, and codes that are too frequent there make way for those that
 are too rare. Order stays within a leaf, and with it most relations to other parties' columns.
+A leaf has too few records to say how much a tail must be stretched, and the trees of a column would
+multiply what each gets wrong. So beyond a leaf's outermost quantiles values keep their distance, up
+to a bound, and in the end one map of all rows gives a column its tails.
 
 Sees: one party's encoded records and generated rows. Sends: nothing.
 """
@@ -191,19 +194,27 @@ def _differences(counts: _Floats) -> _Floats:
 
 @dataclass(frozen=True)
 class NumberMend:
-    """Increasing maps of a number, by leaf: `before` and `after`, (node, knot), with `slopes`."""
+    """Increasing maps of a number, by leaf: `before` and `after`, (node, knot), with `slopes`.
+
+    What is below the first knot or above the last is first drawn in, to less than `reach`,
+    (node, 2), from it.
+    """
 
     span: OutputSpan
     tree: Tree
     before: Tensor
     after: Tensor
     slopes: Tensor
+    reach: Tensor
 
     def apply(self, rows: Tensor, uniform: Tensor) -> Tensor:
         """Change rows, (row, encoded); with no randomness."""
         leaves, column = self.tree.leaves(rows), self.span.start
-        values = rows[:, column : column + 1]
-        mapped = interpolated(self.before[leaves], self.after[leaves], self.slopes[leaves], values)
+        values, before = rows[:, column : column + 1], self.before[leaves]
+        inside = values.clamp(before[:, :1], before[:, -1:])
+        reach = self.reach[leaves].gather(1, (values > inside).long())
+        drawn_in = inside + (values - inside) / (1.0 + (values - inside).abs() / reach)
+        mapped = interpolated(before, self.after[leaves], self.slopes[leaves], drawn_in)
         if self.span.gate is not None:
             mapped = torch.where(rows[:, self.span.gate : self.span.gate + 1] > 0.0, mapped, values)
         return rows.index_copy(1, torch.tensor([column], device=rows.device), mapped)
@@ -217,6 +228,8 @@ class NumberMend:
             raise ValueError("every leaf needs a map")
         if (self.before.diff(dim=1) < 0).any() or (self.after.diff(dim=1) < 0).any():
             raise ValueError("a map must rise")
+        if self.reach.shape != (n, 2) or not (self.reach > 0).all():
+            raise ValueError("every leaf needs a reach")
 
 
 @dataclass(frozen=True)
@@ -308,6 +321,12 @@ class Relations:
                     uniform = (uniform + 0.618034) % 1.0
                     rows = mend.apply(rows, uniform)
                     mends.append(mend)
+                if mends and mends[-1].span == span and span.activation == "identity":
+                    root = Tree(*torch.zeros(2, 1).long(), torch.zeros(1, 2).long())
+                    there = (r[_present(r, span)] for r in (rows, records.cpu()))
+                    mend = _mapped(span, root, *there)
+                    mends.append(replace(mend, reach=torch.full_like(mend.reach, torch.inf)))
+                    rows = mends[-1].apply(rows, uniform)
         return cls(tuple(_moved(mend, device) for mend in mends))
 
     @property
@@ -379,10 +398,9 @@ def _mend(
 ) -> NumberMend | CodeMend | None:
     """Mend one span of a turn by one tree, or return None if there is nothing to mend."""
     (rows, asked), (records, answers) = generated, recorded
-    if span.gate is not None:
-        there, known = rows[:, span.gate] > 0.0, records[:, span.gate] > 0.0
-        rows, asked = rows[there], asked[there.numpy()]
-        records, answers = records[known], answers[known.numpy()]
+    there, known = _present(rows, span), _present(records, span)
+    rows, asked = rows[there], asked[there.numpy()]
+    records, answers = records[known], answers[known.numpy()]
     if min(len(rows), len(records)) < 2 * _FEWEST:
         return None
     if span.activation == "softmax":
@@ -399,19 +417,13 @@ def _mend(
     n_nodes = len(tree.columns)
     if n_nodes == 1:
         return None
-    leaf_of, leaf_of_records = tree.leaves(rows), tree.leaves(records)
     if span.activation == "identity":
-        pairs = [
-            (rows[leaf_of == node, span.start], records[leaf_of_records == node, span.start])
-            for node in range(n_nodes)
-        ]
-        most = max(len(theirs) for _, theirs in pairs)
-        before, after, slopes = (t.to(rows.dtype) for t in quantile_maps(pairs, most))
-        return NumberMend(span, tree, before, after, slopes)
+        mend = _mapped(span, tree, rows, records)
+        return replace(mend, slopes=torch.ones_like(mend.slopes))
     one_hot = records[:, span.start : span.stop]
     had, wanted = torch.zeros(2, n_nodes, span.width, dtype=rows.dtype)
-    had.index_add_(0, leaf_of, rows[:, span.start : span.stop])
-    wanted.index_add_(0, leaf_of_records, one_hot)
+    had.index_add_(0, tree.leaves(rows), rows[:, span.start : span.stop])
+    wanted.index_add_(0, tree.leaves(records), one_hot)
     wanted += _PRIOR * one_hot.mean(0)
     had, wanted = (t / t.sum(1, keepdim=True).clamp_min(1.0) for t in (had, wanted))
     missing = (wanted - had).clamp_min_(0.0)
@@ -421,6 +433,25 @@ def _mend(
     pairs = [(own, own) for own in (records[records[:, s.gate] > 0.0, s.start] for s in numbers)]
     quantiles = quantile_maps(pairs, len(records))[1].to(rows.dtype)
     return CodeMend(span, tree, keep, instead, numbers, quantiles)
+
+
+def _present(rows: Tensor, span: OutputSpan) -> Tensor:
+    """Tell which rows have a value of a span."""
+    return (
+        torch.ones(len(rows), dtype=torch.bool) if span.gate is None else rows[:, span.gate] > 0.0
+    )
+
+
+def _mapped(span: OutputSpan, tree: Tree, rows: Tensor, records: Tensor) -> NumberMend:
+    """Give a number the records' quantiles in every leaf."""
+    leaf_of, leaf_of_records = tree.leaves(rows), tree.leaves(records)
+    pairs = [
+        (rows[leaf_of == node, span.start], records[leaf_of_records == node, span.start])
+        for node in range(len(tree.columns))
+    ]
+    most = max(len(theirs) for _, theirs in pairs)
+    *maps, spread = (table.to(rows.dtype) for table in quantile_maps(pairs, most))
+    return NumberMend(span, tree, *maps, spread.clamp_min(1e-6))
 
 
 def _moved(mend: Any, device: torch.device) -> Any:
