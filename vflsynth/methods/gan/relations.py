@@ -44,6 +44,10 @@ _BY_CHANCE = 0.5
 _PRIOR = 5.0
 """Records that a leaf's shares of codes count as known before."""
 
+_REACH = 2.0
+"""How far a leaf's values lie beyond its outermost knot at most, in standard deviations of what
+that is the mean of."""
+
 
 class _Question(NamedTuple):
     """Encoded columns that trees ask of, and the thresholds of a number."""
@@ -451,7 +455,7 @@ def _mapped(span: OutputSpan, tree: Tree, rows: Tensor, records: Tensor) -> Numb
     ]
     most = max(len(theirs) for _, theirs in pairs)
     *maps, spread = (table.to(rows.dtype) for table in quantile_maps(pairs, most))
-    return NumberMend(span, tree, *maps, spread.clamp_min(1e-6))
+    return NumberMend(span, tree, *maps, _REACH * spread.clamp_min(1e-6))
 
 
 def _moved(mend: Any, device: torch.device) -> Any:
