@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams, KeySchedule, hidden_normal
-from vflsynth._random import RandomStreams, derive
+from vflsynth._random import HiddenStreams, KeySchedule, RandomStreams, derive, hidden_normal
 
 ROTATION_SIZE = 128
 """The most records that one rotation mixes; making it takes time of the third order."""

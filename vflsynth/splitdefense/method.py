@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth._validation import Number, check_parameters
+from vflsynth.columns.codec import to_json
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
@@ -21,7 +22,6 @@ from vflsynth.learning.party import Known, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.mechanisms.base import Length
 from vflsynth.models import RowSampler
-from vflsynth.parameters import to_json
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
 from vflsynth.run import PartyRun

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vflsynth._keys import HiddenStreams
-from vflsynth._random import RandomStreams
+from vflsynth._random import HiddenStreams, RandomStreams
 from vflsynth.protocol import PoissonSchedule, Schedule, SubsetSchedule
 from vflsynth.protocol.schedule import places_of_batches
 

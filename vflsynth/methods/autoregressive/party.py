@@ -13,8 +13,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import ENCODED_AT_ONCE, TrainableParty
-from vflsynth.learning.training import RunningMeans, labelled, section
+from vflsynth.learning.party import ENCODED_AT_ONCE, RunningMeans, TrainableParty, labelled, section
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender
 from vflsynth.methods.autoregressive.layout import MOST_SEEING_ALL, Layout, at_rows, seen_columns

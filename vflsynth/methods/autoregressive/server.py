@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsynth._keys import KeySchedule, Purpose, hidden_normal
-from vflsynth._random import RandomStreams
+from vflsynth._random import KeySchedule, Purpose, RandomStreams, hidden_normal
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.training import labelled, section
+from vflsynth.learning.party import labelled, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import at_rows
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.training import load_network_state, network_state
+from vflsynth.learning.party import load_network_state, network_state
 from vflsynth.mechanisms import DPSGDPlan, FirstLayerPlan
 from vflsynth.mechanisms.first_layer import perturb_gradient
 from vflsynth.mechanisms.noisy_descent import (

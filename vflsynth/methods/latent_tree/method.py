@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from vflsynth._keys import Purpose
-from vflsynth._random import RandomStreams
+from vflsynth._random import Purpose, RandomStreams
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound
 from vflsynth.learning.messages import states_of, tables_of
 from vflsynth.learning.party import Known

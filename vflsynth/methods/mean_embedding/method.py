@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsynth._keys import Purpose
-from vflsynth._random import RandomStreams
+from vflsynth._random import Purpose, RandomStreams
 from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.messages import SumShares
 from vflsynth.mechanisms import Discriminators, Mechanism

@@ -14,7 +14,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import SumShares
-from vflsynth.learning.training import labelled, section
+from vflsynth.learning.party import labelled, section
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.mean_embedding.embedding import feature_moments, shrink_mean_embedding
 from vflsynth.methods.mean_embedding.mechanism import MeanEmbeddingPlan

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
-from vflsynth.learning.training import (
+from vflsynth.learning.party import (
     RunningMeans,
     floats,
     labelled,

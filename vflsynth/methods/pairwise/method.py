@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsynth._keys import Purpose
-from vflsynth._random import RandomStreams
+from vflsynth._random import Purpose, RandomStreams
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound
 from vflsynth.learning.party import Known
 from vflsynth.learning.products import ASKED, ProductTerms, noisy_products

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams
-from vflsynth._random import RandomStreams, derive
+from vflsynth._random import HiddenStreams, RandomStreams, derive
 from vflsynth._validation import Number, Optional
 from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.mechanisms.base import (
