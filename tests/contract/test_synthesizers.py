@@ -65,9 +65,6 @@ SYNTHESIZERS = {
         **EMBEDDED, privacy=MeanEmbedding(**NOISE, n_features=20)
     ),
     "VFLGAN, DP-SGD": VFLGANSynthesizer(**CUT, privacy=DPSGD(**NOISE, n_records=60)),
-    "VFLGAN, DP-SGD with penalties at records": VFLGANSynthesizer(
-        **CUT, privacy=DPSGD(**NOISE, n_records=60, gradient_penalty_at="records")
-    ),
     "VFLGAN, first layer": VFLGANSynthesizer(
         **CUT, privacy=FirstLayer(noise_multiplier=1.0, delta=1e-3)
     ),

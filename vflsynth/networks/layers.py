@@ -326,9 +326,13 @@ class FlatAdam:
         return torch.cat(owners).to(self.flat.device)
 
     @torch.no_grad()
-    def set_gradient(self, gradients: Sequence[Tensor]) -> None:
-        """Write gradients given one per parameter, in the module's order."""
-        torch.cat([g.reshape(-1) for g in gradients], out=self.gradient)
+    def set_gradient(self, gradients: Sequence[Tensor | None]) -> None:
+        """Write gradients given one per parameter, in the module's order; None stands for zeros."""
+        found = (
+            torch.zeros_like(p) if g is None else g
+            for p, g in zip(self.parameters, gradients, strict=True)
+        )
+        torch.cat([g.reshape(-1) for g in found], out=self.gradient)
 
     @torch.no_grad()
     def step(self) -> None:

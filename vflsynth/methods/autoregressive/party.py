@@ -259,12 +259,7 @@ class AutoregressiveParty(TrainableParty):
             wanted = [*self.optimizer.parameters, *([contexts] if contexts.requires_grad else [])]
             gradients = torch.autograd.grad(-total, wanted, allow_unused=True)
             at_contexts = gradients[-1] if contexts.requires_grad else None
-            self.optimizer.set_gradient(
-                [
-                    torch.zeros_like(p) if g is None else g
-                    for p, g in zip(self.optimizer.parameters, gradients)
-                ]
-            )
+            self.optimizer.set_gradient(gradients[: len(self.optimizer.parameters)])
         with torch.no_grad():
             self._clip()
             self.step()

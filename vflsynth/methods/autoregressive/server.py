@@ -204,12 +204,7 @@ class TrainedContextServer(ContextServer):
         outputs = list(self._pending.values())
         upstream = [gradients[name] for name in self._pending]
         found = torch.autograd.grad(outputs, self.optimizer.parameters, upstream, allow_unused=True)
-        self.optimizer.set_gradient(
-            [
-                torch.zeros_like(p) if g is None else g
-                for p, g in zip(self.optimizer.parameters, found)
-            ]
-        )
+        self.optimizer.set_gradient(found)
         self.optimizer.step()
         with torch.no_grad():
             n = self.optimizer.steps

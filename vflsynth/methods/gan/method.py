@@ -24,8 +24,8 @@ from vflsynth.learning.messages import (
     n_masked_blocks,
 )
 from vflsynth.learning.party import RunningLosses
-from vflsynth.mechanisms import Asked, Length, Mechanism
-from vflsynth.mechanisms.base import DEFAULT_STEPS, Reports, default_epochs, power_of_two
+from vflsynth.mechanisms import Asked, Mechanism
+from vflsynth.mechanisms.base import Reports
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.resampling import feature_blocks, learn_to_tell
 from vflsynth.methods.gan.sampler import GeneratorSampler
@@ -34,6 +34,7 @@ from vflsynth.networks.layers import frechet_distance_of_moments
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, Message, Schedule, When
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
+from vflsynth.protocol.schedule import DEFAULT_STEPS, Length, default_epochs, power_of_two
 
 
 class GANServer:

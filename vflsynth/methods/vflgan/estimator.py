@@ -95,7 +95,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         ``chosen`` in the end. There is no distance with ``model_selection="last"``. With
         `MeanEmbedding` there are only `squared_distance`, of the fakes' mean embedding from what
         was made of the release, ``seconds`` and ``chosen``; with `DPSGD` `fake_score_*` instead of
-        Wasserstein estimates, no distance, and no penalties where these are taken at records.
+        Wasserstein estimates, and no distance.
     {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
@@ -113,7 +113,7 @@ class VFLGANSynthesizer(GANSynthesizer):
     features of the joint records (DP-MERF); encodings and generators are computed from these alone.
     `DPSGD` publishes the histograms and, at every step, noisy sums of clipped per-record gradients
     of all discriminator parameters over a Poisson sample, and takes the gradient penalty between
-    fakes, or at records and then as part of what is clipped (``gradient_penalty_at="records"``).
+    fakes.
     `FirstLayer`, the paper's, gives the synthetic table no guarantee and warns. Noise and samples
     of records are drawn from the operating system whatever `random_state` is, so that two fits
     differ and each spends the whole budget anew. `save` leaves out alignment,
