@@ -16,8 +16,7 @@ from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
 from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
-from vflsynth.columns.encoders.base import Curve, Encoder, encoder_of
-from vflsynth.columns.encoders.standard import Standardizer
+from vflsynth.columns.encoders.base import Curve, Encoder, Standardizer, encoder_of
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
 from vflsynth.columns.kinds import kind_of_public
 from vflsynth.columns.ranges import axis_of

@@ -22,16 +22,11 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.arrays import kind_of_values
 from vflsynth.columns.codec import array_of
 from vflsynth.contract.areas import Areas, areas_of
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
-from vflsynth.contract.recoding import (
-    Composite,
-    Difference,
-    composite_of,
-    is_true,
-    kind_of_values,
-)
+from vflsynth.contract.recoding import Composite, Difference, composite_of, is_true
 from vflsynth.contract.rules import (
     Check,
     Combination,

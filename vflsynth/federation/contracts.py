@@ -18,6 +18,7 @@ import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth.columns import PublicSchema, TableTransformer
+from vflsynth.columns.codec import to_json
 from vflsynth.contract import (
     Contract,
     PartyContract,
@@ -31,7 +32,6 @@ from vflsynth.exceptions import ContractError, ParameterError, PayloadRejectedEr
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
 from vflsynth.frames import check_no_empty_column
-from vflsynth.parameters import to_json
 
 
 @dataclass(frozen=True)

@@ -321,7 +321,8 @@ class Relations:
                     rows = mend.apply(rows, uniform)
                     mends.append(mend)
                 if mends and mends[-1].span == span and span.activation == "identity":
-                    root = Tree(*torch.zeros(2, 1).long(), torch.zeros(1, 2).long())
+                    nowhere = torch.zeros(1, dtype=torch.long)
+                    root = Tree(nowhere, nowhere, nowhere.new_zeros(1, 2))
                     mend = _mapped(
                         span, root, *(r[_present(r, span.gate)] for r in (rows, records))
                     )
@@ -446,5 +447,5 @@ def _mapped(span: OutputSpan, tree: Tree, rows: Tensor, records: Tensor) -> Numb
         (rows[leaf_of == node, span.start], records[leaf_of_records == node, span.start])
         for node in range(len(tree.columns))
     ]
-    *maps, spread = (table.to(rows.dtype) for table in quantile_maps(pairs))
-    return NumberMend(span, tree, *maps, _REACH * spread.clamp_min(1e-6))
+    before, after, slopes, spread = (table.to(rows.dtype) for table in quantile_maps(pairs))
+    return NumberMend(span, tree, before, after, slopes, _REACH * spread.clamp_min(1e-6))
