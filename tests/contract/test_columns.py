@@ -26,11 +26,11 @@ from vflsynth.columns import (
 )
 from vflsynth.columns.arrays import has_timezone, numpy_dtype, read_numbers
 from vflsynth.columns.bins import Bins
-from vflsynth.columns.codec import from_json, to_json
 from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
 )
+from vflsynth.parameters import from_json, to_json
 from vflsynth.privacy.discovery import Discovery, PublicEncoding
 from vflsynth.registry import Members
 from vflsynth.testing import column_kind_checks, encoder_checks, parametrize_with_checks

@@ -19,10 +19,10 @@ from vflsynth._validation import (
 )
 from vflsynth._validation import Rule as Range
 from vflsynth.columns import PublicSchema, column_kind
-from vflsynth.columns.codec import to_json
 from vflsynth.contract.releasing import ReleaseTerms
 from vflsynth.contract.rules import Determines, Rule, as_rules, in_order
 from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError
+from vflsynth.parameters import to_json
 from vflsynth.registry import register
 
 ROLES = ("ordinary", "quasi-identifier", "sensitive", "identifier", "free text")

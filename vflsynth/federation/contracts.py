@@ -18,7 +18,6 @@ import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth.columns import PublicSchema, TableTransformer
-from vflsynth.columns.codec import to_json
 from vflsynth.contract import (
     Contract,
     PartyContract,
@@ -32,6 +31,7 @@ from vflsynth.exceptions import ContractError, ParameterError, PayloadRejectedEr
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
 from vflsynth.frames import check_no_empty_column
+from vflsynth.parameters import to_json
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
-from vflsynth.columns.codec import to_json
 from vflsynth.contract import CLAUSES, Contract, ReleaseTerms, Rule
 from vflsynth.exceptions import ParameterError
+from vflsynth.parameters import to_json
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.reporting import number_text
 

@@ -16,9 +16,9 @@ from sklearn.base import clone
 
 from vflsynth import registry
 from vflsynth.columns import PublicSchema
-from vflsynth.columns.codec import from_json, parameters_to_json, to_json
 from vflsynth.datasets import make_party_frames
 from vflsynth.frames.typed import family_of
+from vflsynth.parameters import from_json, parameters_to_json, to_json
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.unit.release.conftest import DATE, WAIVED, make, make_contract
 from vflsynth.audit import Attack, AuditReport, Criteria, Disclosure, TargetAudit
-from vflsynth.columns.codec import from_json, to_json
 from vflsynth.contract import (
     CLAUSES,
     ColumnContract,
@@ -31,6 +30,7 @@ from vflsynth.evaluation import (
 )
 from vflsynth.evaluation.columns import TableEncoder
 from vflsynth.exceptions import ContractError, ParameterError
+from vflsynth.parameters import from_json, to_json
 from vflsynth.privacy import (
     GaussianRelease,
     LedgerEntry,
