@@ -33,7 +33,6 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from scipy.special import ndtri
 
 from vflsynth.exceptions import ParameterError
 
@@ -233,6 +232,8 @@ def hidden_uniform(key: bytes, shape: Sequence[int]) -> npt.NDArray[np.float64]:
 
 def hidden_normal(key: bytes, shape: Sequence[int]) -> npt.NDArray[np.float64]:
     """Draw standard normal numbers, by the inverse of their distribution function."""
+    from scipy.special import ndtri  # half a second, which commands without numbers do not pay
+
     found = hidden_uniform(key, shape)
     ndtri(found, out=found)
     return found

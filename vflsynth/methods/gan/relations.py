@@ -321,8 +321,8 @@ class Relations:
                     rows = mend.apply(rows, uniform)
                     mends.append(mend)
                 if mends and mends[-1].span == span and span.activation == "identity":
-                    nowhere = torch.zeros(1, dtype=torch.long)
-                    root = Tree(nowhere, nowhere, nowhere.new_zeros(1, 2))
+                    nodes = torch.zeros(1, 2, dtype=torch.int64)
+                    root = Tree(nodes[:, 0].clone(), torch.zeros(1), nodes)
                     mend = _mapped(
                         span, root, *(r[_present(r, span.gate)] for r in (rows, records))
                     )
