@@ -314,9 +314,8 @@ class Relations:
                     mends.append(mend)
                 if mends and mends[-1].span == span and span.activation == "identity":
                     root = Tree(torch.tensor([0]), torch.zeros(1), torch.tensor([[0, 0]]))
-                    mend = _mapped(
-                        span, root, *(r[_present(r, span.gate)] for r in (rows, records))
-                    )
+                    there = (r[_present(r, span.gate)] for r in (rows, records))
+                    mend = _mapped(span, root, *there)
                     mends.append(replace(mend, reach=torch.full_like(mend.reach, torch.inf)))
                     rows = mends[-1].apply(rows, uniform)
         found = cls(tuple(mends)).tensors()
