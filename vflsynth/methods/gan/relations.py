@@ -25,12 +25,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.columns import OutputSpan
-from vflsynth.methods.gan.calibration import (
-    check_maps,
-    interpolated,
-    places_of,
-    quantile_maps,
-)
+from vflsynth.methods.gan.calibration import check_maps, interpolated, places_of, quantile_maps
 from vflsynth.methods.gan.sequential import turns_of
 
 _Floats = npt.NDArray[np.float64]
@@ -50,8 +45,7 @@ _PRIOR = 5.0
 """Records that a leaf's shares of codes count as known before."""
 
 _REACH = 2.0
-"""How far a leaf's values lie beyond its outermost knot at most, in standard deviations of what
-that is the mean of."""
+"""Bound of what is beyond a leaf's outermost mean, in standard deviations of what it is of."""
 
 
 class _Question(NamedTuple):
@@ -217,10 +211,8 @@ class NumberMend:
         """Change rows, (row, encoded); with no randomness."""
         leaves, column = self.tree.leaves(rows), self.span.start
         values = rows[:, column : column + 1]
-        before, after, slopes, reach = (
-            own[leaves] for own in (self.before, self.after, self.slopes, self.reach)
-        )
-        mapped = interpolated(before, after, slopes, values, reach)
+        maps = (own[leaves] for own in (self.before, self.after, self.slopes, self.reach))
+        mapped = interpolated(values, *maps)
         if self.span.gate is not None:
             mapped = torch.where(rows[:, self.span.gate : self.span.gate + 1] > 0.0, mapped, values)
         return rows.index_copy(1, torch.tensor([column], device=rows.device), mapped)
@@ -321,11 +313,17 @@ class Relations:
                     rows = mend.apply(rows, uniform)
                     mends.append(mend)
                 if mends and mends[-1].span == span and span.activation == "identity":
+<<<<<<< HEAD
                     nodes = torch.zeros(1, 2, dtype=torch.int64)
                     root = Tree(nodes[:, 0].clone(), torch.zeros(1), nodes)
                     mend = _mapped(
                         span, root, *(r[_present(r, span.gate)] for r in (rows, records))
                     )
+=======
+                    root = Tree(torch.tensor([0]), torch.zeros(1), torch.tensor([[0, 0]]))
+                    there = (r[_present(r, span.gate)] for r in (rows, records))
+                    mend = _mapped(span, root, *there)
+>>>>>>> h-fd
                     mends.append(replace(mend, reach=torch.full_like(mend.reach, torch.inf)))
                     rows = mends[-1].apply(rows, uniform)
         found = cls(tuple(mends)).tensors()
