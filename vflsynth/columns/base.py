@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from vflsynth.columns.codec import (
+from vflsynth.frames.codec import (
     dtype_from_json,
     dtype_to_json,
     scalar_from_json,

@@ -21,7 +21,7 @@ from vflsynth.columns.base import (
     from_one_hot,
     one_hot,
 )
-from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
+from vflsynth.frames.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.columns.levels import (
     RARE,
     Rare,

@@ -44,7 +44,7 @@ from vflsynth.columns.base import (
     from_one_hot,
     one_hot,
 )
-from vflsynth.columns.codec import scalar_to_json
+from vflsynth.frames.codec import scalar_to_json
 from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.columns.ranges import (
     ColumnGrid,

@@ -15,7 +15,7 @@ from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, wri
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, naming, not_held
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
-from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
+from vflsynth.frames.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
 from vflsynth.columns.encoders.base import Curve, Encoder, encoder_of
 from vflsynth.columns.encoders.standard import Standardizer
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram

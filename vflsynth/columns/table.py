@@ -20,7 +20,7 @@ from vflsynth.columns.base import (
     check_matrix,
     naming,
 )
-from vflsynth.columns.codec import (
+from vflsynth.frames.codec import (
     dtype_to_json,
     index_from_json,
     index_to_json,

@@ -15,7 +15,7 @@ import pandas as pd
 
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.base import naming, not_held
-from vflsynth.columns.codec import array_of
+from vflsynth.frames.codec import array_of
 from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite, kind_of_values

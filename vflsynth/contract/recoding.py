@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.columns.arrays import decimals_of, numpy_dtype
-from vflsynth.columns.codec import array_of
+from vflsynth.frames.codec import array_of
 from vflsynth.contract.rules import Combination, combinations_of
 from vflsynth.registry import register
 

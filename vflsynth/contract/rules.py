@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.codec import array_of
+from vflsynth.frames.codec import array_of
 from vflsynth.contract.expressions import Rows, label_of, parse
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import register

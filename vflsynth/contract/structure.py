@@ -22,7 +22,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.codec import array_of
+from vflsynth.frames.codec import array_of
 from vflsynth.contract.areas import Areas, areas_of
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
 from vflsynth.contract.recoding import (

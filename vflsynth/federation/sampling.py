@@ -10,7 +10,7 @@ import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth._validation import Number, Optional, Rule, check_parameters
-from vflsynth.columns.codec import scalar_to_json
+from vflsynth.frames.codec import scalar_to_json
 from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.joining import CHOICE, KEYS, MARK, RULES

@@ -17,7 +17,7 @@ import torch
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomState, RandomStreams, derive, secret_from
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
+from vflsynth.frames.codec import scalar_from_json, scalar_to_json
 from vflsynth.columns.wanted import Domain
 from vflsynth.contract import Preparation, SharedRows, attempts
 from vflsynth.contract.given import domains

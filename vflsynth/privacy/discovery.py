@@ -25,7 +25,7 @@ from scipy.stats import norm
 from vflsynth.columns import NoisyHistogram, PublicSchema
 from vflsynth.columns.arrays import read_numbers
 from vflsynth.columns.base import ColumnTransformer, naming
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
+from vflsynth.frames.codec import scalar_from_json, scalar_to_json
 from vflsynth.columns.kinds import check_kinds, public_columns
 from vflsynth.columns.schema import Categories, PublicColumn
 from vflsynth.exceptions import CardinalityError, PartyDataError, PrivacyBudgetError

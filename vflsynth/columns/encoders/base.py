@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, clone
 
 from vflsynth._validation import Rule, check_parameters
 from vflsynth.columns.arrays import Floats
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
+from vflsynth.frames.codec import scalar_from_json, scalar_to_json
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import Members, full_name, named_in_file
 
