@@ -15,13 +15,13 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray, ExtensionDtype
 
 from vflsynth import registry
+from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.frames.codec import (
     dtype_from_json,
     dtype_to_json,
     scalar_from_json,
     scalar_to_json,
 )
-from vflsynth.exceptions import ArtefactError, ParameterError
 
 _GROUPS = ("mechanisms", "protections", "encoders", "parameters")
 """Groups of the registry whose members a parameter may hold."""

@@ -417,7 +417,7 @@ def with_dtypes(frame: pd.DataFrame) -> pa.Table:
         for dtype in frame.dtypes
     ]
     table = pa.Table.from_pandas(frame)
-    notes = json.dumps(kept).encode()
+    notes = json.dumps(dict(zip(table.column_names, kept))).encode()
     return table.replace_schema_metadata({**table.schema.metadata, METADATA_KEY: notes})
 
 
@@ -427,7 +427,8 @@ def restored(table: pa.Table, party: str | None) -> pd.DataFrame:
     if METADATA_KEY not in (table.schema.metadata or {}):
         return frame
     notes = json.loads(table.schema.metadata[METADATA_KEY])
-    for i, (column, note) in enumerate(zip(frame.columns, notes, strict=True)):
+    for i, column in enumerate(frame.columns):
+        note = notes[table.column_names[i]]
         dtype = pd.ArrowDtype(table[i].type) if note == _ARROW else dtype_from_json(note)
         if isinstance(dtype, pd.CategoricalDtype):
             values = pa.array(dtype.categories, from_pandas=True)

@@ -36,10 +36,6 @@ class Standardizer(Curve):
         """Return the numbers."""
         return bent
 
-    def error(self, lower: float, upper: float) -> float:
-        """Bound the rounding of the scaled number to float32 and of the float64 arithmetic."""
-        return self._error_of_bent(np.array([lower, upper]))
-
 
 # A column has long tails if its standard deviation is so many times that of a normal column of the
 # same interquartile range, or if a value is so many standard deviations from the mean.
