@@ -66,12 +66,9 @@ def repeatable(secret: bytes) -> KeySchedule:
     return KeySchedule(derive(secret, "hiding"), "", "")
 
 
-def key_stream(key: bytes, n_bytes: int, start: int = 0) -> bytes:
-    """Return bytes of a key's stream, from one of them on."""
-    skipped, rest = divmod(start, _BLOCK_BYTES)
-    counter = CTR(skipped.to_bytes(_BLOCK_BYTES, "big"))
-    stream = Cipher(AES256(key), counter).encryptor()
-    return stream.update(bytes(rest + n_bytes))[rest:]
+def key_stream(key: bytes, n_bytes: int) -> bytes:
+    """Return the first bytes of a key's stream."""
+    return Cipher(AES256(key), CTR(bytes(_BLOCK_BYTES))).encryptor().update(bytes(n_bytes))
 
 
 def hidden_words(key: bytes, n: int) -> npt.NDArray[np.uint64]:

@@ -311,7 +311,7 @@ def assert_public(table: TableTransformer, frame: pd.DataFrame) -> None:
     rng = np.random.default_rng(1)
     wild = rng.normal(scale=30.0, size=(50, table.width_)).astype(np.float32)
     wild[0], wild[1] = np.inf, -np.inf
-    for encoded in (matrix, table.draw_independent(50, rng), wild, wild[:0]):
+    for encoded in (matrix, wild, wild[:0]):
         decoded = restored.inverse_transform(encoded)[name]
         pd.testing.assert_series_equal(decoded, table.inverse_transform(encoded)[name])
         if isinstance(decoded.dtype, pd.CategoricalDtype):

@@ -361,9 +361,6 @@ def settings(method, mechanism):
     known = inspect.signature(Members("synthesizers")[method]).parameters
     given = {name: value for name, value in TINY.items() if name in known}
     options = ["--method", method, "--seed", "3", "--quiet"]
-    if mechanism == "kernel_mean_embedding":
-        for unused in ("first_part", "shared_hidden", "discriminator_hidden"):
-            given.pop(unused, None)
     if mechanism is not None:
         own = inspect.signature(Members("mechanisms")[mechanism]).parameters
         values = {n: value for n, value in TINY_MECHANISM.items() if n in own}
@@ -442,7 +439,7 @@ def bytes_of(model):
 
 
 def test_the_types_of_a_csv_file_are_not_public(folder, tmp_path, capsys):
-    options = ["--privacy", "kernel_mean_embedding, epsilon=1, delta=1e-3", "--quiet"]
+    options = ["--privacy", "dpsgd, n_records=60, epsilon=1, delta=1e-3", "--quiet"]
     assert main([*fit(folder, tmp_path / "m"), *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "party 'lab': the fit is private and takes the types of columns as public" in line
@@ -583,7 +580,7 @@ def test_methods_are_listed_with_what_goes_with_them(capsys):
     assert found.keys() == {name for group in groups for name in Members(group)}
     joins = found["WGANGPSynthesizer"]
     assert [mode["privacy"] for mode in joins["modes"]] == [
-        None, "kernel_mean_embedding", "dpsgd", "first_layer", "dpsgd_gan", "gs_wgan",
+        None, "dpsgd", "first_layer", "dpsgd_gan", "gs_wgan",
     ]  # fmt: skip
     assert not any(mode["across_processes"] for mode in joins["modes"])
     assert "it joins the parties' tables" in joins["modes"][0]["reason"]

@@ -70,7 +70,7 @@ examples:
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
       --minutes 10 --jobs -1 --sensitive diagnosis -o audit.html
   vflsynth audit --real lab.parquet clinic.parquet --on patient_id \\
-      --privacy 'kernel_mean_embedding, epsilon=3, delta=1e-6'
+      --synthesizer MixtureSynthesizer --privacy 'pairwise_tables, epsilon=3, delta=1e-6'
 
 Every number comes with a 95% interval. An attack that fails is no proof that nothing leaks.
 """

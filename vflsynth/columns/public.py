@@ -95,13 +95,7 @@ class PublicTransformer(ColumnTransformer):
                 column = column.astype(self.dtype_)  # counts are of its unit
             except (TypeError, ValueError):
                 raise not_held(self.dtype_) from None
-        self._lay(self.histogram_.encode(column), out)
-
-    def draw_into(self, rng: np.random.Generator, out: Matrix) -> None:
-        """Fill `out`, shape (record, width_), with values as the histogram has them."""
-        self._lay(self.histogram_.draw(len(out), rng), out)
-
-    def _lay(self, encoded: npt.NDArray[np.float64], out: Matrix) -> None:
+        encoded = self.histogram_.encode(column)
         if self._has_gate:  # score, states -> score, present, states
             encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1:].sum(axis=1), axis=1)
         out[:] = encoded
@@ -118,13 +112,6 @@ class PublicTransformer(ColumnTransformer):
         held = held_as(self.dtype_, column[there])
         lower[there], upper[there], log_width = self.histogram_.score_cells(held)
         return lower, upper, log_width
-
-    def mapped_histogram(self, generated: Matrix) -> NoisyHistogram:
-        """Return the histogram with the quantile map of generated rows, shape (record, width_)."""
-        if isinstance(self.histogram_.column, Categories):
-            return self.histogram_
-        present = self._states(generated) == 0
-        return self.histogram_.mapped(generated[present, 0].astype(np.float64))
 
     @property
     def _has_gate(self) -> bool:
@@ -191,8 +178,6 @@ class PublicTransformer(ColumnTransformer):
             public["lows"] = histogram.cells.lows.tolist()
             public["highs"] = histogram.cells.highs.tolist()
             public["curve"] = histogram.curve.to_dict()
-        if histogram.quantile_map is not None:
-            public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
         noise_std, exponent = float(histogram.noise_std), histogram.exponent
         counts = histogram.steps.tolist()  # whole numbers, as they were released
         return {**public, "counts": counts, "exponent": exponent, "noise_std": noise_std}
@@ -216,15 +201,8 @@ class PublicTransformer(ColumnTransformer):
         if steps.tolist() != state["counts"]:
             raise ValueError("counts are whole numbers of steps")
         counts = np.ldexp(steps.astype(np.float64), exponent)
-        quantile_map = None
-        if "quantile_map" in state:
-            before, after = (np.array(knots, dtype=np.float64) for knots in state["quantile_map"])
-            if before.shape != after.shape or before.ndim != 1 or not len(before):
-                raise ValueError("a quantile map needs as many values after as before")
-            quantile_map = before, after
-        self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, curve
-        )
+        noise_std = float(state["noise_std"])
+        self.histogram_ = NoisyHistogram(column, counts, noise_std, bins, exponent, curve)
 
 
 def with_public_types(

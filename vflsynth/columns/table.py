@@ -299,34 +299,12 @@ class TableTransformer(  # type: ignore[call-arg]
     @property
     def histograms_(self) -> dict[Any, NoisyHistogram]:
         """The published histograms, by column, of a transformer made by `from_histograms`."""
-        return {label: transformer.histogram_ for label, transformer, _ in self._public()}
-
-    def mapped(self, generated: Matrix) -> Self:
-        """Return the same encoding with quantile maps that give generated rows the marginals.
-
-        Parameters
-        ----------
-        generated : float32 array, shape (record, width_)
-
-        Raises
-        ------
-        TypeError
-            If this transformer was not made by `from_histograms`.
-        """
-        return self._with(
-            {
-                label: PublicTransformer.of(
-                    label,
-                    transformer.dtype_,
-                    transformer.mapped_histogram(generated[:, place]),
-                    transformer.declared_kind,
-                )
-                for label, transformer, place in self._public()
-            },
-            self._columns,
-            self._index_name,
-            self.party_,
-        )
+        found = {}
+        for label, transformer in self.transformers_.items():
+            if not isinstance(transformer, PublicTransformer):
+                raise TypeError(f"column {label!r} is not described by a published histogram")
+            found[label] = transformer.histogram_
+        return found
 
     @classmethod
     def joined(cls, parts: Sequence[TableTransformer], *, party: str | None = None) -> Self:
@@ -357,28 +335,6 @@ class TableTransformer(  # type: ignore[call-arg]
         table.party_, table._columns, table._index_name = party, columns, index_name
         table._set_transformers(transformers)
         return table
-
-    def draw_independent(self, n_records: int, rng: np.random.Generator) -> Matrix:
-        """Draw encoded rows, every column on its own, as its published histogram has it.
-
-        Parameters
-        ----------
-        n_records : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        float32 array, shape (n_records, width_)
-
-        Raises
-        ------
-        TypeError
-            If this transformer was not made by `from_histograms`.
-        """
-        matrix = np.zeros((n_records, self.width_), dtype=np.float32)
-        for _, transformer, place in self._public():
-            transformer.draw_into(rng, matrix[:, place])
-        return matrix
 
     def inverse_transform(
         self, matrix: npt.NDArray[Any], *, generated: bool = False
@@ -486,12 +442,6 @@ class TableTransformer(  # type: ignore[call-arg]
         for label, transformer in self.transformers_.items():
             yield label, transformer, slice(start, start + transformer.width_)
             start += transformer.width_
-
-    def _public(self) -> Iterator[tuple[Any, PublicTransformer, slice]]:
-        for label, transformer, place in self._placed():
-            if not isinstance(transformer, PublicTransformer):
-                raise TypeError(f"column {label!r} is not described by a published histogram")
-            yield label, transformer, place
 
     def _check_columns(self, frame: pd.DataFrame) -> None:
         missing = [label for label in self.transformers_ if label not in frame.columns]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,7 @@ import torch
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
 from vflsynth.learning.party import Party
-from vflsynth.privacy.releases import Floats, Grid, Release
-from vflsynth.privacy.secure_sums import unit_arithmetic
+from vflsynth.privacy.releases import RESOLUTION, TAIL, Floats, Grid, Release
 from vflsynth.protocol import SERVER, Channel, answers, takes
 from vflsynth.secure import (
     Arithmetic,
@@ -30,8 +30,23 @@ from vflsynth.secure import (
     product_blocks,
 )
 
+_FINEST = 20  # a unit has at most 2**20 steps, so that 64 bits hold more records than there are
+_LARGEST = 36  # binary digits of the largest noise that can be drawn, in steps
+
 ASKED = frozenset({MaskedStates, TagsAgreed, SumShares})
 """What `noisy_products` asks parties for."""
+
+
+def unit_grid(noise_std: float) -> Grid:
+    """Choose the grid of a sum of whole units, by the noise, in units, that each party adds.
+
+    A unit is from 1 to 2^20 steps; less than one, and so nothing, beside noise above 2^36.
+    """
+    binary = math.frexp(noise_std)[1] - 1
+    exponent = max(-_FINEST, binary - RESOLUTION)
+    if binary < _LARGEST:
+        exponent = min(0, exponent)
+    return Grid.of(noise_std, binary - exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +68,7 @@ class ProductTerms:
         cls, n_records: int, n_columns: Mapping[str, int], width: int, grid: Grid, largest: int
     ) -> ProductTerms:
         """Derive the rest of public numbers; `largest` is a record's largest product, in units."""
-        arithmetic = unit_arithmetic(n_records * largest, grid, 2)
+        arithmetic = Arithmetic.of(n_records * largest + 2 * TAIL * grid.noise_std, -grid.exponent)
         blocks = product_blocks(n_records, n_columns, width)
         return cls(n_columns, width, grid, arithmetic, blocks)
 

@@ -95,8 +95,6 @@ class Asked:
         From number of records and batch size to the method's own number of epochs.
     groups : mapping of party to sequence of int, optional
         Sizes of its groups of columns, for a latent tree.
-    holder : str, optional
-        Who holds the joined table, if there is one.
     """
 
     n_records: int
@@ -108,7 +106,6 @@ class Asked:
     plain: Length | None = None
     default_epochs: Callable[[int, int], int] = default_epochs
     groups: Mapping[str, Sequence[int]] | None = None
-    holder: str | None = None
 
 
 @dataclass(frozen=True)

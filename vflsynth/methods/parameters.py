@@ -392,8 +392,6 @@ def _cannot_hide(estimator: Any) -> ParameterError | None:
         return None
     if not privacy.secure_sums:
         reason = "its batches are drawn from the common records, which the server counts"
-    elif getattr(estimator, "joins", False):
-        reason = f"whoever joins the tables for {type(estimator).__name__} sees all records"
     elif privacy.relation is NeighbouringRelation.REPLACE_ONE:
         reason = "'replace_one' takes their number as public. Fix: 'add_or_remove_one'"
     else:

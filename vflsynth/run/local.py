@@ -110,7 +110,6 @@ class LocalRun(ServerRun):
         own: str | None = None,
         own_has_columns: bool = True,
         encoders: Mapping[str, EncodingSource] | None = None,
-        holder: str | None = None,
         identity: Mapping[str, Any] | None = None,
         least_records: int = 1,
     ) -> None:
@@ -131,7 +130,6 @@ class LocalRun(ServerRun):
         self.transcript = Transcript() if options.transcript else None
         self._opened: OpenAccount | None = None
         self.rows = _replica_rows(options.replica_rows, len(secrets))
-        self.holder = holder
         self.keys = [repeatable(own) for own in self.own]
         shared = self._shared = _Shared(secrets, device, self.rows, method.noise)
         self.parties = {
@@ -148,7 +146,6 @@ class LocalRun(ServerRun):
                     schema=schema,
                     checkpoints=directory.of(name),
                     encoder=(encoders or {}).get(name),
-                    holder=holder,
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
                     identity=self.identity,

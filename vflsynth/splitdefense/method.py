@@ -331,19 +331,15 @@ class SplitMethod(Method):
         assert length is not None
         return length
 
-    def agree(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None = None
-    ) -> None:
+    def agree(self, columns: Mapping[str, ColumnCounts], n_records: int) -> None:
         """Have the mechanism plan its noise; who has labels alone has no bottom model."""
-        super().agree({name: c for name, c in columns.items() if c.total}, n_records, holder)
+        super().agree({name: c for name, c in columns.items() if c.total}, n_records)
 
-    def _asked(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
-    ) -> Asked:
+    def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         assert isinstance(self.privacy, DPSGD)
         public = self.privacy.public_number(n_records)
         batch_size = min(self.parameters.batch_size, public)
-        asked = super()._asked(columns, n_records, holder)
+        asked = super()._asked(columns, n_records)
         return replace(asked, batch_size=batch_size, epochs=self.parameters.epochs)
 
     @classmethod

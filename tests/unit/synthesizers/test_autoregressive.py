@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from vflsynth import (
     AutoregressiveSynthesizer,
     IndependentSynthesizer,
-    MeanEmbedding,
+    PairwiseTables,
     PartyModel,
     TableTransformer,
 )
@@ -513,8 +513,8 @@ def test_parameters_out_of_range_are_named(frames, name, value):
 
 
 def test_other_mechanisms_are_refused_and_the_reason_says_who_has_them(frames):
-    with pytest.raises(PrivacyParameterError, match=r"None for Auto.*is for VFLGANSynthesizer"):
-        make(privacy=MeanEmbedding(epsilon=1.0, delta=1e-5)).fit(frames, KEY)
+    with pytest.raises(PrivacyParameterError, match=r"None for Auto.*is for MixtureSynthesizer"):
+        make(privacy=PairwiseTables(epsilon=1.0, delta=1e-5)).fit(frames, KEY)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 19, 21])

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import MeanEmbedding, TableTransformer, VFLGANSynthesizer, exceptions
+from vflsynth import DPSGD, TableTransformer, VFLGANSynthesizer, exceptions
 from vflsynth.exceptions import ParameterError, PartyDataError, VFLSynthError
 from vflsynth.privacy import PublicSchema
 
@@ -139,7 +139,7 @@ def test_kinds_may_come_with_the_transformer():
 
 def test_memory_limit_holds_with_a_mechanism_too():
     given = PublicSchema(dtypes="given")
-    privacy = MeanEmbedding(noise_multiplier=5.0, delta=1e-3, public_schema=given)
+    privacy = DPSGD(noise_multiplier=5.0, delta=1e-3, public_schema=given, n_records=50)
     model = VFLGANSynthesizer(privacy=privacy, memory_limit=1000, device="cpu", verbose=0)
     with pytest.raises(exceptions.MemoryLimitError, match=r"memory_limit|rare values"):
         model.fit({"lab": lab(), "clinic": clinic()}, "id")

@@ -24,7 +24,7 @@ from tests.unit.synthesizers.private_steps import (
     with_one_more,
     without_noise,
 )
-from vflsynth import DPSGDGAN, GSWGAN, LatentTree, MeanEmbedding, VertiGANSynthesizer
+from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables, VertiGANSynthesizer
 from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
@@ -554,7 +554,7 @@ def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames, tmp_p
 @pytest.mark.parametrize(
     ("mechanism", "home"),
     [
-        (MeanEmbedding, "VFLGANSynthesizer or WGANGPSynthesizer"),
+        (PairwiseTables, "MixtureSynthesizer"),
         (DPSGDGAN, "WGANGPSynthesizer"),
         (GSWGAN, "WGANGPSynthesizer"),
         (LatentTree, "DPLTSynthesizer"),

@@ -29,7 +29,6 @@ from vflsynth import (
     DPSGDGAN,
     GSWGAN,
     LatentTree,
-    MeanEmbedding,
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
@@ -408,34 +407,6 @@ def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name
     # So the test could fail. A shard's noise is so much larger that more would be needed to learn.
     quiet = 1e-3 if name == "gs_wgan" else 1.0
     assert not sample(frames, quiet).equals(sample(other, quiet))
-
-
-# -- the one-shot release --------------------------------------------------------------------------
-
-ONE_SHOT = MeanEmbedding(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
-
-
-def test_the_release_of_one_holder_is_that_of_the_parties(frames):
-    """The same sums of the same records with noise of the same size: only who releases differs."""
-    fitted = {}
-    for cls in (WGANGPSynthesizer, VFLGANSynthesizer):
-        model = cls(
-            privacy=ONE_SHOT, random_state=0, epochs=1, batch_size=32, device="cpu", verbose=0
-        )
-        fitted[cls] = fit_with_noise(model, frames)
-    joined, apart = (m.privacy_ledger_ for m in fitted.values())
-    assert joined.parties == ("joined",)
-    assert apart.parties == ("bank", "clinic", "server")
-    assert joined.epsilon() == pytest.approx(apart.epsilon())
-    assert 4.99 < joined.epsilon() <= 5.0
-    assert "whoever joins the tables" in str(joined)
-    # Histograms were released once, and every party decodes by what was published.
-    parts = fitted[WGANGPSynthesizer].sample(40, by_party=True, random_state=0)
-    assert {name: list(part) for name, part in parts.items()} == {
-        "clinic": ["age", "smoker"],
-        "bank": ["income", "grade"],
-    }
-    assert set(parts["bank"]["grade"]) <= {1, 2, 3}
 
 
 # -- ledger, history, saving -----------------------------------------------------------------------

@@ -221,9 +221,7 @@ class GANMethod(Method):
     plain_descent: ClassVar[Callable[[], Any]]
     """What makes the descent without privacy."""
 
-    def _asked(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
-    ) -> Asked:
+    def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         own, parameters = self.plain_settings(n_records, [1], check=False), self.parameters
         epochs = self.default_epochs(n_records, own.batch_size)
         return Asked(
@@ -235,7 +233,6 @@ class GANMethod(Method):
             discriminator_steps=parameters.discriminator_steps,
             plain=Length.of(n_records, own.batch_size, epochs),
             default_epochs=self.default_epochs,
-            holder=holder,
         )
 
     @property

@@ -12,7 +12,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound
 from vflsynth.learning.messages import states_of, tables_of
 from vflsynth.learning.party import Known
-from vflsynth.learning.products import ASKED, ProductTerms, noisy_products, one_hot_codes
+from vflsynth.learning.products import ASKED, ProductTerms, noisy_products, one_hot_codes, unit_grid
 from vflsynth.mechanisms import Asked
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan
 from vflsynth.methods.latent_tree.messages import LatentTables, LatentTree
@@ -29,7 +29,6 @@ from vflsynth.methods.latent_tree.model import (
 from vflsynth.methods.latent_tree.party import LatentTreeLearning, LatentTreeParty
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.releases import Grid
-from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
 
 
@@ -158,9 +157,7 @@ class LatentTreeMethod(OneRound):
         assert isinstance(plan, LatentTreePlan)
         return plan
 
-    def _asked(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
-    ) -> Asked:
+    def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         groups = {name: self._sizes(own.total) for name, own in columns.items()}
         return Asked(n_records=n_records, owners=self.owners, groups=groups)
 

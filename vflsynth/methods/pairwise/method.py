@@ -12,7 +12,7 @@ from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound
 from vflsynth.learning.party import Known
-from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
+from vflsynth.learning.products import ASKED, ProductTerms, noisy_products, unit_grid
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.methods.pairwise.mechanism import PairwisePlan
 from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
@@ -20,7 +20,6 @@ from vflsynth.methods.pairwise.party import PairwiseLearning, PairwiseParty
 from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
 from vflsynth.methods.pairwise.server import PairwiseServer
 from vflsynth.privacy.releases import Grid
-from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.secure import MOST_STATES, Codebook
 

@@ -37,10 +37,9 @@ class VertiGANSynthesizer(GANSynthesizer):
     {transformer}
     {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
-        Differential privacy (Notes): `DPSGD` or `FirstLayer`. `MeanEmbedding` has no discriminators
-        and so nothing of VertiGAN. With `DPSGD`, `batch_size` is the expected number of real
-        records in a batch, `learning_rate` is that of the generators and a tenth of the
-        discriminators', and the default is about 3,000 steps.
+        Differential privacy (Notes): `DPSGD` or `FirstLayer`. With `DPSGD`, `batch_size` is the
+        expected number of real records in a batch, `learning_rate` is that of the generators and a
+        tenth of the discriminators', and the default is about 3,000 steps.
         {no effect}
 
     Attributes
