@@ -11,17 +11,16 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from vflsynth._validation import Choice, Number, check_parameters
+from vflsynth._validation import Choice, Number, Rule
 from vflsynth.columns.arrays import Codes, numpy_dtype
 from vflsynth.columns.base import (
+    SHARE,
     ColumnTransformer,
     Matrix,
     OutputSpan,
-    check_share,
+    check_seen,
     from_one_hot,
-    one_hot,
 )
-from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.columns.levels import (
     RARE,
     Rare,
@@ -38,8 +37,8 @@ from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
     EmptyColumnError,
-    UnseenValueError,
 )
+from vflsynth.frames.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.frames.typed import places_in_order
 
 ONE_HOT_CATEGORIES = 256
@@ -110,6 +109,11 @@ class CategoricalTransformer(ColumnTransformer):
 
     kind: ClassVar[str] = "categorical"
     is_labels: ClassVar[bool] = True
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "rare_threshold": SHARE,
+        "rare_records": Number(0, whole=True),
+        "rare": Choice(RARE),
+    }
 
     rare_threshold: float = 0.001
     rare_records: int = 0
@@ -118,13 +122,19 @@ class CategoricalTransformer(ColumnTransformer):
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the one-hot code of each record's slot, or the code in two parts."""
-        slots = self._slots(column)
+        slots = self._found_slots(column)
+        check_seen(slots, self.name_)
+        self._write_code(slots, out)
+
+    def _write_code(self, slots: Codes, out: Matrix) -> None:
+        """Write the code of every slot; that of -1 is zeros."""
         if self.n_slots_ < 2:
             return
         if self.code_ is not None:
             self.code_.write(slots, out)
         else:
-            one_hot(slots, out)
+            coded = np.flatnonzero(slots >= 0)
+            out[coded, slots[coded]] = 1.0
 
     @property
     def n_slots_(self) -> int:
@@ -135,14 +145,9 @@ class CategoricalTransformer(ColumnTransformer):
 
     def check_parameters(self) -> None:
         """Raise ParameterError for a parameter out of range."""
-        check_share("rare_threshold", self.rare_threshold)
+        super().check_parameters()
         if self.categories is not None:
             Categories(self.categories)  # type: ignore[arg-type]
-        check_parameters(
-            type(self).__name__,
-            {"rare_records": self.rare_records, "rare": self.rare},
-            {"rare_records": Number(0, whole=True), "rare": Choice(RARE)},
-        )
 
     def _fit(self, column: pd.Series[Any]) -> None:
         codes, values = factorize(column)
@@ -297,30 +302,12 @@ class CategoricalTransformer(ColumnTransformer):
         unseen = slots < 0
         if self.rare_shares_:
             slots[unseen & column.notna().to_numpy()] = self.n_frequent_
-        if self.code_ is not None and self.n_slots_ > 1:
-            self.code_.write(slots, out)
-        elif self.n_slots_ > 1:
-            coded = np.flatnonzero(slots >= 0)
-            out[coded, slots[coded]] = 1.0
+        self._write_code(slots, out)
         return int(unseen.sum())
 
     def holds(self, column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
         """Tell which records have a value with a slot."""
         return np.asarray(self._found_slots(column) >= 0)
-
-    def _slots(self, column: pd.Series[Any]) -> Codes:
-        """Slot of each record; UnseenValueError where it had none when fitted."""
-        found = self._found_slots(column)
-        unseen = found < 0
-        if unseen.any():
-            raise UnseenValueError(
-                f"{unseen.sum()} rows hold values that did not occur when the transformer was "
-                "fitted",
-                fix="fit on a table that holds every value, or remove these rows",
-                column=self.name_,
-                rows=np.flatnonzero(unseen)[:5].tolist(),
-            )
-        return found
 
     def _found_slots(self, column: pd.Series[Any]) -> Codes:
         """Slot of each record, -1 where it had none when fitted."""

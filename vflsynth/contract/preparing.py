@@ -241,8 +241,8 @@ def _is_certain(frame: pd.DataFrame, composites: Iterable[Composite], rule: Rule
 
 def keeps_order(steps: Iterable[Step], rule: Rule) -> bool:
     """Whether some steps keep an order in every row, whatever is rounded."""
-    orders = (step.difference for step in steps if isinstance(step, Ordered))
-    whole = {(d.low, d.high) for d in orders if kind_of_values(d.dtype) != "f"}
+    orders = (step for step in steps if isinstance(step, Ordered))
+    whole = {(own.low, own.high) for own in orders if kind_of_values(own.dtype) != "f"}
     return isinstance(rule, Check) and rule.ordered in whole and "=" in rule.expression
 
 

@@ -166,20 +166,20 @@ def test_parameters_are_checked_even_if_unused(parameters: dict) -> None:
 
 def test_tables_that_are_none(frame: pd.DataFrame) -> None:
     table = TableTransformer()
-    with pytest.raises(PartyDataError, match="got ndarray"):
+    with pytest.raises(PartyDataError, match="got a ndarray"):
         table.fit(frame.to_numpy())
     with pytest.raises(TooFewRecordsError):
         table.fit(frame.head(0))
     with pytest.raises(PartyDataError, match="no columns"):
         table.fit(frame[[]])
-    with pytest.raises(PartyDataError, match="MultiIndex"):
+    with pytest.raises(PartyDataError, match="is a tuple"):
         table.fit(frame.set_axis(pd.MultiIndex.from_product([["a", "b"], [1, 2]]), axis=1))
-    with pytest.raises(PartyDataError, match="more than once") as caught:
+    with pytest.raises(PartyDataError, match="2 columns of this name") as caught:
         table.fit(frame.rename(columns={"age": "sex"}))
     assert caught.value.column == "sex"
-    with pytest.raises(PartyDataError, match="use text or numbers"):
+    with pytest.raises(PartyDataError, match="with text or integers"):
         table.fit(frame.rename(columns={"age": b"age"}))
-    with pytest.raises(PartyDataError, match="got list"):
+    with pytest.raises(PartyDataError, match="got a list"):
         table.fit(frame).transform([1])
 
 

@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator, clone
 
 from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.columns.arrays import Floats
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.exceptions import ParameterError
+from vflsynth.frames.codec import scalar_from_json, scalar_to_json
 from vflsynth.registry import Members, full_name, named_in_file, register
 
 FLOAT32_ROUNDING = 2.0**-24
@@ -102,10 +102,7 @@ class Encoder(BaseEstimator, ABC):  # type: ignore[misc]
     def published(self) -> Curve:
         """Return what encodes by published histograms, under differential privacy.
 
-        Raises
-        ------
-        ParameterError
-            If it needs the records. This is the default.
+        ParameterError if it needs the records, which is the default.
         """
         raise ParameterError(
             f"{self!r} does not go with differential privacy: it learns from the records, and "
@@ -134,12 +131,7 @@ class Encoder(BaseEstimator, ABC):  # type: ignore[misc]
     def from_dict(content: Mapping[str, Any]) -> Encoder:
         """Undo `to_dict`, for an encoder of any registered class.
 
-        Raises
-        ------
-        ParameterError
-            If there is no such class.
-        ValueError
-            If what was learned cannot be.
+        ParameterError if there is no such class, ValueError if what was learned cannot be.
         """
         parameters = {k: scalar_from_json(v) for k, v in content["parameters"].items()}
         encoder: Encoder = named_in_file(content["object"], "encoders")(**parameters)
@@ -212,10 +204,14 @@ class Curve(Encoder):
         return numbers if self._is_plain else (numbers - self.zero_) / self.unit_
 
     def error(self, lower: float, upper: float) -> float:
-        """Bound the rounding; of a curve whose inverse is steepest at an end, as most are."""
+        """Bound the rounding to float32, and of the float64 arithmetic.
+
+        For curves whose inverse is steepest at an end, as most are.
+        """
         ends = np.array([lower, upper])
         bent = self.bend(self._numbers(ends))
-        away = self._error_of_bent(bent)
+        reach = float(np.abs(bent - self.mean_).max())
+        away = reach * FLOAT32_ROUNDING * 1.01 + (abs(self.mean_) + reach) * 2.0**-50
         off = [
             np.abs(self.unscale((bent + side - self.mean_) / self.std_) - ends)
             for side in (-away, away)
@@ -226,11 +222,6 @@ class Curve(Encoder):
     def published(self) -> Curve:
         """Return this: mean and standard deviation can be those of a histogram."""
         return self
-
-    def _error_of_bent(self, bent: Floats) -> float:
-        """Bound the rounding of scores to float32 and of the float64 arithmetic."""
-        reach = float(np.abs(bent - self.mean_).max())
-        return reach * FLOAT32_ROUNDING * 1.01 + (abs(self.mean_) + reach) * 2.0**-50
 
     @property
     def _is_plain(self) -> bool:
@@ -263,10 +254,6 @@ class Standardizer(Curve):
     def unbend(self, bent: Floats) -> Floats:
         """Return the numbers."""
         return bent
-
-    def error(self, lower: float, upper: float) -> float:
-        """Bound the rounding of the scaled number to float32 and of the float64 arithmetic."""
-        return self._error_of_bent(np.array([lower, upper]))
 
 
 @register

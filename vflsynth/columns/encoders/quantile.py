@@ -166,16 +166,8 @@ class Ranks(NormalScores):
     def spread(self, scaled: npt.NDArray[Any]) -> Floats:
         """Move encoded atoms within their intervals, so that scores are normally distributed.
 
-        Parameters
-        ----------
-        scaled : array, shape (record,)
-            As `scale` returns them.
-
-        Returns
-        -------
-        float64 array, shape (record,)
-            Decodes to the same. The k-th record of an atom gets the k-th place of a sequence that
-            fills it evenly: nothing is drawn, and records that follow each other are far apart.
+        They decode to the same. The k-th record of an atom gets the k-th place of a sequence that
+        fills it evenly: nothing is drawn, and records that follow each other are far apart.
         """
         lower, upper = self.lower_, self.upper_
         spread = scaled.astype(np.float64)

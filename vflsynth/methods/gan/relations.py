@@ -313,17 +313,9 @@ class Relations:
                     rows = mend.apply(rows, uniform)
                     mends.append(mend)
                 if mends and mends[-1].span == span and span.activation == "identity":
-<<<<<<< HEAD
-                    nodes = torch.zeros(1, 2, dtype=torch.int64)
-                    root = Tree(nodes[:, 0].clone(), torch.zeros(1), nodes)
-                    mend = _mapped(
-                        span, root, *(r[_present(r, span.gate)] for r in (rows, records))
-                    )
-=======
                     root = Tree(torch.tensor([0]), torch.zeros(1), torch.tensor([[0, 0]]))
                     there = (r[_present(r, span.gate)] for r in (rows, records))
                     mend = _mapped(span, root, *there)
->>>>>>> h-fd
                     mends.append(replace(mend, reach=torch.full_like(mend.reach, torch.inf)))
                     rows = mends[-1].apply(rows, uniform)
         found = cls(tuple(mends)).tensors()
