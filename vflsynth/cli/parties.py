@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import add_passed
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 if TYPE_CHECKING:
@@ -58,8 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one = actions.add_parser(name, help=action.help)
         for option, said in action.options.items():
             one.add_argument(*option.split(), **said)
-        if action.passes:
-            add_passed(one)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -268,12 +265,11 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 
 class _Action(NamedTuple):
-    """What it is for, what it does, its options, and whether parties pass something on in it."""
+    """What it is for, what it does, and its options."""
 
     help: str
     do: Callable[[argparse.Namespace], int | None]
     options: Mapping[str, Mapping[str, Any]]
-    passes: bool = False
 
 
 def _file(metavar: str, help: str, **more: Any) -> dict[str, Any]:
@@ -339,6 +335,12 @@ _SAMPLE: dict[str, dict[str, Any]] = {
         "where rules leave out rows: how many to draw, so that enough are left (default: twice as "
         "many as are asked for)"
     ),
+    "--passed": _file(
+        "DIR",
+        "for methods whose parties draw one after the other, such as AutoregressiveSynthesizer: "
+        "what was passed on to this party is read from DIR/PARTY-to-PARTY.parquet, and what it "
+        "passes on is written there",
+    ),
     "-o --output": _file("FILE", ".parquet", required=True),
 }
 _JOIN: dict[str, dict[str, Any]] = {
@@ -386,8 +388,6 @@ _ACTIONS = {
         | {"--key": _file("FILE", "sign the job with the proposer's private key")}
         | _ATTEMPTS,
     ),
-    "sample": _Action(
-        "draw one party's part of a sample", _sample, _JOB | _SITE | _SAMPLE, passes=True
-    ),
+    "sample": _Action("draw one party's part of a sample", _sample, _JOB | _SITE | _SAMPLE),
     "join": _Action("put all parties' parts of a sample side by side", _join, _JOIN),
 }

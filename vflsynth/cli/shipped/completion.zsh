@@ -25,7 +25,7 @@ _shtab_vflsynth_commands() {
     parties:'Train with every party in a process of its own, on NVIDIA FLARE (pip install '"'"'vflsynth[flare]'"'"').'
     publish:'From tables to a release that others can check: contract, model, synthetic table, audit, verdict,'
     release:'Hold a synthetic table against every clause of its contract: the worst column and pair, traces of'
-    sample:'Draw synthetic records from a saved model, or from one party'"'"'s half of it.'
+    sample:'Draw synthetic records from a saved model.'
     schema:'Print the JSON schema of a file: its keys, what they are, and which values they may have. Editors'
     verify:'Compare every file of a release with its digest, and check who signed the digests.'
   )
@@ -68,7 +68,6 @@ _shtab_vflsynth_account_options=(
   "--create[make it\; it must not be there]"
   "--epsilon[the most, all runs together]:E:"
   "--delta[with --epsilon, the budget\'s\; alone, what ε is shown at (default\: the budget\'s, or 1e-05)]:D:"
-  "--json[print JSON instead of text]"
   ":the privacy account:"
 )
 
@@ -156,7 +155,6 @@ _shtab_vflsynth_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-q,--quiet}"[only results and errors]"
   "--debug[show where an error comes from]"
-  "--json[the same as JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -202,7 +200,6 @@ _shtab_vflsynth_fit_options=(
   "*--categories[with --privacy\: labels that are known without looking at the records, such as smoker\=no,yes\; repeatable]:COLUMN=A,B:"
   "*--contract[what is modelled, what may come out and which rules hold, as \'vflsynth inspect TABLE --write-contract FILE\' writes it\; one file, or one of each party]:FILE|PARTY=FILE:"
   {-o,--output}"[where to save the model]:DIR:"
-  "--halves[also save each party\'s half alone, as DIR\/PARTY, to be handed to that party]:DIR:"
   "--seed[same seed, tables and options\: same model, but for the noise of --privacy]:N:"
   "--patience[stop after N epochs without a lower Fréchet distance]:N:"
   "--most-hours[stop after the first steps if they tell that training takes longer]:HOURS:"
@@ -226,7 +223,6 @@ _shtab_vflsynth_inspect_options=(
   "--numbers[list all numbers of a model, with their sources\: public, released or drawn]"
   "--write-contract[of tables\: propose a contract, with rules that hold in all records, for a person to correct\; see \'vflsynth fit --contract\']:FILE:"
   "--contract[of tables\: how many rows of each party keep the rules of a contract\; what cannot be computed, or no row keeps, is an error]:FILE:"
-  "--json[the same as JSON]"
   "(*):a model, one party\'s half of one, or tables:"
 )
 
@@ -237,7 +233,6 @@ _shtab_vflsynth_mechanisms_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-q,--quiet}"[only results and errors]"
   "--debug[show where an error comes from]"
-  "--json[the same as JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -247,7 +242,6 @@ _shtab_vflsynth_methods_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-q,--quiet}"[only results and errors]"
   "--debug[show where an error comes from]"
-  "--json[the same as JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -370,8 +364,8 @@ _shtab_vflsynth_parties_sample_options=(
   "--request[names the sample]:NAME:"
   "--keys[add fresh keys\; at one party only]"
   "--drawn[where rules leave out rows\: how many to draw, so that enough are left (default\: twice as many as are asked for)]:N:"
-  {-o,--output}"[.parquet]:FILE:"
   "--passed[for methods whose parties draw one after the other, such as AutoregressiveSynthesizer\: what was passed on to this party is read from DIR\/PARTY-to-PARTY.parquet, and what it passes on is written there]:DIR:"
+  {-o,--output}"[.parquet]:FILE:"
   ":job file:"
   ":site file:"
 )
@@ -471,11 +465,9 @@ _shtab_vflsynth_sample_options=(
   "--debug[show where an error comes from]"
   "-n[how many records]:N:"
   {-o,--output}"[.csv or .parquet\; a name without an ending is a folder of parquet files for large samples]:FILE:"
-  "--by-party[one file per party, DIR\/PARTY.parquet\; row i is the same record in all of them]:DIR:"
   "--jobs[into a folder\: parts drawn at a time\; default 1]:N:"
   "--keys[add fresh keys, which no real record has]"
   "*--where[only records whose columns are as they must be, such as age\=30..40\; repeat for more]:CONDITION:"
-  "--passed[for methods whose parties draw one after the other, such as AutoregressiveSynthesizer\: what was passed on to this party is read from DIR\/PARTY-to-PARTY.parquet, and what it passes on is written there]:DIR:"
   "--seed[other records\; same seed, same records]:N:"
   ":saved by \'vflsynth fit\':"
 )
