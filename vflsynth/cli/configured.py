@@ -99,13 +99,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def is_configured(options: argparse.Namespace) -> bool:
-    """Whether any of the options of `add_arguments` was given."""
-    names = ("config", "method", "privacy", "set", "epochs", "device")
-    columns = ("kind", "bounds", "categories", "contract")
-    return any(getattr(options, name) for name in (*names, *columns))
-
-
 def configured(
     options: argparse.Namespace, tables: Iterable[PartyFile], **parameters: Any
 ) -> Configuration:

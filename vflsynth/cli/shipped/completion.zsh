@@ -11,7 +11,7 @@
 _shtab_vflsynth_commands() {
   local _commands=(
     account:'Show what was released about some records, what it cost and what is left.'
-    audit:'Train many models like a saved one, or as the options of '"'"'vflsynth fit'"'"' say, with and without a'
+    audit:'Train many models like a saved one, with and without a record, and let attackers learn to tell the'
     complete:'Draw what a table lacks from a saved model: columns of any party, and missing cells.'
     completion:'Print a shell'"'"'s script that completes commands, options and their choices.'
     demo:'The main job from beginning to end, in about a minute.'
@@ -85,29 +85,18 @@ _shtab_vflsynth_audit_options=(
   "--target[keys of records to ask about, or farthest or most_outlying (default\: both)]:KEY:"
   "--categorical[numeric columns that the attacker should read as labels, such as codes]:COLUMN:"
   "--models[models to train with, and without, each record (default\: 100)]:N:"
-  "--minutes[time for it all\: train as many models as that allows, at most --models, and where these are too few, models of fewer epochs than usual (--epochs keeps those)]:N:"
+  "--minutes[time for it all\: train as many models as that allows, at most --models, and where these are too few, models of fewer epochs than usual]:N:"
   "--attacker[what the attacker holds\: \'model\' asks models that can tell how probable a record is (default\: table)]:attacker:(table model)"
   "--questions[ask only whether records can be singled out, linked and inferred\: one model is trained]"
   "--sensitive[columns whose values must not be inferred (assd)]:COLUMN:"
   "--quasi-identifiers[columns by which an attacker infers those (default\: all others)]:COLUMN:"
-  "--claim[the differential privacy that is claimed for the model (DELTA\: 0 unless given)]:('EPSILON', 'DELTA'):"
   "--seed[default\: 0]:N:"
   "--jobs[processes that train models, -1 for one per processor (default\: 1)]:N:"
   "--cache[keep what was observed of each model here, and continue an interrupted audit]:DIR:"
   {-o,--output}"[HTML report, one file]:FILE:"
   "--json[results as JSON]"
   "--reader[who the report is for\: one of those whom the contract lets see it, if it says so]:NAME:"
-  "--config[TOML file with the same keys, such as a job of \'vflsynth parties\'\; options override it]:FILE:"
-  "--method[synthesizer, see \'vflsynth methods\' (default\: VFLGANSynthesizer)]:NAME:"
-  "--privacy[differential privacy\: a mechanism and its parameters, such as \'dpsgd, epsilon\=3, delta\=1e-6\'\; see \'vflsynth mechanisms\' (default\: none)]:MECHANISM:"
-  "*--set[any parameter, its value in JSON, such as generator_hidden\=\[64,64\], privacy.epsilon\=3 or transformer.rare_threshold\=0\; repeatable]:NAME=VALUE:"
-  "--epochs[passes over the records (default\: the method\'s)]:N:"
-  "--device[such as cpu or cuda\:0 (default\: a GPU if there is one)]:device:"
-  "*--kind[read a column as boolean, ordered, categorical, integer, continuous, datetime\; repeatable (default\: inferred, see \'vflsynth inspect TABLE\')]:COLUMN=KIND:"
-  "*--bounds[with --privacy\: a range that is known without looking at the records, such as age\=0,120 or admitted\=2020-01-01,2024-12-31\; repeatable]:COLUMN=LOW,HIGH:"
-  "*--categories[with --privacy\: labels that are known without looking at the records, such as smoker\=no,yes\; repeatable]:COLUMN=A,B:"
-  "*--contract[what is modelled, what may come out and which rules hold, as \'vflsynth inspect TABLE --write-contract FILE\' writes it\; one file, or one of each party]:FILE|PARTY=FILE:"
-  ":saved by \'vflsynth fit\' (default\: what the options of \'fit\' below say):"
+  ":saved by \'vflsynth fit\':"
 )
 
 # guard to ensure default positional specs are added only once per session
