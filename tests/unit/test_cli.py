@@ -284,7 +284,6 @@ def no_training(monkeypatch):
         (["-o", "m", "--checkpoint", "lab.csv/ck"], 3, "lab.csv is not a folder"),
         (["-o", "foreign"], 3, "foreign exists and is not a saved"),
         (["-o", "model/m"], 3, "a saved vflsynth model, which could not be opened"),
-        (["-o", "m", "--set", "random_state=7"], 2, "use --seed"),
         (["-o", "m", "--set", 'column_kinds={"marker": "continuous"}'], 2, "use --kind"),
         (["-o", "m", "--set", "device=cpu"], 2, "use --device"),
         (["-o", "m", "--set", "verbose=1"], 2, "use --quiet"),

@@ -174,32 +174,20 @@ def interrupted(options: argparse.Namespace) -> str:
     return f"no model was saved; --resume {checkpoint} continues from the checkpoint"
 
 
-def training_summary(history: pd.DataFrame) -> dict[str, Any]:
-    """Epochs, seconds, which epoch was chosen and its Fréchet distance; JSON-safe."""
-    chosen = history.index[history["chosen"]] if "chosen" in history else history.index[:0]
-    distance = (
-        float(history.loc[chosen[0], "frechet_distance"])
-        if len(chosen) and "frechet_distance" in history
-        else None
-    )
-    return {
-        "epochs": len(history),
-        "seconds": float(history["seconds"].sum()) if "seconds" in history else 0.0,
-        "chosen_epoch": int(chosen[0]) if len(chosen) else None,
-        "frechet_distance": distance,
-    }
-
-
-def training_sentence(training: Mapping[str, Any]) -> str:
-    """Say `training_summary` in words."""
-    if not training["epochs"]:
+def training_sentence(history: pd.DataFrame) -> str:
+    """Say how long training was, which epoch was kept and its Fréchet distance."""
+    if history.empty:
         return "in one go, without epochs"
-    plural = "" if training["epochs"] == 1 else "s"
-    text = f"{training['epochs']:,} epoch{plural} in {training['seconds']:.1f} s"
-    if training["chosen_epoch"] is not None:
-        text += f"; epoch {training['chosen_epoch']:,} was kept"
-    if training["frechet_distance"] is not None:
-        text += f", Fréchet distance of the encoded records {training['frechet_distance']:.3g}"
+    plural = "" if len(history) == 1 else "s"
+    text = f"{len(history):,} epoch{plural}"
+    if "seconds" in history:  # private models do not tell
+        text += f" in {history['seconds'].sum():.1f} s"
+    chosen = history[history["chosen"]] if "chosen" in history else history[:0]
+    if len(chosen):
+        text += f"; epoch {chosen.index[0]:,} was kept"
+        if "frechet_distance" in chosen:
+            distance = chosen["frechet_distance"].iloc[0]
+            text += f", Fréchet distance of the encoded records {distance:.3g}"
     return text
 
 
@@ -293,7 +281,7 @@ def _summary(synth: BaseSynthesizer, output: Path) -> str:
     columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
     text = (
         f"trained on {synth.alignment_.n_used:,} records of {len(synth.parties_)} parties, "
-        f"{columns} columns: {training_sentence(training_summary(synth.history_))}\n"
+        f"{columns} columns: {training_sentence(synth.history_)}\n"
         f"model saved: {output}"
     )
     if synth.privacy_ledger_ is not None:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say, share, table
-from vflsynth.cli.fit import training_sentence, training_summary
+from vflsynth.cli.fit import training_sentence
 from vflsynth.cli.options import check_file, file, flag
 from vflsynth.cli.tables import (
     PARTY_FILES,
@@ -163,10 +163,10 @@ def describe_model(path: Path, *, numbers: bool) -> str:
 
 
 def _model_lines(model: BaseSynthesizer) -> list[str]:
-    training = training_sentence(training_summary(model.history_))
+    ended = "; interrupted" if model.interrupted_ else ""
     lines = [
         _matched_sentence(model.alignment_),
-        f"training: {training}, on {model.device_}{'; interrupted' if model.interrupted_ else ''}",
+        f"training: {training_sentence(model.history_)}, on {model.device_}{ended}",
     ]
     if model.settings_:
         settings = [f"{name}={json.dumps(value)}" for name, value in model.settings_.items()]

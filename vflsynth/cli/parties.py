@@ -93,13 +93,7 @@ def _simulate(options: argparse.Namespace) -> int:
             raise ParameterError(f"{name}.toml is the site file of {site.party!r}")
     if options.seed is not None:
         sites = reproducible(job, sites, options.seed)
-    outcomes = simulate(
-        job,
-        sites,
-        options.kits or beside / "kits",
-        seconds=options.timeout,
-        attempts=options.attempts,
-    )
+    outcomes = simulate(job, sites, options.kits or beside / "kits", seconds=options.timeout)
     for name, outcome in outcomes.items():
         say(f"{name}: {outcome}; see {sites[name].folder / job.name}")
     if set(outcomes.values()) != {"finished"}:
@@ -284,10 +278,7 @@ _JOB = {"job": _file("JOB", "job file")}
 _SITE = {"site": _file("SITE", "site file")}
 _KIT = {"kit": _file("KIT", "start-up kit of the site, a folder made by nvflare")}
 _ADMIN = {"--admin": _file("KIT", "start-up kit of the administrator", required=True)}
-_ATTEMPTS: dict[str, dict[str, Any]] = {
-    "--attempts": _number(
-        "submit it again, up to N times in all, while it fails (default: 1)", default=1
-    ),
+_TIMEOUT: dict[str, dict[str, Any]] = {
     "--timeout": {
         "metavar": "S",
         "type": float,
@@ -349,7 +340,7 @@ _JOIN: dict[str, dict[str, Any]] = {
 }
 _ACTIONS = {
     "simulate": _Action(
-        "server and parties as processes of this machine", _simulate, _JOB | _SIMULATE | _ATTEMPTS
+        "server and parties as processes of this machine", _simulate, _JOB | _SIMULATE | _TIMEOUT
     ),
     "project": _Action("write what 'nvflare cert' needs of everybody", _project, _JOB | _PROJECT),
     "prepare": _Action(
@@ -386,7 +377,8 @@ _ACTIONS = {
         _JOB
         | _ADMIN
         | {"--key": _file("FILE", "sign the job with the proposer's private key")}
-        | _ATTEMPTS,
+        | {"--attempts": _number("submit it N times at most, until it succeeds", default=1)}
+        | _TIMEOUT,
     ),
     "sample": _Action("draw one party's part of a sample", _sample, _JOB | _SITE | _SAMPLE),
     "join": _Action("put all parties' parts of a sample side by side", _join, _JOIN),

@@ -273,7 +273,7 @@ class PartyModel:
         with artefacts.reading(folder, "a party's model"):
             transformer = TableTransformer.from_dict(content["transformer"])
             sampler = dict(content["sampler"])
-            kind = find("samplers", sampler.pop("kind"))
+            kind = find(sampler.pop("kind"), "samplers")
             found = cls(
                 content["name"],
                 transformer,

@@ -367,7 +367,6 @@ _shtab_vflsynth_parties_simulate_options=(
   "--sites[where PARTY.toml, and server.toml if there is one, are (default\: beside the job)]:DIR:"
   "--kits[for certificates and logs (default\: kits beside the job)]:DIR:"
   "--seed[use the secrets of a fit in one process with this random_state, to compare with it]:N:"
-  "--attempts[submit it again, up to N times in all, while it fails (default\: 1)]:N:"
   "--timeout[seconds (default\: a day)]:S:"
   ":job file:"
 )
@@ -396,7 +395,7 @@ _shtab_vflsynth_parties_submit_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--admin[start-up kit of the administrator]:KIT:"
   "--key[sign the job with the proposer\'s private key]:FILE:"
-  "--attempts[submit it again, up to N times in all, while it fails (default\: 1)]:N:"
+  "--attempts[submit it N times at most, until it succeeds]:N:"
   "--timeout[seconds (default\: a day)]:S:"
   ":job file:"
 )
