@@ -201,7 +201,8 @@ def audit_intermediate_features(
         pass over such records.
     """
     settings = _checked("audit_intermediate_features", targets, statistics, options)
-    if not hasattr(synthesizer, "fit_replicas"):
+    publishes = publishes_releases(synthesizer)
+    if not publishes and not hasattr(synthesizer, "fit_replicas"):
         raise ParameterError(
             "audit_intermediate_features looks at local discriminators, which only synthesizers "
             "with fit_replicas(keep_discriminators=True) show, or at the releases of a private "
@@ -209,7 +210,7 @@ def audit_intermediate_features(
         )
     game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     observer: Any
-    if publishes_releases(synthesizer):
+    if publishes:
         chosen = game.choose(targets, categorical)
         observer = ReleaseObserver()
         sources = {PUBLISHED: observer.labels()}
