@@ -60,9 +60,6 @@ SYNTHESIZERS = {
     "DPLT": DPLTSynthesizer(privacy=LatentTree(**NOISE), n_latent_states=3),
     "mixture": MixtureSynthesizer(privacy=PairwiseTables(**NOISE), n_components=8),
     "VFLGAN, DP-SGD": VFLGANSynthesizer(**CUT, privacy=DPSGD(**NOISE, n_records=60)),
-    "VFLGAN, DP-SGD with penalties at records": VFLGANSynthesizer(
-        **CUT, privacy=DPSGD(**NOISE, n_records=60, gradient_penalty_at="records")
-    ),
     "VFLGAN, first layer": VFLGANSynthesizer(
         **CUT, privacy=FirstLayer(noise_multiplier=1.0, delta=1e-3)
     ),

@@ -598,7 +598,7 @@ def test_mechanisms_are_listed_with_their_parameters(capsys):
     found = {mechanism["name"]: mechanism for mechanism in json.loads(capsys.readouterr().out)}
     assert found.keys() == set(Members("mechanisms"))
     assert found["gs_wgan"]["methods"] == ["WGANGPSynthesizer"]
-    assert found["dpsgd"]["parameters"]["gradient_penalty_at"] == "fakes"
+    assert found["dpsgd"]["parameters"]["max_grad_norm"] == 1.0
     assert main(["mechanisms"]) == 0
     assert "max_grad_norm=1.0, n_shards" in " ".join(capsys.readouterr().out.split())
 

@@ -12,8 +12,7 @@ import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads
-from vflsynth._keys import KeySchedule
-from vflsynth._random import RandomStreams
+from vflsynth._random import KeySchedule, RandomStreams
 from vflsynth._version import __version__
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Algorithm, Duration, Method, Sent

@@ -111,6 +111,32 @@ def test_a_run_whose_messages_travel_for_days_stops_before_it_trains(make_trial,
     assert not trial.server.history.records
 
 
+def test_a_run_whose_messages_are_slow_stops_after_its_first_steps(make_trial, monkeypatch):
+    """The round trip of an empty message does not tell what a batch of features takes."""
+
+    class Clock:
+        on_the_way = 0.0
+
+        def perf_counter(self):
+            return time.perf_counter() + self.on_the_way
+
+    class Narrow(Direct):
+        def exchange(self, frame, timeout):
+            kinds = {type(message) for message in decode(frame, 1 << 28).messages}
+            clock.on_the_way += 100.0 * (DiscriminatorFeatures in kinds)
+            return super().exchange(frame, timeout)
+
+    clock = Clock()
+    monkeypatch.setattr("vflsynth.run.loop.time", clock)
+    trial = make_trial(most_hours=0.1).run(Narrow)
+    for node in ("server", "party_1", "party_2"):
+        text = str(trial.outcome[node])
+        assert "further steps of" in text
+        assert "0.1 hours are allowed" in text
+        assert FEWER_EXCHANGES in text
+    assert not trial.server.history.records
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(3, "3 s"), (99, "99 s"), (150, "2 min"), (7200, "2.0 h")]
 )
