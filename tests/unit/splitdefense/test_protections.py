@@ -37,7 +37,6 @@ PROTECTIONS = [
     Isotropic(4.0),
     MaxNorm(),
     NoisyGradient(1.0),
-    NoisyGradient(1.0, "gaussian"),
     DiscreteSGD(1, noise_scale=1.0),
     PPDL(),
     Marvell(1.0),
