@@ -29,7 +29,7 @@ def _mixed(seed: int, n: int = 60) -> pd.DataFrame:
 def test_what_is_registered_is_listed_and_found_by_name():
     for group, members in (("statistics", DEFAULT_STATISTICS), ("adversaries", ADVERSARIES)):
         for member in members:
-            assert find(group, member.name) is type(member)
+            assert find(member.name, group) is type(member)
             assert isinstance(member, (Statistic, Adversary))
 
 

@@ -167,7 +167,7 @@ def audit_intermediate_features(
 
     Trains models as `audit_synthetic_data` does; the attacker sees the features that the first part
     of one party's local discriminator gives for all records. Every party is audited by itself. Of a
-    private run whose mechanism publishes once and sends no features (`MeanEmbedding` and others)
+    private run whose mechanism publishes once and sends no features (`PairwiseTables` and others)
     they see all releases, with the noise that they were published with.
 
     Source: VFLGAN §4.2 and Appendix A.3, Algorithms 4 and 5. Departs from the paper's code, which

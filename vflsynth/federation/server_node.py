@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from vflsynth._device import resolve_device
-from vflsynth._keys import KeySchedule, repeatable
 from vflsynth._locks import lock
-from vflsynth.exceptions import NoCommonCheckpointError, ParameterError
+from vflsynth._random import KeySchedule, repeatable
+from vflsynth.exceptions import NoCommonCheckpointError, ParameterError, TimeLimitError
 from vflsynth.federation.account import (
     KeptSnapshot,
     open_account,
@@ -190,7 +190,12 @@ class ServerNode(ServerRun):
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Train, and let all nodes remember what was booked."""
         self.check_distance(done)
-        super().train(done, widths)
+        try:
+            super().train(done, widths)
+        except TimeLimitError as error:  # by its first steps, in which messages travelled
+            if advice := self.progress.advice:
+                raise TimeLimitError(f"{error}. {advice}") from None
+            raise
         if self.account is not None:
             self._show_accounts(1)
 

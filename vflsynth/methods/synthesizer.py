@@ -91,7 +91,7 @@ def _mechanism(text: str) -> Mechanism:
             "'pairwise_tables, epsilon=3, delta=1e-6'"
         ) from None
     try:
-        made: Mechanism = find("mechanisms", name)(**given)
+        made: Mechanism = find(name, "mechanisms")(**given)
     except (ParameterError, TypeError) as error:
         raise ParameterError(f"privacy={text!r}: {error}") from error
     return made
@@ -245,7 +245,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             warn_user(
                 f"{type(stated.privacy).__name__} does not protect the synthetic data: its epsilon "
                 "is the budget of the gradients that it perturbs only. It is for reproduction and "
-                "comparison; DPSGD and MeanEmbedding protect the synthetic data",
+                "comparison; DPSGD protects the synthetic data",
                 NoPrivacyWarning,
             )
         run = self._local_run(

@@ -16,6 +16,7 @@ from vflsynth.exceptions import ProtocolError, TooFewRecordsError
 from vflsynth.frames import party_keys
 from vflsynth.learning.base import Duration, Method
 from vflsynth.learning.party import Known, Learning, Party, Releasing
+from vflsynth.privacy import OpenAccount
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
     SERVER,
@@ -35,7 +36,7 @@ from vflsynth.protocol.messages import (
     Hello,
     Terms,
 )
-from vflsynth.run.seat import Account, Agreed, Seat
+from vflsynth.run.seat import Agreed, Seat
 
 _ROTATING = "key of rotations"
 
@@ -69,7 +70,7 @@ class PartyRun(Participant):
             )
             self.n_unlisted = counts[seat.name].unlisted
         self.n_dummies = 0
-        self.account: Account | None = None
+        self.account: OpenAccount | None = None
         self.learning: Learning | None = None
         self.settings: Any = None
         self.duration = Duration(0, 0)
@@ -150,8 +151,7 @@ class PartyRun(Participant):
         self.seat.checkpoints.forget_after(self.agreed.epoch)
         if not self.seat.has_columns:
             return
-        seat, counts = self.seat, self.agreed.counts
-        self.method.agree(counts, self.n_records, seat.holder)
+        self.method.agree(self.agreed.counts, self.n_records)
         self.open_account()
         self.encode()
         self._paid = self.agreed.epoch

@@ -19,7 +19,6 @@ from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, che
 from vflsynth.exceptions import ArtefactError, ParameterError, PayloadRejectedError, ProtocolError
 from vflsynth.frames import key_of
 from vflsynth.learning.party import EncodingSource
-from vflsynth.privacy import LedgerEntry
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Schedule
 from vflsynth.protocol.messages import Hello
@@ -165,16 +164,6 @@ class Checkpoints(Protocol):
         """Drop checkpoints that other nodes do not have."""
 
 
-class Account(Protocol):
-    """Where one node writes down what it releases, before it does."""
-
-    def check(self, entries: Sequence[LedgerEntry]) -> None:
-        """Refuse releases that would overshoot."""
-
-    def spend(self, entries: Sequence[LedgerEntry]) -> None:
-        """Write down what is about to be released."""
-
-
 @dataclass(frozen=True)
 class Seat:
     """What one party alone brings into a run; nothing of it is sent anywhere.
@@ -184,10 +173,9 @@ class Seat:
     `padding_secret`, of `Agreed`, what they draw the number of dummies of. `fingerprint` keys the
     digest by which a checkpoint knows the records, and `identity`, JSON-safe, must be equal, too.
     The `template` has the declared kinds of the party's columns, `schema` what is public about
-    them; `encoder` takes the place of the method's. `holder` names who holds the joined table, this
-    party or nobody. `n_training` records per replica are by default all matched ones; with fewer
-    than `least_records` no model without a guarantee is fitted. An active party that has labels
-    only has no columns.
+    them; `encoder` takes the place of the method's. `n_training` records per replica are by default
+    all matched ones; with fewer than `least_records` no model without a guarantee is fitted. An
+    active party that has labels only has no columns.
     """
 
     name: str
@@ -201,7 +189,6 @@ class Seat:
     template: TableTransformer = field(default_factory=TableTransformer)
     schema: PublicSchema | None = None
     encoder: EncodingSource | None = None
-    holder: str | None = None
     n_training: int | None = None
     has_columns: bool = True
     identity: Mapping[str, Any] = field(default_factory=dict)

@@ -11,11 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams, Purpose, repeatable
-from vflsynth._random import RandomStreams
+from vflsynth._random import HiddenStreams, Purpose, RandomStreams, repeatable
 from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.base import Algorithm
-from vflsynth.learning.training import RunningMeans, labelled, section
+from vflsynth.learning.party import RunningMeans, labelled, section
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord

@@ -11,8 +11,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from vflsynth._keys import hidden_uniform
-from vflsynth._random import derive
+from vflsynth._random import derive, hidden_uniform
 from vflsynth._validation import Number
 from vflsynth.privacy import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.events import LabelRelease

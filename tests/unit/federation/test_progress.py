@@ -16,7 +16,7 @@ from vflsynth.federation.wire import decode
 from vflsynth.learning.base import Duration
 from vflsynth.methods.vflgan.messages import DiscriminatorFeatures
 from vflsynth.protocol import SERVER, Transcript
-from vflsynth.protocol.messages import BlindedKeys, Hello, Presence
+from vflsynth.protocol.messages import BlindedKeys, Hello
 from vflsynth.reporting import duration_text
 
 
@@ -58,15 +58,6 @@ def test_what_is_written_and_how_long_it_will_take(tmp_path, clock):
     assert found()["epoch"] == 4
     assert found()["seconds_left"] == pytest.approx(40)
     assert sentence(found()).startswith("training, epoch 4 of 10, about 40 s left; 0.0 MB sent")
-
-
-def test_how_long_a_server_that_trains_alone_will_take(tmp_path, clock):
-    noted = Progress(tmp_path, "lab", lambda: Duration(10, 100), Transcript())
-    noted.note(Presence, 3)  # as the third epoch begins
-    clock.now += 8.0
-    noted.note(Presence, 7)  # two seconds an epoch, four to go
-    found = json.loads((tmp_path / progress.FILE).read_text())
-    assert (found["epoch"], found["n_epochs"], found["seconds_left"]) == (7, 10, 8.0)
 
 
 def test_a_server_says_once_what_helps_where_each_step_takes_long(tmp_path, clock, caplog):
@@ -117,6 +108,32 @@ def test_a_run_whose_messages_travel_for_days_stops_before_it_trains(make_trial,
         assert "and the job agrees to 1e-05 hours" in text
         assert "steps_per_exchange = 5" in text
         assert "most_hours" in text
+    assert not trial.server.history.records
+
+
+def test_a_run_whose_messages_are_slow_stops_after_its_first_steps(make_trial, monkeypatch):
+    """The round trip of an empty message does not tell what a batch of features takes."""
+
+    class Clock:
+        on_the_way = 0.0
+
+        def perf_counter(self):
+            return time.perf_counter() + self.on_the_way
+
+    class Narrow(Direct):
+        def exchange(self, frame, timeout):
+            kinds = {type(message) for message in decode(frame, 1 << 28).messages}
+            clock.on_the_way += 100.0 * (DiscriminatorFeatures in kinds)
+            return super().exchange(frame, timeout)
+
+    clock = Clock()
+    monkeypatch.setattr("vflsynth.run.loop.time", clock)
+    trial = make_trial(most_hours=0.1).run(Narrow)
+    for node in ("server", "party_1", "party_2"):
+        text = str(trial.outcome[node])
+        assert "further steps of" in text
+        assert "0.1 hours are allowed" in text
+        assert FEWER_EXCHANGES in text
     assert not trial.server.history.records
 
 

@@ -253,6 +253,3 @@ def test_weights_replicas_and_processes_are_refused():
         classifier().fit_replicas(X, y, random_states=[0, 1])
     with pytest.raises(ParameterError, match="in one process"):
         check_combination(classifier(monitor=False), across_processes=True)
-    mechanism = DPSGD(noise_multiplier=1.0, delta=1e-5, gradient_penalty_at="records")
-    with pytest.raises(ParameterError, match="gradient_penalty_at"):
-        classifier(mechanism).fit(X, y)

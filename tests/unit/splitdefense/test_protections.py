@@ -10,8 +10,7 @@ import torch
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from vflsynth._keys import HiddenStreams
-from vflsynth._random import RandomStreams
+from vflsynth._random import HiddenStreams, RandomStreams
 from vflsynth.splitdefense import (
     PPDL,
     DiscreteSGD,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.training import RunningMeans, load_network_state, network_state
+from vflsynth.learning.party import RunningMeans, load_network_state, network_state
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.parameters import to_json
 from vflsynth.splitdefense.label_privacy import LabelChannel

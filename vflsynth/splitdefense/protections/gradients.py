@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams
+from vflsynth._random import HiddenStreams
 from vflsynth._validation import Choice, Number
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.registry import register
