@@ -138,7 +138,7 @@ def make_mechanism(name: str, epsilon: float, delta: float, **options: Any) -> M
     Two of the paper's δ are above one over the number of records, which has to be insisted on.
     """
     options["large_delta"] = True
-    made: Mechanism = find("mechanisms", name)(epsilon=epsilon, delta=delta, **options)
+    made: Mechanism = find(name, "mechanisms")(epsilon=epsilon, delta=delta, **options)
     return made
 
 

@@ -35,7 +35,6 @@ CHOICES: dict[str, tuple[str | None, dict[str, Any], dict[str, Any]]] = {
     "none": (None, {}, {"epochs": 40, **DIGITS}),
     "first_layer": ("first_layer", {}, {"epochs": 40, **DIGITS}),
     "dpsgd": ("dpsgd", POISSON, {}),
-    "dpsgd, penalty at records": ("dpsgd", {"gradient_penalty_at": "records", **POISSON}, {}),
     "dpsgd, a fifth of the rate": ("dpsgd", POISSON, {"learning_rate": 1e-4}),
     "dpsgd_gan": ("dpsgd_gan", FREE, {}),
     "gs_wgan": ("gs_wgan", {"n_shards": N_SHARDS, **FREE}, {"epochs": 5}),

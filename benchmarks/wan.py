@@ -29,8 +29,8 @@ from benchmarks._federation import Parties
 from vflsynth.evaluation import association_errors, detection_auc, frechet_distance
 from vflsynth.federation.kit import write_job
 from vflsynth.learning.messages import MaskedFake
-from vflsynth.mechanisms.base import default_epochs
 from vflsynth.protocol import MESSAGES, When
+from vflsynth.protocol.schedule import default_epochs
 from vflsynth.registry import Members
 
 ONE_WAY, RATE = 0.025, 1e8

@@ -14,10 +14,11 @@ import shtab
 from vflsynth.cli import completion, schema
 from vflsynth.cli.main import command_parser
 from vflsynth.frames import logical
-from vflsynth.mechanisms import Asked, Cover, Discriminators, Length, Mechanism, Plan
+from vflsynth.mechanisms import Asked, Cover, Discriminators, Mechanism, Plan
 from vflsynth.mechanisms.planning import RECIPIENTS
 from vflsynth.privacy import PrivacyLedger, PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.protocol.schedule import Length
 from vflsynth.registry import Members
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from vflsynth._validation import Number, Optional, did_you_mean
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.frames import infers_types
-from vflsynth.registry import Members
+from vflsynth.registry import Members, find
 
 if TYPE_CHECKING:
     from vflsynth.columns import TableTransformer
@@ -32,7 +32,7 @@ _Seconds = Annotated[float, Number(0, closed=(False, True))]
 
 
 def _kind(name: Any) -> str:
-    _registered(name, ("column_kinds",))
+    find(name, "column_kinds")
     return str(name)
 
 
@@ -390,7 +390,7 @@ def make_estimator(
     messages begin with, and `refused` says which parameters may not be given here, and where they
     belong.
     """
-    kind = _registered(method, METHODS, f"{where}: method")
+    kind = find(method, *METHODS, where=f"{where}: method")
     values = {}
     for name, value in parameters.items():
         if name in (refused or {}):
@@ -461,19 +461,7 @@ def _synthesizer(name: str, where: str) -> type[BaseSynthesizer]:
                 f"{where}: {name} is a {group[:-1]}, and this command fits synthesizers. Fix: fit "
                 "it in Python, or between parties with 'vflsynth parties'"
             )
-    return _registered(name, ("synthesizers",), f"{where}: method")
-
-
-def _registered(name: Any, groups: Collection[str], where: str = "") -> type[Any]:
-    """Find a class by its name."""
-    known = {n: group for group in groups for n in Members(group)}
-    if name in known:
-        return Members(known[name])[name]
-    nouns = " or ".join(group.replace("_", " ") for group in groups)
-    raise ParameterError(
-        f"{where}{': ' * bool(where)}there is no {name!r} among the {nouns}; there are "
-        f"{', '.join(known)}{did_you_mean(name, known)}"
-    )
+    return find(name, "synthesizers", where=f"{where}: method")
 
 
 def _default_mechanism(kind: type[Any]) -> type[Mechanism] | None:
@@ -486,7 +474,7 @@ def _mechanism_of(
 ) -> type[Mechanism]:
     """Find a mechanism, and compare the names of parameters that are given with its own."""
     named = whole.get("mechanism", None if default is None else default.name)
-    kind = _registered(named, ("mechanisms",), f"{where}: mechanism")
+    kind = find(named, "mechanisms", where=f"{where}: mechanism")
     known = inspect.signature(kind).parameters
     for name in given:
         if name == "public_schema":
@@ -520,7 +508,7 @@ def _object(value: Any, groups: Collection[str], where: str) -> Any:
     if not isinstance(value, Mapping) or "class" not in value:
         return _plain(value)
     own = {key: item for key, item in value.items() if key != "class"}
-    return _made(_registered(value["class"], groups, where), own, where)
+    return _made(find(value["class"], *groups, where=where), own, where)
 
 
 def _check_known(name: str, known: Collection[str], where: str, having: str = "") -> None:

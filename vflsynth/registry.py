@@ -88,7 +88,7 @@ def register(cls: C) -> C:
     ... class Nothing(Protection):
     ...     def protect(self, gradients, context):
     ...         return gradients
-    >>> find("protections", "Nothing") is Nothing
+    >>> find("Nothing", "protections") is Nothing
     True
     """
     group = getattr(cls, "registry_group", None)
@@ -146,22 +146,27 @@ class Members(Mapping[str, type[Any]]):
         }
 
 
-def find(group: str, name: str) -> type[Any]:
-    """Return the class that somebody means by a short or full name.
+def find(name: Any, *groups: str, where: str = "") -> type[Any]:
+    """Return the class of any of some groups that somebody means by a short or full name.
 
-    ParameterError if there is none, or the short name is that of several.
+    ParameterError, which begins with `where`, if there is none, or the short name is that of
+    several.
     """
-    known, noun = Members(group), group.replace("_", " ")
-    if name in known:
-        return known[name]
-    several = [full for full, cls in _load(group).items() if _short_name(group, cls) == name]
+    for group in groups:
+        if name in (known := Members(group)):
+            return known[name]
+    inside = f"{where}: " if where else ""
+    nouns = " or ".join(group.replace("_", " ") for group in groups)
+    several = [f for g in groups for f, cls in _load(g).items() if _short_name(g, cls) == name]
     if several:
         raise ParameterError(
-            f"several {noun} are called {name!r}; give the full name: {' or '.join(several)}"
+            f"{inside}several {nouns} are called {name!r}; give the full name: "
+            f"{' or '.join(several)}"
         )
+    names = [name for group in groups for name in Members(group)]
     raise ParameterError(
-        f"there is no {name!r} among the {noun}; there are {', '.join(known)}"
-        + did_you_mean(name, known)
+        f"{inside}there is no {name!r} among the {nouns}; there are {', '.join(names)}"
+        + did_you_mean(name, names)
     )
 
 

@@ -24,10 +24,8 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 
 N_RECORDS, BATCH, EPOCHS, DELTA = 40, 8, 4, 1e-3
 GRADIENTS = {"epochs": EPOCHS, "privacy__max_grad_norm": 0.01}  # shorter than any record's
-AT_RECORDS = GRADIENTS | {"privacy__gradient_penalty_at": "records"}
 RUNS = {
     "VFLGAN, dpsgd": ("VFLGANSynthesizer", "dpsgd", GRADIENTS),
-    "VFLGAN, dpsgd, penalty at records": ("VFLGANSynthesizer", "dpsgd", AT_RECORDS),
     "pairwise tables": ("MixtureSynthesizer", "pairwise_tables", {}),
     "latent tree": ("DPLTSynthesizer", "latent_tree", {}),
 }

@@ -27,9 +27,9 @@ def a_class(name="Marvell", module="somebody.else", base=Protection):
 def test_own_classes_are_found_by_short_and_full_name():
     full = "vflsynth.splitdefense.protections.marvell:Marvell"
     assert registry.full_name(Marvell) == full
-    assert registry.find("protections", "Marvell") is TheSame
-    assert registry.find("protections", full) is Marvell
-    assert registry.find("synthesizers", "VFLGANSynthesizer") is VFLGANSynthesizer
+    assert registry.find("Marvell", "protections") is TheSame
+    assert registry.find(full, "protections") is Marvell
+    assert registry.find("VFLGANSynthesizer", "synthesizers") is VFLGANSynthesizer
     assert set(registry.Members("column_kinds")) >= {"continuous", "categorical"}
 
 
@@ -38,10 +38,10 @@ def test_a_user_s_class_of_the_same_name_hides_none_of_ours():
     names = list(registry.Members("protections"))
     assert "Marvell" not in names
     assert {registry.full_name(Marvell), "somebody.else:Marvell"} <= set(names)
-    assert registry.find("protections", "somebody.else:Marvell") is theirs
+    assert registry.find("somebody.else:Marvell", "protections") is theirs
     assert registry.named_in_file(registry.full_name(Marvell), "protections") is Marvell
     with pytest.raises(ParameterError, match=r"several protections .* name: vflsynth.* or some"):
-        registry.find("protections", "Marvell")
+        registry.find("Marvell", "protections")
 
 
 def test_two_classes_of_one_full_name(monkeypatch):
@@ -52,7 +52,7 @@ def test_two_classes_of_one_full_name(monkeypatch):
         registry.register(second)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # a notebook's cell is run again
     registry.register(second)
-    assert registry.find("protections", "somebody.else:Marvell") is second
+    assert registry.find("somebody.else:Marvell", "protections") is second
     assert registry.is_registered(second)
     assert not registry.is_registered(first)
 
@@ -64,7 +64,7 @@ def test_what_belongs_to_no_group_is_refused():
 
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(ParameterError, match=r"no 'Marvel' among the protections; .*Isotropic"):
-        registry.find("protections", "Marvel")
+        registry.find("Marvel", "protections")
 
 
 @pytest.mark.parametrize("name", ["os:system", "subprocess:Popen", "Marvell", "json", "", ":"])
@@ -90,7 +90,7 @@ def test_entry_points_are_loaded_once_at_the_first_look_up(monkeypatch, caplog):
     registry._loaded.discard("protections")
     assert not registry.is_registered(theirs)
     with caplog.at_level(logging.WARNING, "vflsynth"):
-        assert registry.find("protections", "Theirs") is theirs
+        assert registry.find("Theirs", "protections") is theirs
     assert "Missing = nowhere:Missing cannot be loaded" in caplog.text
     monkeypatch.setattr(importlib.metadata, "entry_points", None)
-    assert registry.find("protections", "Isotropic") is Isotropic
+    assert registry.find("Isotropic", "protections") is Isotropic

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from vflsynth.cli.console import say, table
@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"with --epsilon, the budget's; alone, what ε is shown at (default: the budget's, or "
         f"{_DELTA:g})",
     )
-    flag(parser, "--json", "print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,59 +68,41 @@ def run(options: argparse.Namespace) -> int:
         account = PrivacyAccount(options.account)
         if budget is not None:
             account.set_budget(budget)
-    found = _found(account, options.delta)
-    say(json.dumps(found, indent=1, ensure_ascii=False) if options.json else _text(found))
+    say(_text(account, options.delta))
     return 0
 
 
-def _found(account: PrivacyAccount, delta: float | None) -> dict[str, Any]:
-    budget = account.budget
+def _text(account: PrivacyAccount, delta: float | None) -> str:
+    budget, epsilon, left = account.budget, account.epsilon, account.left()
     delta = delta or (_DELTA if budget is None else budget.delta)
-    left = account.left()
-    return {
-        "account": str(account.path),
-        "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
-        "delta": delta,
-        "epsilon": _number(account.epsilon(delta)),
-        "conditions": list(account.conditions),
-        "left": None if budget is None else _number(left),
-        "runs": [_run(attempt, delta) for attempt in account.attempts],
-    }
+    spent = f"{account.path}: ε = {_number(epsilon(delta))} at δ = {delta:g} was spent"
+    lines = [conditional(spent, *account.conditions)]
+    if budget is not None:
+        lines.append(
+            f"budget: ε = {budget.epsilon:g} at δ = {budget.delta:g}. Left: one more release of "
+            f"Gaussian noise with ε = {_number(left)}, or several that compose to no more"
+        )
+    else:
+        lines.append("no budget: nothing is refused. --epsilon and --delta set one")
+    if not account.attempts:
+        return "\n".join([*lines, "nothing was released"])
+    lines += ["", table([_row(own, delta, account.conditions) for own in account.attempts])]
+    if not all(attempt.covers_synthetic_data for attempt in account.attempts):
+        lines += [
+            "",
+            "NOT COUNTED: what synthetic data reveal, of runs whose ε is of gradients only",
+        ]
+    return "\n".join(lines)
 
 
-def _run(attempt: Attempt, delta: float) -> dict[str, Any]:
+def _row(attempt: Attempt, delta: float, conditions: Sequence[str]) -> dict[str, Any]:
     spent = Composition(tuple(entry.event for entry in attempt.entries))
     return {
         "began": attempt.started,
         "run": attempt.run,
         "epsilon alone": _number(epsilon_of(spent, delta)),
         "released": ", ".join(dict.fromkeys(entry.purpose for entry in attempt.entries)),
-        "covers synthetic data": attempt.covers_synthetic_data,
-        "condition": attempt.condition,
-    }
-
-
-def _text(found: dict[str, Any]) -> str:
-    spent = f"{found['account']}: ε = {found['epsilon']} at δ = {found['delta']:g} was spent"
-    lines = [conditional(spent, *found["conditions"])]
-    if (budget := found["budget"]) is not None:
-        lines.append(
-            f"budget: ε = {budget['epsilon']:g} at δ = {budget['delta']:g}. Left: one more release "
-            f"of Gaussian noise with ε = {found['left']}, or several that compose to no more"
-        )
-    else:
-        lines.append("no budget: nothing is refused. --epsilon and --delta set one")
-    if not found["runs"]:
-        return "\n".join([*lines, "nothing was released"])
-    hidden = {"covers synthetic data"} | (set() if found["conditions"] else {"condition"})
-    rows = [{k: v for k, v in r.items() if k not in hidden} for r in found["runs"]]
-    lines += ["", table(rows)]
-    if not all(run["covers synthetic data"] for run in found["runs"]):
-        lines += [
-            "",
-            "NOT COUNTED: what synthetic data reveal, of runs whose ε is of gradients only",
-        ]
-    return "\n".join(lines)
+    } | ({"condition": attempt.condition} if conditions else {})
 
 
 def _number(epsilon: float) -> float | str:

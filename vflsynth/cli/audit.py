@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Hashable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,16 +12,14 @@ from sklearn.base import clone
 
 from vflsynth.audit import (
     AuditReport,
-    Claim,
     Criteria,
     audit_disclosure,
     audit_intermediate_features,
     audit_synthetic_data,
 )
 from vflsynth.audit.targets import RULES
-from vflsynth.cli import configured
 from vflsynth.cli.console import say
-from vflsynth.cli.judged import add_reader, check_reader
+from vflsynth.cli.judged import add_reader, add_real, check_reader
 from vflsynth.cli.options import (
     check_file,
     check_folder,
@@ -30,14 +27,12 @@ from vflsynth.cli.options import (
     file,
     flag,
     jobs,
-    nonnegative,
     number,
     several,
 )
 from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import (
     PARTY_FILES,
-    PartyFile,
     add_key,
     by_party,
     label,
@@ -52,11 +47,11 @@ from vflsynth.methods.synthesizer import BaseSynthesizer
 logger = logging.getLogger("vflsynth")
 
 DESCRIPTION = """\
-Train many models like a saved one, or as the options of 'vflsynth fit' say, with and without a
-record, and let attackers learn to tell the two kinds of synthetic tables apart (the VFLGAN paper's
-ASSD), or the two kinds of intermediate features that a party would send (ASIF). For synthetic data,
-also fit one model on half of the records, and ask whether these can be singled out, linked and
-inferred more easily than those of the other half; --questions asks nothing else.
+Train many models like a saved one, with and without a record, and let attackers learn to tell the
+two kinds of synthetic tables apart (the VFLGAN paper's ASSD), or the two kinds of intermediate
+features that a party would send (ASIF). For synthetic data, also fit one model on half of the
+records, and ask whether these can be singled out, linked and inferred more easily than those of the
+other half; --questions asks nothing else.
 
 CAUTION: this puts the real rows of all parties side by side, in this process. Run it where all
 parties agree that their rows may meet.
@@ -66,11 +61,8 @@ examples:
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id -o audit.html
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
       --target P0017 --models 200 --jobs 4 --cache audit-cache
-  vflsynth audit --config run.toml --epochs 20 -o audit.html
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
       --minutes 10 --jobs -1 --sensitive diagnosis -o audit.html
-  vflsynth audit --real lab.parquet clinic.parquet --on patient_id \\
-      --synthesizer MixtureSynthesizer --privacy 'pairwise_tables, epsilon=3, delta=1e-6'
 
 Every number comes with a 95% interval. An attack that fails is no proof that nothing leaks.
 """
@@ -80,20 +72,8 @@ _SCHEMES = {"assd": audit_synthetic_data, "asif": audit_intermediate_features}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    file(
-        parser,
-        "model",
-        "MODEL",
-        "saved by 'vflsynth fit' (default: what the options of 'fit' below say)",
-        nargs="?",
-    )
-    several(
-        parser,
-        "--real",
-        PARTY_FILES,
-        "the tables that the model was fitted on",
-        type=PartyFile.parse,
-    )
+    file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
+    add_real(parser)
     add_key(parser)
     parser.add_argument(
         "--scheme",
@@ -127,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="N",
         help="time for it all: train as many models as that allows, at most --models, and where "
-        "these are too few, models of fewer epochs than usual (--epochs keeps those)",
+        "these are too few, models of fewer epochs than usual",
     )
     parser.add_argument(
         "--attacker",
@@ -148,13 +128,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="columns by which an attacker infers those (default: all others)",
     )
-    parser.add_argument(
-        "--claim",
-        nargs="+",
-        type=nonnegative,
-        metavar=("EPSILON", "DELTA"),
-        help="the differential privacy that is claimed for the model (DELTA: 0 unless given)",
-    )
     number(parser, "--seed", "default: 0", default=0)
     parser.add_argument(
         "--jobs",
@@ -171,7 +144,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     file(parser, "-o --output", "FILE", "HTML report, one file")
     flag(parser, "--json", "results as JSON")
     add_reader(parser)
-    configured.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -194,10 +166,10 @@ def _questions(
     synth: BaseSynthesizer, frames: dict[str, pd.DataFrame], on: Any, options: argparse.Namespace
 ) -> Criteria:
     """Ask the three questions alone."""
-    if options.scheme != "assd" or options.minutes is not None or options.claim is not None:
+    if options.scheme != "assd" or options.minutes is not None:
         raise ParameterError(
-            "--questions trains one model, as long as it takes. Fix: leave out --scheme, --minutes "
-            "and --claim"
+            "--questions trains one model, as long as it takes. Fix: leave out --scheme and "
+            "--minutes"
         )
     logger.info("a model is trained on half of the records, for the other half to compare with")
     asked = {"attacker": options.attacker, "random_state": options.seed}
@@ -227,14 +199,6 @@ def _audit(
         )
     elif options.attacker != "table":
         raise ParameterError("--attacker is about the synthetic data (assd)")
-    if options.claim is not None:
-        if options.scheme != "assd" or len(options.claim) > 2:
-            raise ParameterError(
-                "--claim takes EPSILON and at most DELTA, and is about the synthetic data (assd)"
-            )
-        if options.claim[1:] and options.claim[1] >= 1:
-            raise ParameterError(f"--claim: DELTA must be below 1, got {options.claim[1]:g}")
-        arguments["claim"] = Claim(*options.claim)
     audit: AuditReport = _SCHEMES[options.scheme](synth, frames, on, **arguments)
     return audit
 
@@ -297,38 +261,12 @@ def _check_columns(party: str, fitted: list[Any], frame: pd.DataFrame, on: Any) 
 def _audited(
     options: argparse.Namespace,
 ) -> tuple[BaseSynthesizer, dict[str, pd.DataFrame], Hashable]:
-    """Return a synthesizer that would be fitted as a saved one was, or as options say; tables."""
-    if options.model is None:
-        configuration = configured.configured(options, options.real)
-        configuration.make().method()  # checks all parameters
-        check_file("--output", options.output, configuration.parties.values())
-        dtypes = configuration.make().method().stated_dtypes
-        frames, on = _read(configuration.parties, configuration.on, configuration.key_form, dtypes)
-        return configured.synthesizer(configuration, frames, quiet=True), frames, on
-    if configured.is_configured(options):
-        raise ParameterError(
-            f"{options.model} says how it was fitted. Fix: leave MODEL out, or all options under "
-            "'what is fitted' and 'columns'"
-        )
+    """Return a synthesizer that would be fitted as a saved one was; tables, and their keys."""
     model = open_model(options.model)
-    if not isinstance(model, BaseSynthesizer):
-        raise ParameterError(f"{options.model} is one party's half; an audit needs the whole model")
-    stated = model.method().stated_dtypes
-    frames, on = _read(by_party(options.real), on_of(options.on), options.key_form, stated)
+    frames = read_party_frames(by_party(options.real), model.method().stated_dtypes)
+    on = match_on(frames, on_of(options.on), options.key_form)
     check_tables(model, frames, on)
     return clone(model), frames, on
-
-
-def _read(
-    files: Mapping[str, Path],
-    on: str | Mapping[str, str] | None,
-    form: str | None,
-    dtypes: Mapping[Hashable, Any],
-) -> tuple[dict[str, pd.DataFrame], Any]:
-    if not files:
-        raise ParameterError(f"there are no tables; give them with --real {PARTY_FILES}")
-    frames = read_party_frames(files, dtypes)
-    return frames, match_on(frames, on, form)
 
 
 def _target(frames: Mapping[str, pd.DataFrame], on: Any, text: str) -> Any:

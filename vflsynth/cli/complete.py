@@ -15,7 +15,6 @@ from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or
 from vflsynth.cli.tables import label, read, texts_of
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import infers_types
-from vflsynth.models import PartyModel
 
 logger = logging.getLogger("vflsynth")
 
@@ -60,11 +59,6 @@ def run(options: argparse.Namespace) -> int:
         infers_types(options.output)  # an unknown kind of file is an error
         check_file("--output", options.output, [options.table])
     model = open_model(options.model)
-    if isinstance(model, PartyModel):
-        raise ParameterError(
-            f"{options.model} is one party's half, and knows no other party's columns. "
-            "Fix: complete with the whole model"
-        )
     domains = domains_of(model)
     types = {column: domain.dtype for column, domain in domains.items()}
     known = read(options.table, dtypes=texts_of(types))

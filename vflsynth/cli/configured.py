@@ -23,15 +23,6 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.registry import Members
 
-_OWN_OPTIONS = {
-    "random_state": "--seed",
-    "column_kinds": "--kind",
-    "contract": "--contract",
-    "device": "--device",
-    "verbose": "--quiet",
-}
-"""Parameters that '--set' leaves to options of their own."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -99,13 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def is_configured(options: argparse.Namespace) -> bool:
-    """Whether any of the options of `add_arguments` was given."""
-    names = ("config", "method", "privacy", "set", "epochs", "device")
-    columns = ("kind", "bounds", "categories", "contract")
-    return any(getattr(options, name) for name in (*names, *columns))
-
-
 def configured(
     options: argparse.Namespace, tables: Iterable[PartyFile], **parameters: Any
 ) -> Configuration:
@@ -150,8 +134,6 @@ def _parameters(options: argparse.Namespace, parameters: Mapping[str, Any]) -> d
     """Return nested tables of what was said with --privacy, --set, --epochs and other options."""
     said: dict[str, Any] = {} if options.privacy is None else {"privacy": dict(options.privacy)}
     for name, value in options.set:
-        if name in _OWN_OPTIONS:
-            raise ParameterError(f"--set {name}=...: use {_OWN_OPTIONS[name]} instead")
         *path, last = name.split(".")
         table = said
         for key in path:

@@ -141,8 +141,6 @@ def _model(options: argparse.Namespace) -> BaseSynthesizer | None:
     if options.model is None:
         return None
     model = open_model(options.model)
-    if not isinstance(model, BaseSynthesizer):
-        raise ParameterError(f"{options.model} is one party's half, which holds no history")
     if options.output is None and model.contract is None:
         raise ParameterError("--model is shown in the report; say where to write it with --output")
     return model

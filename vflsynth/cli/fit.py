@@ -35,7 +35,6 @@ from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.frames import DrawnRecords, MatchOn, read_records
 from vflsynth.learning import Method
 from vflsynth.methods.synthesizer import KIND, BaseSynthesizer, refuse_drawn
-from vflsynth.models.party_model import PARTY_KIND
 from vflsynth.run import EarlyStopping
 from vflsynth.run.seat import KIND as CHECKPOINT
 
@@ -107,12 +106,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     configured.add_arguments(parser)
     model = parser.add_argument_group("model")
     file(model, "-o --output", "DIR", "where to save the model", required=True)
-    file(
-        model,
-        "--halves",
-        "DIR",
-        "also save each party's half alone, as DIR/PARTY, to be handed to that party",
-    )
     training = parser.add_argument_group("training")
     number(
         training,
@@ -159,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
             "--checkpoint and --resume need --seed: a run can only be continued "
             "with the seed that it was started with"
         )
-    _check_targets(options, configuration)
+    _check_targets(options)
     arguments = _arguments(synth, options, configuration)
     method = synth.method()  # checks all parameters before anything is read
     frames = _read(options, configuration, method)
@@ -167,9 +160,9 @@ def run(options: argparse.Namespace) -> int:
     on = match_on(frames, configuration.on, configuration.key_form)
     synth.fit(frames, on=on, **arguments)
     if synth.interrupted_:
-        _save_interrupted(synth, options.output, options.halves)
+        _save_interrupted(synth, options.output)
         return 130
-    _save(synth, options.output, options.halves)
+    _save(synth, options.output)
     return 0
 
 
@@ -181,32 +174,20 @@ def interrupted(options: argparse.Namespace) -> str:
     return f"no model was saved; --resume {checkpoint} continues from the checkpoint"
 
 
-def training_summary(history: pd.DataFrame) -> dict[str, Any]:
-    """Epochs, seconds, which epoch was chosen and its Fréchet distance; JSON-safe."""
-    chosen = history.index[history["chosen"]] if "chosen" in history else history.index[:0]
-    distance = (
-        float(history.loc[chosen[0], "frechet_distance"])
-        if len(chosen) and "frechet_distance" in history
-        else None
-    )
-    return {
-        "epochs": len(history),
-        "seconds": float(history["seconds"].sum()) if "seconds" in history else 0.0,
-        "chosen_epoch": int(chosen[0]) if len(chosen) else None,
-        "frechet_distance": distance,
-    }
-
-
-def training_sentence(training: Mapping[str, Any]) -> str:
-    """Say `training_summary` in words."""
-    if not training["epochs"]:
+def training_sentence(history: pd.DataFrame) -> str:
+    """Say how long training was, which epoch was kept and its Fréchet distance."""
+    if history.empty:
         return "in one go, without epochs"
-    plural = "" if training["epochs"] == 1 else "s"
-    text = f"{training['epochs']:,} epoch{plural} in {training['seconds']:.1f} s"
-    if training["chosen_epoch"] is not None:
-        text += f"; epoch {training['chosen_epoch']:,} was kept"
-    if training["frechet_distance"] is not None:
-        text += f", Fréchet distance of the encoded records {training['frechet_distance']:.3g}"
+    plural = "" if len(history) == 1 else "s"
+    text = f"{len(history):,} epoch{plural}"
+    if "seconds" in history:  # private models do not tell
+        text += f" in {history['seconds'].sum():.1f} s"
+    chosen = history[history["chosen"]] if "chosen" in history else history[:0]
+    if len(chosen):
+        text += f"; epoch {chosen.index[0]:,} was kept"
+        if "frechet_distance" in chosen:
+            distance = chosen["frechet_distance"].iloc[0]
+            text += f", Fréchet distance of the encoded records {distance:.3g}"
     return text
 
 
@@ -251,15 +232,13 @@ def draw_records(configuration: Configuration, most: int, seed: int | None) -> D
     return drawn
 
 
-def _check_targets(options: argparse.Namespace, configuration: Configuration) -> None:
+def _check_targets(options: argparse.Namespace) -> None:
     """Check everything that will be written, before training rather than after it."""
-    apart = {"--output": options.output, "--halves": options.halves, "--resume": options.resume}
+    apart = {"--output": options.output, "--resume": options.resume}
     if not _goes_on(options.checkpoint, options.resume):
         apart["--checkpoint"] = options.checkpoint
     check_apart(apart)
     check_artefact(options.output, KIND)
-    for party in configuration.parties if options.halves else ():
-        check_artefact(options.halves / party, PARTY_KIND)
     if options.checkpoint is not None:
         _check_checkpoint(options.checkpoint, options.resume)
 
@@ -280,15 +259,12 @@ def _check_checkpoint(path: Path, resume: Path | None) -> None:
         )
 
 
-def _save(synth: BaseSynthesizer, output: Path, halves: Path | None) -> None:
+def _save(synth: BaseSynthesizer, output: Path) -> None:
     synth.save(output)
-    if halves is not None:
-        for name, half in synth.parties_.items():
-            half.save(halves / name)
     say(_summary(synth, output))
 
 
-def _save_interrupted(synth: BaseSynthesizer, output: Path, halves: Path | None) -> None:
+def _save_interrupted(synth: BaseSynthesizer, output: Path) -> None:
     """Save the finished epochs, if there are any, and nothing in the place of another model."""
     stays = f"; {output} is what it was" if is_taken(output) else ""
     if synth.history_.empty:
@@ -297,10 +273,7 @@ def _save_interrupted(synth: BaseSynthesizer, output: Path, halves: Path | None)
     if stays:
         output = beside(output)
         logger.warning("interrupted%s, and the model so far is saved beside it", stays)
-    if halves is not None and any(is_taken(halves / name) for name in synth.parties_):
-        halves = beside(halves)
-        logger.warning("interrupted; the halves of the model so far are in %s", halves)
-    _save(synth, output, halves)
+    _save(synth, output)
 
 
 def _summary(synth: BaseSynthesizer, output: Path) -> str:
@@ -308,7 +281,7 @@ def _summary(synth: BaseSynthesizer, output: Path) -> str:
     columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
     text = (
         f"trained on {synth.alignment_.n_used:,} records of {len(synth.parties_)} parties, "
-        f"{columns} columns: {training_sentence(training_summary(synth.history_))}\n"
+        f"{columns} columns: {training_sentence(synth.history_)}\n"
         f"model saved: {output}"
     )
     if synth.privacy_ledger_ is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say, share, table
-from vflsynth.cli.fit import training_sentence, training_summary
+from vflsynth.cli.fit import training_sentence
 from vflsynth.cli.options import check_file, file, flag
-from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import (
     PARTY_FILES,
     PartyFile,
@@ -38,8 +37,10 @@ from vflsynth.contract import (
 )
 from vflsynth.contract.checking import hold
 from vflsynth.contract.proposing import proposal_text
-from vflsynth.exceptions import ParameterError, PartyDataError
-from vflsynth.frames import align_party_frames, key_of
+from vflsynth.exceptions import ArtefactError, ParameterError, PartyDataError
+from vflsynth.frames import AlignmentReport, align_party_frames, key_of
+from vflsynth.loading import load
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel, number_sources
 from vflsynth.reporting import size_text
 
@@ -59,7 +60,6 @@ examples:
   vflsynth inspect model
   vflsynth inspect lab=lab.csv clinic=clinic.parquet --on patient_id
   vflsynth inspect lab=lab.csv --on patient_id --write-contract lab.toml
-  vflsynth inspect model --json
   vflsynth inspect model --numbers
 """
 
@@ -92,7 +92,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of tables: how many rows of each party keep the rules of a contract; what cannot be "
         "computed, or no row keeps, is an error",
     )
-    flag(parser, "--json", "the same as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -106,13 +105,7 @@ def run(options: argparse.Namespace) -> int:
             if getattr(options, name) is not None:
                 option = name.replace("_", "-")
                 raise ParameterError(f"--{option} is for tables, and {path} is no table")
-        description = describe_model(path)
-        if options.numbers:
-            description["numbers"] = [
-                asdict(numbers) | {"source": str(numbers.source)}
-                for numbers in number_sources(path)
-            ]
-        text: Callable[[Mapping[str, Any]], str] = model_text
+        text = describe_model(path, numbers=options.numbers)
     else:
         files = [PartyFile.parse(what) for what in options.what]
         if options.write_contract is not None:
@@ -121,15 +114,11 @@ def run(options: argparse.Namespace) -> int:
         on = match_on(frames, on_of(options.on), options.key_form)
         if options.write_contract is not None:
             _propose(frames, on, options.write_contract)
-        description = describe_tables(frames, on)
+        text = describe_tables(frames, on)
         if options.contract is not None:
             contract = read_contract(options.contract, lambda text: label(frames.values(), text))
-            description["rules"] = _held(contract, frames, on)
-        text = tables_text
-    if options.json:
-        say(json.dumps(description, indent=1, allow_nan=False, ensure_ascii=False))
-    else:
-        say(text(description))
+            text = "\n".join([text, "", "rules:", *_held(contract, frames, on)])
+    say(text)
     return 0
 
 
@@ -155,113 +144,88 @@ def _held(contract: Contract, frames: Mapping[str, pd.DataFrame], on: Any) -> li
 # models
 
 
-def describe_model(path: Path) -> dict[str, Any]:
-    """Describe a saved model or half, JSON-safe."""
-    model = open_model(path)
-    about = {"path": str(path), "bytes": _bytes(path)}
+def describe_model(path: Path, *, numbers: bool) -> str:
+    """Describe a saved model or half; with `numbers`, all of its numbers and their sources."""
+    model = load(path)
+    if not isinstance(model, BaseSynthesizer | PartyModel):
+        raise ArtefactError(f"{path} is a saved {type(model).__name__}, which draws no records")
+    lines = [f"{type(model).__name__}, {size_text(_bytes(path))}: {path}"]
     if isinstance(model, PartyModel):
-        return about | {"class": "PartyModel", "parties": [_describe_half(model)]}
-    content = artefacts.read_json(path / "synthesizer.json")
-    alignment, ledger = model.alignment_, model.privacy_ledger_
-    return about | {
-        "class": type(model).__name__,
-        "version": content["version"],
-        "device": model.device_,
-        "interrupted": model.interrupted_,
-        "training": training_summary(model.history_),
-        "settings": model.settings_,
-        "alignment": None
-        if alignment is None
-        else {
-            "matched_by": alignment.matched_by,
-            "matched": alignment.n_matched,
-            "dropped": alignment.n_dropped,
-        },
-        "privacy_ledger": None
-        if ledger is None
-        else {**ledger.to_dict(), "text": str(ledger).splitlines()},
-        "parties": [_describe_half(half) for half in model.parties_.values()],
-        "transcript": None if model.transcript_ is None else model.transcript_.to_dict("records"),
-    }
-
-
-def model_text(model: Mapping[str, Any]) -> str:
-    """Lay out `describe_model` for people."""
-    lines = [f"{model['class']}, {size_text(model['bytes'])}: {model['path']}"]
-    if "version" in model:
-        lines[0] += f" (saved by vflsynth {model['version']})"
-        matched = model["alignment"]
-        lines += [
-            _matched_sentence(matched),
-            f"training: {training_sentence(model['training'])}, on {model['device']}"
-            + ("; interrupted" if model["interrupted"] else ""),
-        ]
-        if model["settings"]:
-            settings = [f"{name}={json.dumps(v)}" for name, v in model["settings"].items()]
-            lines.append(f"settings: {', '.join(settings)}")
-    for half in model["parties"]:
-        lines += [
-            "",
-            f"party {half['party']}: {len(half['columns'])} columns, {half['encoded']} encoded; "
-            f"{half['parameters']:,} parameters; key: {half['key'] or 'the index'}",
-            table(half["columns"]),
-        ]
-    if model.get("privacy_ledger"):
-        lines += ["", *model["privacy_ledger"]["text"]]
-    if model.get("transcript"):
-        rows = [
-            {
-                "message": row["message"],
-                "from": row["sender"],
-                "to": row["receiver"],
-                "messages": row["messages"],
-                "size": size_text(row["bytes"]),
-                "contents": row["contents"],
-            }
-            for row in model["transcript"]
-        ]
-        lines += ["", "what crossed each boundary during training:", table(rows)]
-    elif "version" in model:
-        lines += ["", "What crossed each boundary was not counted; 'fit --transcript' does."]
-    if "numbers" in model:
-        lines += ["", "numbers in its files, and where they come from:", table(model["numbers"])]
+        lines += _half_lines(model)
+    else:
+        version = artefacts.read_json(path / "synthesizer.json")["version"]
+        lines[0] += f" (saved by vflsynth {version})"
+        lines += _model_lines(model)
+    if numbers:
+        rows = [asdict(own) | {"source": str(own.source)} for own in number_sources(path)]
+        lines += ["", "numbers in its files, and where they come from:", table(rows)]
     return "\n".join(lines)
 
 
-def _matched_sentence(matched: Mapping[str, Any] | None) -> str:
+def _model_lines(model: BaseSynthesizer) -> list[str]:
+    ended = "; interrupted" if model.interrupted_ else ""
+    lines = [
+        _matched_sentence(model.alignment_),
+        f"training: {training_sentence(model.history_)}, on {model.device_}{ended}",
+    ]
+    if model.settings_:
+        settings = [f"{name}={json.dumps(value)}" for name, value in model.settings_.items()]
+        lines.append(f"settings: {', '.join(settings)}")
+    for half in model.parties_.values():
+        lines += _half_lines(half)
+    if model.privacy_ledger_ is not None:
+        lines += ["", str(model.privacy_ledger_)]
+    if model.transcript_ is None:
+        return [*lines, "", "What crossed each boundary was not counted; 'fit --transcript' does."]
+    rows = [
+        {
+            "message": row["message"],
+            "from": row["sender"],
+            "to": row["receiver"],
+            "messages": row["messages"],
+            "size": size_text(row["bytes"]),
+            "contents": row["contents"],
+        }
+        for row in model.transcript_.to_dict("records")
+    ]
+    return [*lines, "", "what crossed each boundary during training:", table(rows)]
+
+
+def _matched_sentence(matched: AlignmentReport | None) -> str:
     if matched is None:
         return "records: their number is private and not in the model"
-    dropped = ", ".join(f"{party} {n:,}" for party, n in matched["dropped"].items())
-    return f"records: {matched['matched']:,} matched by {matched['matched_by']}; dropped: {dropped}"
+    dropped = ", ".join(f"{party} {n:,}" for party, n in matched.n_dropped.items())
+    return f"records: {matched.n_matched:,} matched by {matched.matched_by}; dropped: {dropped}"
 
 
-def _describe_half(half: PartyModel) -> dict[str, Any]:
+def _half_lines(half: PartyModel) -> list[str]:
     transformer = half.transformer
-    return {
-        "party": half.name,
-        "key": None if half.on is None else str(half.on),
-        "encoded": transformer.width_,
-        "parameters": sum(tensor.numel() for tensor in half.sampler.tensors().values()),
-        "columns": [
-            {
-                "column": str(label),
-                "dtype": str(column.dtype_),
-                "kind": column.declared_kind,
-                "encoded": column.width_,
-            }
-            for label, column in transformer.transformers_.items()
-        ]
-        + [
-            {
-                "column": str(step.column),
-                "dtype": str(step.dtype),
-                "kind": f"from {', '.join(map(str, step.by))}",
-                "encoded": 0,
-            }
-            for step in (() if half.preparation is None else half.preparation.steps)
-            if step.is_left_out
-        ],
-    }
+    columns = [
+        {
+            "column": str(label),
+            "dtype": str(column.dtype_),
+            "kind": column.declared_kind,
+            "encoded": column.width_,
+        }
+        for label, column in transformer.transformers_.items()
+    ]
+    columns += [
+        {
+            "column": str(step.column),
+            "dtype": str(step.dtype),
+            "kind": f"from {', '.join(map(str, step.by))}",
+            "encoded": 0,
+        }
+        for step in (() if half.preparation is None else half.preparation.steps)
+        if step.is_left_out
+    ]
+    n_parameters = sum(tensor.numel() for tensor in half.sampler.tensors().values())
+    return [
+        "",
+        f"party {half.name}: {len(columns)} columns, {transformer.width_} encoded; "
+        f"{n_parameters:,} parameters; key: {'the index' if half.on is None else half.on}",
+        table(columns),
+    ]
 
 
 def _bytes(path: Path) -> int:
@@ -271,64 +235,42 @@ def _bytes(path: Path) -> int:
 # tables
 
 
-def describe_tables(frames: Mapping[str, pd.DataFrame], on: Any) -> dict[str, Any]:
-    """Describe tables as `fit` would see them, JSON-safe."""
-    description: dict[str, Any] = {
-        "parties": [
-            {
-                "party": party,
-                "rows": len(frame),
-                "columns": [
-                    _describe_column(frame, label, key_of(on, party)) for label in frame.columns
-                ],
-                "relations": relations_of(
-                    frame[[label for label in frame.columns if label != key_of(on, party)]]
-                ),
-            }
-            for party, frame in frames.items()
-        ]
-    }
+def describe_tables(frames: Mapping[str, pd.DataFrame], on: Any) -> str:
+    """Describe tables as `fit` would see them."""
+    lines: list[str] = []
+    for party, frame in frames.items():
+        lines += [*_table_lines(party, frame, key_of(on, party)), ""]
     if on is not None:
         alignment = align_party_frames(frames, on=on, allow_empty_columns=True)[2]
-        description["alignment"] = str(alignment)
+        lines.append(str(alignment))
         least = Contract().fewest_records
         if alignment.n_matched < least:
-            description["alignment"] += (
-                f"\nThey are too few to fit without privacy: fewer than {least}, unless a contract "
+            lines.append(
+                f"They are too few to fit without privacy: fewer than {least}, unless a contract "
                 "sets least_records"
             )
-    return description
-
-
-def tables_text(tables: Mapping[str, Any]) -> str:
-    """Lay out `describe_tables` for people."""
-    lines = []
-    for own in tables["parties"]:
-        columns = [
-            {**column, "missing": share(column["missing"] / max(1, own["rows"]))}
-            for column in own["columns"]
-        ]
-        fixes: dict[str, list[str]] = {}
-        for column in columns:
-            if (fix := column.pop("fix")) is not None:
-                fixes.setdefault(fix, []).append(column["column"])
-        if not fixes:
-            columns = [{k: v for k, v in column.items() if k != "problem"} for column in columns]
-        encoded = sum(column["encoded"] or 0 for column in columns)
-        lines += [
-            f"{own['party']}: {own['rows']:,} rows, {len(columns)} columns, {encoded} encoded",
-            table(columns),
-            *(f"  Fix of {', '.join(map(repr, labels))}: {fix}" for fix, labels in fixes.items()),
-            *(f"  {relation}" for relation in own["relations"]),
-            "",
-        ]
-    for title in ("alignment", "rules"):
-        said = tables.get(title, [])
-        lines += [said] if isinstance(said, str) else said and ["", "rules:", *said]
     return "\n".join(lines).rstrip("\n")
 
 
-def _describe_column(frame: pd.DataFrame, label: Any, key: Any) -> dict[str, Any]:
+def _table_lines(party: str, frame: pd.DataFrame, key: Any) -> list[str]:
+    columns = [_described(frame, label, key) for label in frame.columns]
+    fixes: dict[str, list[str]] = {}
+    for column in columns:
+        if (fix := column.pop("fix")) is not None:
+            fixes.setdefault(fix, []).append(column["column"])
+    if not fixes:
+        columns = [{k: v for k, v in column.items() if k != "problem"} for column in columns]
+    encoded = sum(column["encoded"] or 0 for column in columns)
+    relations = relations_of(frame[[label for label in frame.columns if label != key]])
+    return [
+        f"{party}: {len(frame):,} rows, {len(columns)} columns, {encoded} encoded",
+        table(columns),
+        *(f"  Fix of {', '.join(map(repr, labels))}: {fix}" for fix, labels in fixes.items()),
+        *(f"  {relation}" for relation in relations),
+    ]
+
+
+def _described(frame: pd.DataFrame, label: Any, key: Any) -> dict[str, Any]:
     column = frame[label]
     described = {
         "column": str(label),
@@ -336,7 +278,7 @@ def _describe_column(frame: pd.DataFrame, label: Any, key: Any) -> dict[str, Any
         "kind": "key",
         "encoded": None,
         "distinct": int(column.nunique()),
-        "missing": int(column.isna().sum()),
+        "missing": share(int(column.isna().sum()) / max(1, len(frame))),
         "problem": None,
         "fix": None,
     }

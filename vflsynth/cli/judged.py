@@ -103,8 +103,8 @@ def rule_metrics(
     return found
 
 
-def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
-    """Declare the options that name the tables; `synthetic` says what that table is for."""
+def add_real(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--real``."""
     parser.add_argument(
         "--real",
         nargs="+",
@@ -113,6 +113,11 @@ def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
         type=PartyFile.parse,
         help="the tables that the model was fitted on",
     )
+
+
+def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
+    """Declare the options that name the tables; `synthetic` says what that table is for."""
+    add_real(parser)
     file(parser, "--synthetic", "FILE", synthetic, required=True)
     add_key(parser)
     several(

@@ -43,20 +43,14 @@ and every step of it by itself:
 
   vflsynth fit lab=lab.csv clinic=clinic.parquet --on patient_id --output model
   vflsynth sample model -n 5000 -o synthetic.parquet
-  vflsynth complete model clinic.csv --on patient_id -o completed.parquet
   vflsynth evaluate --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
       --synthetic synthetic.parquet --target diagnosis -o report.html
   vflsynth audit model --real lab=lab.csv clinic=clinic.parquet --on patient_id -o audit.html
   vflsynth release model --real lab=lab.csv clinic=clinic.parquet --on patient_id \\
       --synthetic synthetic.parquet --key publisher.pem -o release
   vflsynth verify release/public --public KEY
-  vflsynth inspect model
-  vflsynth account account.json
-  vflsynth methods
-  vflsynth mechanisms
-  vflsynth parties simulate job.toml
-  vflsynth demo --output demo-output
-  vflsynth doctor
+
+'vflsynth COMMAND --help' has examples of each.
 """
 
 _EPILOG = """\

@@ -9,7 +9,7 @@ from typing import Any
 
 from vflsynth.cli.console import say
 from vflsynth.cli.methods import GROUPS, add_arguments, block, summary
-from vflsynth.registry import Members, full_name
+from vflsynth.registry import Members
 
 __all__ = ["DESCRIPTION", "EPILOG", "add_arguments", "run"]
 
@@ -20,7 +20,6 @@ their parameters with defaults. What is public about columns is said with --boun
 EPILOG = """\
 examples:
   vflsynth mechanisms
-  vflsynth mechanisms --json
   vflsynth fit lab.parquet clinic.parquet --on id -o model \\
       --privacy 'dpsgd, epsilon=3, delta=1e-6, n_records=1000'
 """
@@ -28,38 +27,25 @@ examples:
 
 def run(options: argparse.Namespace) -> int:
     """List."""
-    found = [
-        {
-            "name": name,
-            "class": full_name(kind),
-            "summary": summary(kind),
-            "methods": [
-                method
-                for group in GROUPS
-                for method, other in Members(group).items()
-                if kind in getattr(other, "methods", ())
-            ],
-            "parameters": {
-                parameter.name: parameter.default
-                for parameter in inspect.signature(kind).parameters.values()
-                if parameter.name != "public_schema"  # has options of its own
-            },
-        }
-        for name, kind in Members("mechanisms").items()
-    ]
-    text = "\n\n".join(map(_text, found))
-    say(json.dumps(found, indent=1, default=str) if options.json else text)
+    say("\n\n".join(_text(name, kind) for name, kind in Members("mechanisms").items()))
     return 0
 
 
-def _text(mechanism: dict[str, Any]) -> str:
+def _text(name: str, kind: type[Any]) -> str:
+    having = [
+        method
+        for group in GROUPS
+        for method, other in Members(group).items()
+        if kind in getattr(other, "methods", ())
+    ]
     parameters = [
-        name if value is None else f"{name}={json.dumps(value, default=str)}"
-        for name, value in mechanism["parameters"].items()
+        own.name if own.default is None else f"{own.name}={json.dumps(own.default, default=str)}"
+        for own in inspect.signature(kind).parameters.values()
+        if own.name != "public_schema"  # has options of its own
     ]
     return block(
-        mechanism["name"],
-        mechanism["summary"],
-        f"methods: {', '.join(mechanism['methods']) or 'none'}",
+        name,
+        summary(kind),
+        f"methods: {', '.join(having) or 'none'}",
         f"parameters: {', '.join(parameters)}",
     )

@@ -9,9 +9,8 @@ import textwrap
 from typing import Any
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import flag
 from vflsynth.methods.parameters import reason_against
-from vflsynth.registry import Members, full_name
+from vflsynth.registry import Members
 
 DESCRIPTION = """\
 List the methods that can be fitted: what they are, which mechanisms of differential privacy they
@@ -23,31 +22,20 @@ parties, for jobs of 'vflsynth parties'.
 EPILOG = """\
 examples:
   vflsynth methods
-  vflsynth methods --json
 """
 
 GROUPS = {"synthesizers": "synthesizer", "classifiers": "classifier", "regressors": "regressor"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    flag(parser, "--json", "the same as JSON")
+    """Declare nothing: all are listed."""
 
 
 def run(options: argparse.Namespace) -> int:
     """List."""
-    found = [
-        {
-            "name": name,
-            "class": full_name(kind),
-            "kind": noun,
-            "summary": summary(kind),
-            "modes": modes(kind),
-        }
-        for group, noun in GROUPS.items()
-        for name, kind in Members(group).items()
-    ]
-    say(json.dumps(found, indent=1) if options.json else "\n\n".join(map(_text, found)))
+    members = ((noun, Members(group)) for group, noun in GROUPS.items())
+    texts = [_text(name, noun, kind) for noun, own in members for name, kind in own.items()]
+    say("\n\n".join(texts))
     return 0
 
 
@@ -86,12 +74,13 @@ def modes(kind: type[Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _text(method: dict[str, Any]) -> str:
-    names = [mode["privacy"] or "none" for mode in method["modes"]]
-    reasons = dict.fromkeys(mode["reason"] for mode in method["modes"] if mode["reason"])
-    apart = [mode["privacy"] or "none" for mode in method["modes"] if mode["across_processes"]]
+def _text(name: str, noun: str, kind: type[Any]) -> str:
+    found = modes(kind)
+    names = [mode["privacy"] or "none" for mode in found]
+    reasons = dict.fromkeys(mode["reason"] for mode in found if mode["reason"])
+    apart = [mode["privacy"] or "none" for mode in found if mode["across_processes"]]
     across = "yes" if len(apart) == len(names) else f"privacy {', '.join(apart)}" if apart else "no"
-    for name, value in method["modes"][0]["with"].items():
-        across += f", with {name}={json.dumps(value)}"
-    lines = [method["summary"], f"privacy: {', '.join(names)}", f"across processes: {across}"]
-    return block(f"{method['name']} ({method['kind']})", *lines, *reasons)
+    for needed, value in found[0]["with"].items():
+        across += f", with {needed}={json.dumps(value)}"
+    lines = [summary(kind), f"privacy: {', '.join(names)}", f"across processes: {across}"]
+    return block(f"{name} ({noun})", *lines, *reasons)

@@ -160,15 +160,3 @@ def _check_outside_artefacts(path: Path) -> None:
             f"{path} is inside {folder}, a saved {kind}, which could not be opened any more; "
             "choose another path"
         )
-
-
-def add_passed(parser: argparse.ArgumentParser) -> None:
-    """Declare the folder through which parties that draw apart pass on what later ones need."""
-    parser.add_argument(
-        "--passed",
-        metavar="DIR",
-        type=Path,
-        help="for methods whose parties draw one after the other, such as "
-        "AutoregressiveSynthesizer: what was passed on to this party is read from "
-        "DIR/PARTY-to-PARTY.parquet, and what it passes on is written there",
-    )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import add_passed
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 if TYPE_CHECKING:
@@ -58,8 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one = actions.add_parser(name, help=action.help)
         for option, said in action.options.items():
             one.add_argument(*option.split(), **said)
-        if action.passes:
-            add_passed(one)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -96,13 +93,7 @@ def _simulate(options: argparse.Namespace) -> int:
             raise ParameterError(f"{name}.toml is the site file of {site.party!r}")
     if options.seed is not None:
         sites = reproducible(job, sites, options.seed)
-    outcomes = simulate(
-        job,
-        sites,
-        options.kits or beside / "kits",
-        seconds=options.timeout,
-        attempts=options.attempts,
-    )
+    outcomes = simulate(job, sites, options.kits or beside / "kits", seconds=options.timeout)
     for name, outcome in outcomes.items():
         say(f"{name}: {outcome}; see {sites[name].folder / job.name}")
     if set(outcomes.values()) != {"finished"}:
@@ -268,12 +259,11 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 
 class _Action(NamedTuple):
-    """What it is for, what it does, its options, and whether parties pass something on in it."""
+    """What it is for, what it does, and its options."""
 
     help: str
     do: Callable[[argparse.Namespace], int | None]
     options: Mapping[str, Mapping[str, Any]]
-    passes: bool = False
 
 
 def _file(metavar: str, help: str, **more: Any) -> dict[str, Any]:
@@ -288,10 +278,7 @@ _JOB = {"job": _file("JOB", "job file")}
 _SITE = {"site": _file("SITE", "site file")}
 _KIT = {"kit": _file("KIT", "start-up kit of the site, a folder made by nvflare")}
 _ADMIN = {"--admin": _file("KIT", "start-up kit of the administrator", required=True)}
-_ATTEMPTS: dict[str, dict[str, Any]] = {
-    "--attempts": _number(
-        "submit it again, up to N times in all, while it fails (default: 1)", default=1
-    ),
+_TIMEOUT: dict[str, dict[str, Any]] = {
     "--timeout": {
         "metavar": "S",
         "type": float,
@@ -339,6 +326,12 @@ _SAMPLE: dict[str, dict[str, Any]] = {
         "where rules leave out rows: how many to draw, so that enough are left (default: twice as "
         "many as are asked for)"
     ),
+    "--passed": _file(
+        "DIR",
+        "for methods whose parties draw one after the other, such as AutoregressiveSynthesizer: "
+        "what was passed on to this party is read from DIR/PARTY-to-PARTY.parquet, and what it "
+        "passes on is written there",
+    ),
     "-o --output": _file("FILE", ".parquet", required=True),
 }
 _JOIN: dict[str, dict[str, Any]] = {
@@ -347,7 +340,7 @@ _JOIN: dict[str, dict[str, Any]] = {
 }
 _ACTIONS = {
     "simulate": _Action(
-        "server and parties as processes of this machine", _simulate, _JOB | _SIMULATE | _ATTEMPTS
+        "server and parties as processes of this machine", _simulate, _JOB | _SIMULATE | _TIMEOUT
     ),
     "project": _Action("write what 'nvflare cert' needs of everybody", _project, _JOB | _PROJECT),
     "prepare": _Action(
@@ -384,10 +377,9 @@ _ACTIONS = {
         _JOB
         | _ADMIN
         | {"--key": _file("FILE", "sign the job with the proposer's private key")}
-        | _ATTEMPTS,
+        | {"--attempts": _number("submit it N times at most, until it succeeds", default=1)}
+        | _TIMEOUT,
     ),
-    "sample": _Action(
-        "draw one party's part of a sample", _sample, _JOB | _SITE | _SAMPLE, passes=True
-    ),
+    "sample": _Action("draw one party's part of a sample", _sample, _JOB | _SITE | _SAMPLE),
     "join": _Action("put all parties' parts of a sample side by side", _join, _JOIN),
 }

@@ -13,7 +13,7 @@ import pandas as pd
 
 from vflsynth.cli.console import say
 from vflsynth.columns.wanted import Domain
-from vflsynth.exceptions import ArtefactError
+from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.frames import write_table
 from vflsynth.loading import load
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -50,11 +50,16 @@ def say_rule_cost(model: BaseSynthesizer) -> None:
         logger.info("%s", cost)
 
 
-def open_model(path: Path) -> BaseSynthesizer | PartyModel:
-    """Load a saved synthesizer or half, onto a GPU if there is one."""
+def open_model(path: Path) -> BaseSynthesizer:
+    """Load a saved synthesizer, onto a GPU if there is one."""
     found = load(path)
-    if isinstance(found, BaseSynthesizer | PartyModel):
+    if isinstance(found, BaseSynthesizer):
         return found
+    if isinstance(found, PartyModel):
+        raise ParameterError(
+            f"{path} is one party's half, and this needs the whole model. Fix: name that; parts of "
+            "a sample draws 'vflsynth parties sample'"
+        )
     raise ArtefactError(f"{path} is a saved {type(found).__name__}, which draws no records")
 
 

@@ -24,7 +24,6 @@ from vflsynth.cli.options import file, number
 from vflsynth.cli.records import open_model
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.frames import key_of
-from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.parameters import parameters_to_json, to_json
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import Dossier, release_gate, write_release
@@ -92,8 +91,6 @@ def run(options: argparse.Namespace) -> int:
 def judge(options: argparse.Namespace) -> Dossier:
     """Hold the table against its contract, and write what there is to write."""
     model = open_model(options.model)
-    if not isinstance(model, BaseSynthesizer):
-        raise ParameterError(f"{options.model} is one party's half; a release needs the model")
     audit = None if options.audit is None else _audit(options.audit)
     judged = read_judged(options)
     contract = read_judged_contract(options, judged, model, "internal")

@@ -64,8 +64,6 @@ class CategoricalTransformer(ColumnTransformer):
 
     Parameters
     ----------
-    max_categories : int, default 100_000
-        More distinct values than this are refused: they are more likely names or identifiers.
     rare_threshold : float, default 0.001
         Values held by less than this share of all records share a slot, if there are two or more of
         them. 0 gives every value its own slot. Without effect on a code in two parts.
@@ -112,13 +110,11 @@ class CategoricalTransformer(ColumnTransformer):
     kind: ClassVar[str] = "categorical"
     is_labels: ClassVar[bool] = True
     rules: ClassVar[Mapping[str, Rule]] = {
-        "max_categories": Number(1, whole=True),
         "rare_threshold": SHARE,
         "rare_records": Number(0, whole=True),
         "rare": Choice(RARE),
     }
 
-    max_categories: int = 100_000
     rare_threshold: float = 0.001
     rare_records: int = 0
     rare: Rare = "redraw"
@@ -160,13 +156,6 @@ class CategoricalTransformer(ColumnTransformer):
                 "the column has no value", fix="drop the column", column=column.name
             )
         listed = () if self.categories is None else tuple(self.categories)
-        if max(len(values), len(listed)) > self.max_categories:
-            raise _too_many_categories(
-                column,
-                max(len(values), len(listed)),
-                f"max_categories is {self.max_categories}",
-                f"or raise max_categories to {max(len(values), len(listed))}",
-            )
         self.has_missing_ = bool((codes < 0).any())
         # Object columns may write "missing" as None, NaN or NA; the first one found stands for all.
         self._missing_value: Any = None
@@ -184,13 +173,7 @@ class CategoricalTransformer(ColumnTransformer):
             fewest = max(fewest, MANY_RECORDS)
         frequent = counts >= fewest
         if fewest > self.rare_records and 2 * counts[frequent].sum() < counts.sum():
-            raise _too_many_categories(
-                column,
-                len(values),
-                f"of more than {ONE_HOT_CATEGORIES}, those that fewer than {MANY_RECORDS} records "
-                "hold are not kept, and most records would lose theirs",
-                "or declare a public list of its categories in a contract",
-            )
+            raise _too_many_categories(column, len(values))
         self.merges_ = not frequent.all()
         if self.merges_:
             kept = [values[i] for i in np.flatnonzero(frequent)]
@@ -518,9 +501,7 @@ def does_not_hold(name: Hashable, dtype: Any) -> ColumnKindError:
     )
 
 
-def _too_many_categories(
-    column: pd.Series[Any], n_values: int, reason: str, remedy: str
-) -> CardinalityError:
+def _too_many_categories(column: pd.Series[Any], n_values: int) -> CardinalityError:
     numeric = column.dtype == np.dtype(object) and pd.api.types.infer_dtype(column) in (
         "integer",
         "floating",
@@ -531,8 +512,11 @@ def _too_many_categories(
     )
     convert = "convert it with pandas.to_numeric or pandas.to_datetime; or " if numeric else ""
     return CardinalityError(
-        f"{n_values} distinct values in {len(column)} rows; {reason}",
+        f"{n_values} distinct values in {len(column)} rows; of more than {ONE_HOT_CATEGORIES}, "
+        f"those that fewer than {MANY_RECORDS} records hold are not kept, and most records would "
+        "lose theirs",
         fix=f"{convert}drop the column if it identifies records; group its values; declare another "
-        f"kind if it is a number or a date; {remedy}",
+        "kind if it is a number or a date; or declare a public list of its categories in a "
+        "contract",
         column=column.name,
     )

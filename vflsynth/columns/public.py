@@ -15,8 +15,7 @@ from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, wri
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, naming, not_held
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
-from vflsynth.columns.encoders.base import Curve, Encoder, encoder_of
-from vflsynth.columns.encoders.standard import Standardizer
+from vflsynth.columns.encoders.base import Curve, Encoder, Standardizer, encoder_of
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
 from vflsynth.columns.kinds import recognised
 from vflsynth.columns.ranges import axis_of

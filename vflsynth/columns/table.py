@@ -63,7 +63,7 @@ class TableTransformer(  # type: ignore[call-arg]
         column with long tails.
     encoders : mapping of column label to str or Encoder, optional
         Other encoders for single columns, such as ``{"income": Log()}``.
-    max_categories, rare_threshold : int and float, defaults 100_000 and 0.001
+    rare_threshold : float, default 0.001
         Of columns of labels, see `CategoricalTransformer`.
     spike_share, max_levels, spike_records : float or None, int and int, defaults 0.1, 0 and 10
         Of columns of numbers, see `NumericTransformer`; ``continuous="standard", spike_share=None,
@@ -117,7 +117,6 @@ class TableTransformer(  # type: ignore[call-arg]
     _: KW_ONLY
     continuous: str | Encoder = "auto"
     encoders: Mapping[Any, str | Encoder] | None = None
-    max_categories: int = 100_000
     rare_threshold: float = 0.001
     spike_share: float | None = 0.1
     max_levels: int = 0
@@ -516,10 +515,6 @@ def check_public(transformer: TableTransformer) -> None:
 
 
 _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "max_categories": (
-        (100_000,),
-        "the public list, or the noise, says which categories there are",
-    ),
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
     "max_levels": ((0,), "the numbers that there are would be read off the records"),

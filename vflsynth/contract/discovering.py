@@ -19,9 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import decimals_of
-from vflsynth.contract.expressions import plain_values
-from vflsynth.contract.recoding import kind_of_values
+from vflsynth.columns.arrays import decimals_of, kind_of_values, plain_values
 from vflsynth.contract.rules import (
     Check,
     Determines,

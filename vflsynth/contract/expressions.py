@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.arrays import plain_values
 from vflsynth.exceptions import ContractError
 
 Rows = npt.NDArray[np.bool_]
@@ -300,15 +300,3 @@ def _reduced(function: Callable[[Any, Any], Any], items: Any) -> Any:
     for item in others:
         first = function(first, item)
     return first
-
-
-def plain_values(column: pd.Series[Any]) -> npt.NDArray[Any]:
-    """Return a column without missing values as numbers, times in UTC or objects of NumPy."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(column.dtype.categories.dtype)
-    dtype = column.dtype
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-    if dtype == np.dtype(object) or pd.api.types.is_string_dtype(dtype):
-        return column.to_numpy(dtype=object)
-    return column.to_numpy(dtype=numpy_dtype(column.dtype))

@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.arrays import kind_of_values
 from vflsynth.columns.base import naming, not_held
 from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
-from vflsynth.contract.recoding import Composite, kind_of_values
+from vflsynth.contract.recoding import Composite
 from vflsynth.contract.rules import combinations_of
 from vflsynth.contract.structure import Fixed, Lookup, Ordered, Placed, Redrawn, Step
 from vflsynth.frames.codec import array_of

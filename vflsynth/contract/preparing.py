@@ -17,15 +17,9 @@ import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import Bounds, PublicSchema
+from vflsynth.columns.arrays import kind_of_values
 from vflsynth.contract.contract import PartyContract
-from vflsynth.contract.recoding import (
-    Composite,
-    Pseudonym,
-    Surrogate,
-    composite_of,
-    kind_of_values,
-    pseudonym,
-)
+from vflsynth.contract.recoding import Composite, Pseudonym, Surrogate, composite_of, pseudonym
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
 from vflsynth.contract.structure import Ordered, Step
 from vflsynth.exceptions import ContractError

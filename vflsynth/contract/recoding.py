@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.arrays import kind_of_values
 from vflsynth.contract.rules import Combination, combinations_of
 from vflsynth.frames.codec import array_of
 from vflsynth.registry import register
@@ -90,13 +90,6 @@ def composite_of(
     except TypeError:  # stated values of other types than the column's
         ordered = given
     return Composite(label, tuple(columns), dtypes, tuple(ordered), ordered.index(given[0]))
-
-
-def kind_of_values(dtype: Any) -> str:
-    """Return NumPy's letter for a type of numbers or times, "O" for all others."""
-    if isinstance(dtype, pd.CategoricalDtype) or dtype == np.dtype(object):
-        return "O"
-    return "O" if pd.api.types.is_string_dtype(dtype) else numpy_dtype(dtype).kind
 
 
 def is_true(found: pd.Series[Any]) -> pd.Series[Any]:

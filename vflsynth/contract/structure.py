@@ -22,14 +22,13 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.arrays import decimals_of, numpy_dtype
+from vflsynth.columns.arrays import decimals_of, kind_of_values, numpy_dtype
 from vflsynth.contract.areas import Areas, areas_of
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
 from vflsynth.contract.recoding import (
     Composite,
     composite_of,
     is_true,
-    kind_of_values,
 )
 from vflsynth.contract.rules import (
     Check,

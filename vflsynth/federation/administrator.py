@@ -27,7 +27,7 @@ FINISHED = "finished"
 LOST = "LOST: the server was started again"
 _ENDED, _STARTED = ("FINISHED", "FAILED"), ("DISPATCHED", "RUNNING")
 _LOOK = 5.0
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
 """Seconds between attempts: more each time."""
 
@@ -155,14 +155,13 @@ def submit(
     watch: Callable[[], None] = lambda: None,
     attempts: int = 1,
     key: Path | None = None,
-    before: Callable[[], None] = lambda: None,
 ) -> Ended:
     """Submit a job, wait for its end and return how it ended.
 
     FLARE ends a job when one of its processes dies. Submitted again, it goes on from the last
     checkpoint that all nodes have; so it does when the server itself was started again meanwhile.
     The job takes at most `seconds` for each of some `attempts`, is signed with the proposer's
-    private `key`, and calls `before` each attempt and `watch` all the while. `admin` is the
+    private `key`, and calls `watch` all the while. `admin` is the
     administrator's start-up kit. Raises TimeoutError if an attempt takes longer; it is stopped;
     ProtocolError if the server or a party is not there, in the last attempt; ParameterError if a
     job of this name is running already.
@@ -170,7 +169,6 @@ def submit(
     check_parameters("submit", {"attempts": attempts}, {"attempts": Number(1, whole=True)})
     proposal = None if key is None else propose(job, key, runs=attempts)
     for attempt in range(1, attempts + 1):
-        before()
         try:
             with _losing():
                 ended = _submit_once(job, admin, seconds, watch, proposal, again=attempt > 1)

@@ -38,7 +38,7 @@ def draw_part(
     record at all of them. Another `request` gives other rows, the same one the same again. `keys`
     adds fresh keys, equal for the same record at every party. `passed` is the folder of what
     parties pass on, for methods whose parties draw one after the other, see
-    `vflsynth.models.party_model.draw_with_files`.
+    `vflsynth.models.party_model.draw_part_with_files`.
 
     The part bears a keyed mark that `vflsynth.federation.joining.join_parts` compares. Where a
     contract's rules leave out rows, it has those that keep the party's own rules, and which of the

@@ -35,12 +35,11 @@ from vflsynth.federation.kit import (
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.progress import job_state
 from vflsynth.federation.site import Site
-from vflsynth.federation.trail import UNENDED
 
 logger = logging.getLogger("vflsynth")
 
 HOST = "localhost"
-_START_SECONDS = 60.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 10.0
 _ATTEMPTS = 3
 _SPOKEN_EVERY = 3.0
@@ -114,16 +113,6 @@ class Federation:
                 start_new_session=True,
             )
 
-    def revive(self) -> None:
-        """Start again what has ended by itself or was killed, as a service manager does."""
-        for name, process in sorted(self.processes.items(), key=lambda item: item[0] != "server"):
-            if process.poll() is not None:
-                logger.warning("%s: its process has ended; it is started again", name)
-                self._forget(name)
-                self.start(name)
-                if name == "server":
-                    self._wait_for_port()
-
     def kill(self, name: str) -> None:
         """Kill a node and the processes that it started, as a power failure would."""
         self.signal(name, signal.SIGKILL)
@@ -161,18 +150,16 @@ class Federation:
 
     def outcomes(self) -> dict[str, str]:
         """Return what every node's last report says."""
-        found = {}
-        for name, site in self.sites.items():
-            reports = sorted((site.folder / self.job.name).glob("report-*.json"))
-            last = json.loads(reports[-1].read_text()) if reports else {"outcome": "no report"}
-            found[name] = last["outcome"] or UNENDED
-        return found
+        return {
+            name: job_state(site.folder, self.job.name).outcome or "is still running"
+            for name, site in self.sites.items()
+        }
 
     def _wait_for_port(self) -> None:
         content = json.loads((self.kits["server"] / "startup" / "fed_server.json").read_text())
         host, port = content["servers"][0]["service"]["target"].split(":")
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self.processes["server"].poll() is None:
             with socket.socket() as probe:
                 probe.settimeout(1.0)
                 if probe.connect_ex((host, int(port))) == 0:
@@ -189,14 +176,13 @@ def free_port() -> int:
 
 
 def simulate(
-    job: Job, sites: Mapping[str, Site], folder: Path, *, seconds: float, attempts: int = 1
+    job: Job, sites: Mapping[str, Site], folder: Path, *, seconds: float
 ) -> dict[str, str]:
     """Run a job with all its nodes as processes of this machine; return how every node ended.
 
     That is ``"finished"`` or its error. Sites are of every party, and of the ``"server"``. The
-    folder gets one for the certificates, start-up kits and logs of every attempt, of which the last
-    few are kept. An attempt takes at most `seconds`; nodes that ended are started again before
-    another.
+    folder gets one for the certificates, start-up kits and logs of every simulation, of which the
+    last few are kept. It takes at most `seconds`.
 
     Raises ParameterError if another simulation is going on in the folder; TableFileError or
     ParameterError if a site's table or file cannot be used, before any process starts.
@@ -211,10 +197,7 @@ def simulate(
         with federation.running():
             logger.info("server and %d parties are running", len(job.parties))
             watch = Watch(sites["server"].folder, job)
-            ended = submit(
-                job, federation.admin, seconds, watch, attempts, before=federation.revive
-            )
-            logger.info("%s", ended)
+            logger.info("%s", submit(job, federation.admin, seconds, watch))
     return federation.outcomes()
 
 

@@ -13,8 +13,7 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams, KeySchedule
-from vflsynth._random import RandomStreams
+from vflsynth._random import HiddenStreams, KeySchedule, RandomStreams
 from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters

@@ -6,18 +6,22 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from vflsynth._random import Purpose, RandomStreams
 from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.base import AtOnce, OneRound
 from vflsynth.learning.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
 from vflsynth.learning.party import Party
 from vflsynth.privacy.releases import RESOLUTION, TAIL, Floats, Grid, Release
-from vflsynth.protocol import SERVER, Channel, answers, takes
+from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
 from vflsynth.secure import (
     Arithmetic,
     Challenge,
@@ -78,23 +82,29 @@ class ProductsParty(Party):
 
     _multiplied: ProductParty | None = None
 
-    def multiply(
-        self,
-        states: npt.NDArray[np.int64],
-        codebook: Codebook,
-        terms: ProductTerms,
-        secret: bytes,
-        noise: torch.Generator | None,
+    def share(
+        self, terms: ProductTerms | None, secret: bytes, noise: torch.Generator | None = None
     ) -> None:
-        """Prepare to mask the party's records, whose states are int64 (record, column).
+        """Prepare what the party contributes to; there may be no terms if it is the only party.
 
         The secret is the parties', new in every attempt; `noise` is for tests only, see
         `vflsynth.privacy.noise`.
         """
+        self._terms, self._secret, self._noise = terms, secret, noise
+
+    @property
+    def terms(self) -> ProductTerms:
+        """What all know of products across parties; ProtocolError if there are none."""
+        if self._terms is None:
+            raise ProtocolError(f"party {self.name!r} has nothing to multiply with other parties")
+        return self._terms
+
+    def multiply(self, states: npt.NDArray[np.int64], codebook: Codebook) -> None:
+        """Prepare to mask the party's records, whose states are int64 (record, column)."""
+        terms = self.terms
         self._multiplied = ProductParty(
-            self.name, states, codebook, secret, terms.arithmetic, terms.blocks
+            self.name, states, codebook, self._secret, terms.arithmetic, terms.blocks
         )
-        self._product_grid, self._product_noise = terms.grid, noise
 
     @property
     def _products(self) -> ProductParty:
@@ -135,8 +145,28 @@ class ProductsParty(Party):
     @answers(SumShares)
     def sum_shares(self, step: int) -> SumShares:
         """Send shares of all products with other parties' columns, all of them with noise."""
-        noise = self._product_grid.noise((self._products.n_shares,), rng=self._product_noise)
+        noise = self.terms.grid.noise((self._products.n_shares,), rng=self._noise)
         return SumShares(self.name, SERVER, step, self._products.shares(noise))
+
+
+class ProductsMethod(OneRound):
+    """A method whose parties' records are multiplied, in one round."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> ProductTerms | None:
+        """How products across parties are computed; None if there are none."""
+
+    def n_blocks(self, settings: AtOnce) -> int:
+        """Return how many blocks of records there are masked states of."""
+        terms = self.terms
+        return len(terms.blocks) if terms is not None and len(terms.n_columns) > 1 else 0
+
+    def build(
+        self, party: Any, settings: AtOnce, schedule: Schedule, streams: RandomStreams
+    ) -> None:
+        """Let a party prepare what it releases and masks."""
+        party.share(self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
 
 
 def one_hot_codes(terms: ProductTerms) -> Codebook:

@@ -178,6 +178,7 @@ ATTRIBUTES = {
     "alignment_": Parameter(
         "AlignmentReport", "Matched, dropped and duplicated records per party."
     ),
+    "history_": Parameter("DataFrame", "Empty: nothing is trained in epochs."),
     "settings_": Parameter("dict", "Sizes and rates after defaults were filled in."),
     "device_": Parameter("str", "Where it was trained."),
     "interrupted_": Parameter("bool", "Whether Ctrl-C ended training early."),

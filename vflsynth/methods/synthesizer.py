@@ -91,7 +91,7 @@ def _mechanism(text: str) -> Mechanism:
             "'pairwise_tables, epsilon=3, delta=1e-6'"
         ) from None
     try:
-        made: Mechanism = find("mechanisms", name)(**given)
+        made: Mechanism = find(name, "mechanisms")(**given)
     except (ParameterError, TypeError) as error:
         raise ParameterError(f"privacy={text!r}: {error}") from error
     return made

@@ -220,7 +220,7 @@ class PartyModel:
                     f"party {self.name!r} draws its columns given what {', '.join(self.after)} "
                     f"passed on, and nothing of {name!r} was received. Fix: draw at {name!r} "
                     "first with the same seed and number of rows, and give this half what that one "
-                    "passes on (`PartyModel.pass_on`, on the command line --passed)"
+                    "passes on (`PartyModel.pass_on`, of 'vflsynth parties sample' --passed)"
                 )
             if len(received[name]) != n:
                 raise ParameterError(
@@ -273,7 +273,7 @@ class PartyModel:
         with artefacts.reading(folder, "a party's model"):
             transformer = TableTransformer.from_dict(content["transformer"])
             sampler = dict(content["sampler"])
-            kind = find("samplers", sampler.pop("kind"))
+            kind = find(sampler.pop("kind"), "samplers")
             found = cls(
                 content["name"],
                 transformer,
@@ -361,31 +361,20 @@ Numbers = npt.NDArray[np.float32]
 """About synthetic rows, (row, number)."""
 
 
-def draw_with_files(
-    half: PartyModel, n: int, secret: bytes, folder: Path | None = None
-) -> pd.DataFrame:
-    """Draw a party's rows, after reading what others passed on, and pass on in turn.
-
-    The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
-    those to this party are read, those from it written. It is not needed where nobody waits for
-    anybody. Raises TableFileError if a file is not there, MisalignedError if it is of another
-    sample, RuleError or ParameterError if others say which rows stay (`draw_part_with_files` is for
-    these).
-    """
-    half.check_alone()
-    return _drawn(half, [(n, n, secret)], secret, folder)[0]
-
-
 def draw_part_with_files(
     half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
 ) -> tuple[pd.DataFrame, SharedRows | None, Choice | None]:
     """Draw a party's part of a sample of n rows, also where others' parts say which of them stay.
 
+    The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
+    those to this party are read, those from it written. It is not needed where nobody waits for
+    anybody. Raises TableFileError if a file is not there, MisalignedError if it is of another
+    sample.
+
     Where rows that break rules are left out, at least `n_drawn` are drawn, as many at all parties
     that pass on. Those that keep the party's own rules are returned, and which they are with the
     rules that are open, for `vflsynth.contract.rows_for_all`. Where rows are resampled, all that
-    were drawn are of the part, and with them comes its party's part of the choice. Otherwise as
-    `draw_with_files`.
+    were drawn are of the part, and with them comes its party's part of the choice.
     """
     selects = half.preparation is not None and half.preparation.selects
     planned: list[Portion] = []
@@ -421,7 +410,7 @@ def _drawn(
         if table.attrs.get(_MARK) != mark:
             raise MisalignedError(
                 f"{path} is of another sample",
-                fix="draw at all parties with the same seed or request and number of rows",
+                fix="draw at all parties with the same request and number of rows",
                 party=name,
             )
         received[name] = table.to_numpy(np.float32)

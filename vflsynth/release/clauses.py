@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from vflsynth.contract import CLAUSES, Contract, ReleaseTerms, Rule
+from vflsynth.contract import CLAUSES, Contract, ReleaseTerms
 from vflsynth.exceptions import ParameterError
 from vflsynth.parameters import to_json
-from vflsynth.privacy import PrivacyLedger
 from vflsynth.reporting import number_text
+
+if TYPE_CHECKING:
+    from vflsynth.methods.synthesizer import BaseSynthesizer
 
 Verdict = Literal["passed", "failed", "not measured", "waived", "not applicable", "withheld"]
 
@@ -209,18 +211,7 @@ class Clause:
 assert set(TITLES) == set(CLAUSES)
 
 
-class IsModel(Protocol):
-    """A fitted synthesizer, as far as a release asks for it."""
-
-    contract: Contract | None
-    privacy_ledger_: PrivacyLedger | None
-    settings_: dict[str, Any]
-
-    def rules(self) -> tuple[Rule, ...]:
-        """Return the rules that every sampled row keeps."""
-
-
-def changes_since_fit(contract: Contract, model: IsModel | None) -> tuple[str, ...]:
+def changes_since_fit(contract: Contract, model: BaseSynthesizer | None) -> tuple[str, ...]:
     """Say in sentences what is judged otherwise than agreed before the model was fitted.
 
     Without a model, nothing binds the contract.

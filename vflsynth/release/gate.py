@@ -20,12 +20,13 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
-from vflsynth.release.clauses import Clause, IsModel, Measured, NotMeasured, changes_since_fit
+from vflsynth.release.clauses import Clause, Measured, NotMeasured, changes_since_fit
 from vflsynth.release.dossier import Dossier
-from vflsynth.release.measuring import from_audits
+from vflsynth.release.measuring import from_audit
 
 if TYPE_CHECKING:
-    from vflsynth.audit import AuditReport, Criteria, Disclosure
+    from vflsynth.audit import AuditReport, Criteria
+    from vflsynth.methods.synthesizer import BaseSynthesizer
 
 Findings = dict[str, Measured | NotMeasured]
 
@@ -34,11 +35,10 @@ def release_gate(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     *,
-    model: IsModel | None = None,
+    model: BaseSynthesizer | None = None,
     contract: Contract | None = None,
     evaluation: MetricResults | None = None,
     audit: AuditReport | Criteria | Mapping[str, Any] | None = None,
-    disclosures: Sequence[Disclosure] = (),
     account: PrivacyAccount | None = None,
     metrics: Sequence[TableMetric] = (),
     date: Date | None = None,
@@ -67,8 +67,6 @@ def release_gate(
         model are not among them.
     audit : AuditReport or mapping, optional
         Of the same synthesizer, or the content of its JSON.
-    disclosures : sequence of Disclosure, default ()
-        Answers to the questions of WP216, beside those of the audit.
     account : PrivacyAccount, optional
         Of the records: then the clause on ε is about everything that was booked there, this release
         included. Without it, it is about this release alone, and says so.
@@ -114,7 +112,7 @@ def release_gate(
     found = {
         **_traces(tables, contract, promised_rules(model, contract, real)),
         **_likeness(tables, evaluation),
-        **from_audits(audit, disclosures),
+        **from_audit(audit),
         "epsilon": _epsilon(ledger, account),
     }
     return Dossier(
@@ -174,7 +172,9 @@ def _likeness(tables: Tables, evaluation: MetricResults) -> Findings:
     }
 
 
-def promised_rules(model: IsModel | None, contract: Contract, real: pd.DataFrame) -> list[Rule]:
+def promised_rules(
+    model: BaseSynthesizer | None, contract: Contract, real: pd.DataFrame
+) -> list[Rule]:
     """Return the model's rules, and the contract's others as the real table completes them."""
     own = [] if model is None or model.contract is None else list(model.rules())
     known, least = {rule.title for rule in own}, contract.rare_records

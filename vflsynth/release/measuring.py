@@ -27,7 +27,7 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.release.clauses import Measured, NotMeasured
 
 if TYPE_CHECKING:
-    from vflsynth.audit import AuditReport, Criteria, Disclosure
+    from vflsynth.audit import AuditReport, Criteria
 
 
 _STANDARD_ERRORS = 2.0
@@ -310,14 +310,14 @@ class _Answer:
     high: float
 
 
-def from_audits(
-    audit: AuditReport | Criteria | Mapping[str, Any] | None, disclosures: Sequence[Disclosure]
+def from_audit(
+    audit: AuditReport | Criteria | Mapping[str, Any] | None,
 ) -> dict[str, Measured | NotMeasured]:
-    """Return what audits found about membership and each of the three questions.
+    """Return what an audit found about membership and each of the three questions.
 
-    `audit` may be the content of its JSON (ParameterError if it is not), and `disclosures` are
-    answers beside those that it has. Audits that trained for fewer epochs than usual, to keep to
-    their time, are of other models than the one that is to be published, and count for nothing.
+    `audit` may be the content of its JSON (ParameterError if it is not). One that trained for fewer
+    epochs than usual, to keep to its time, is of other models than the one that is to be published,
+    and counts for nothing.
     """
     content: Mapping[str, Any] = {}
     if audit is not None:
@@ -342,9 +342,6 @@ def from_audits(
         raise ParameterError(
             f"this is not the JSON of an audit: {error!r}. Fix: that of 'vflsynth audit --json'"
         ) from error
-    for each in disclosures:
-        excess = each.excess
-        answers.append(_Answer(each.question, each.column, excess.value, excess.low, excess.high))
     found = {clause: _question(name, answers, missing[1]) for clause, name in QUESTIONS.items()}
     return {"membership": membership, **found}
 

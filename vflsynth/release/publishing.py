@@ -35,7 +35,6 @@ from vflsynth.exceptions import ArtefactError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vflsynth.evaluation.page import HasSection
     from vflsynth.release.dossier import Dossier
 
 
@@ -63,7 +62,6 @@ def write_release(
     settings: Mapping[str, Any],
     key: str | os.PathLike[str] | None = None,
     history: pd.DataFrame | None = None,
-    audit: HasSection | None = None,
     title: str = "Synthetic table",
     reader: str | None = None,
 ) -> Path:
@@ -82,8 +80,7 @@ def write_release(
     key : path-like, optional
         The publisher's private key, as of ``vflsynth parties key``. Without one nothing is signed.
     history : DataFrame, optional
-    audit : AuditReport, optional
-        Sections of the internal page.
+        A section of the internal page.
     title : str, default="Synthetic table"
     reader : str, optional
         Who the internal edition is for, where the contract says who may see it.
@@ -116,7 +113,7 @@ def write_release(
     with artefacts.new_directory(folder, KIND, private=True) as root:
         internal, public = root / "internal", root / "public"
         internal.mkdir()
-        page = dossier.internal_page(history=history, audit=audit, reader=reader)
+        page = dossier.internal_page(history=history, reader=reader)
         page.save(internal / "report.html")
         opening = {"key": secret.hex(), "digests": opened, "settings": dict(settings)}
         artefacts.write_json(internal / "opening.json", opening)

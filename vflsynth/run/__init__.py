@@ -13,7 +13,6 @@ from vflsynth.run.loop import (
 )
 from vflsynth.run.party_run import PartyRun
 from vflsynth.run.seat import (
-    Account,
     Agreed,
     Checkpoints,
     Seat,
@@ -26,7 +25,6 @@ from vflsynth.run.server_run import ServerRun
 
 __all__ = [
     "JOINED",
-    "Account",
     "Agreed",
     "Callback",
     "Checkpoints",

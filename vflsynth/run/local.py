@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._device import available_memory
-from vflsynth._keys import KeySchedule, Purpose, repeatable
-from vflsynth._random import RandomStreams, derive
+from vflsynth._random import KeySchedule, Purpose, RandomStreams, derive, repeatable
 from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
@@ -222,10 +221,14 @@ class LocalRun(ServerRun):
             )
 
     def watchers(self, done: int) -> Sequence[Callback]:
-        """Return a progress bar and the user's callbacks."""
-        enabled = self.options.verbose and self.duration.n_epochs > 0
+        """Return a progress bar, if there are epochs, and the user's callbacks."""
+        if self.duration.n_epochs == 0:
+            return self.options.callbacks
         self._progress = Progress(
-            self.duration.n_epochs, done=done, phase=f"training on {self.device}", enabled=enabled
+            self.duration.n_epochs,
+            done=done,
+            phase=f"training on {self.device}",
+            enabled=self.options.verbose,
         )
         return [self._progress, *self.options.callbacks]
 

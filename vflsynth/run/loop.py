@@ -83,21 +83,17 @@ class EarlyStopping:
     patience : int
         Evaluations without an improvement; ``evaluate_every`` says how often there is one, and
         there are none with ``model_selection="last"``.
-    min_improvement : float, default=0.0
-        Smaller improvements do not count; in units of the Fréchet distance, or nats per record.
 
     Raises
     ------
     ParameterError
-        If a parameter is out of range.
+        If it is out of range.
     """
 
-    def __init__(self, patience: int, min_improvement: float = 0.0) -> None:
-        rules: dict[str, Rule] = {"patience": Number(1, whole=True), "min_improvement": Number(0)}
-        check_parameters(
-            "EarlyStopping", {"patience": patience, "min_improvement": min_improvement}, rules
-        )
-        self.patience, self.min_improvement = patience, min_improvement
+    def __init__(self, patience: int) -> None:
+        rules: dict[str, Rule] = {"patience": Number(1, whole=True)}
+        check_parameters("EarlyStopping", {"patience": patience}, rules)
+        self.patience = patience
         self._best: Any = None
         self._waited = 0
 
@@ -109,7 +105,7 @@ class EarlyStopping:
         if distance is None and likelihood is None:
             return False
         values = np.asarray(distance) if likelihood is None else -np.asarray(likelihood)
-        if self._best is None or bool(np.any(values < self._best - self.min_improvement)):
+        if self._best is None or bool(np.any(values < self._best)):
             self._waited = 0
         else:
             self._waited += 1

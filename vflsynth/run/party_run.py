@@ -16,6 +16,7 @@ from vflsynth.exceptions import ProtocolError, TooFewRecordsError
 from vflsynth.frames import party_keys
 from vflsynth.learning.base import Duration, Method
 from vflsynth.learning.party import Known, Learning, Party, Releasing
+from vflsynth.privacy import OpenAccount
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
     SERVER,
@@ -35,7 +36,7 @@ from vflsynth.protocol.messages import (
     Hello,
     Terms,
 )
-from vflsynth.run.seat import Account, Agreed, Seat
+from vflsynth.run.seat import Agreed, Seat
 
 _ROTATING = "key of rotations"
 
@@ -69,7 +70,7 @@ class PartyRun(Participant):
             )
             self.n_unlisted = counts[seat.name].unlisted
         self.n_dummies = 0
-        self.account: Account | None = None
+        self.account: OpenAccount | None = None
         self.learning: Learning | None = None
         self.settings: Any = None
         self.duration = Duration(0, 0)

@@ -19,7 +19,6 @@ from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, che
 from vflsynth.exceptions import ArtefactError, ParameterError, PayloadRejectedError, ProtocolError
 from vflsynth.frames import key_of
 from vflsynth.learning.party import EncodingSource
-from vflsynth.privacy import LedgerEntry
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Schedule
 from vflsynth.protocol.messages import Hello
@@ -163,16 +162,6 @@ class Checkpoints(Protocol):
 
     def forget_after(self, epoch: int) -> None:
         """Drop checkpoints that other nodes do not have."""
-
-
-class Account(Protocol):
-    """Where one node writes down what it releases, before it does."""
-
-    def check(self, entries: Sequence[LedgerEntry]) -> None:
-        """Refuse releases that would overshoot."""
-
-    def spend(self, entries: Sequence[LedgerEntry]) -> None:
-        """Write down what is about to be released."""
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,16 @@ import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads
-from vflsynth._keys import KeySchedule
-from vflsynth._random import RandomStreams
+from vflsynth._random import KeySchedule, RandomStreams
 from vflsynth._version import __version__
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Algorithm, Duration, Method, Sent
-from vflsynth.privacy import LedgerEntry, SampledRelease
+from vflsynth.privacy import LedgerEntry, OpenAccount, SampledRelease
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
 from vflsynth.run.loop import Callback, EpochState, History, run
-from vflsynth.run.seat import Account, Agreed, Checkpoints
+from vflsynth.run.seat import Agreed, Checkpoints
 
 logger = logging.getLogger("vflsynth")
 
@@ -64,7 +63,7 @@ class ServerRun(ABC):
         self.identity = identity
         self.duration = Duration(0, 0)
         self.history = History()
-        self.account: Account | None = None
+        self.account: OpenAccount | None = None
         self.interrupted = False
 
     # -- who is there, and how they are matched --------------------------------------------------
@@ -90,7 +89,7 @@ class ServerRun(ABC):
     def open_account(self, done: int) -> None:  # noqa: B027
         """Write down what is released before the first step after epoch `done`."""
 
-    def pay_first(self, account: Account, done: int) -> None:
+    def pay_first(self, account: OpenAccount, done: int) -> None:
         """Refuse a run that would overshoot; pay for the next epoch, and what comes before it."""
         account.check(self.releases(done + 1))
         account.spend(self.releases(done + 1, done + 1))

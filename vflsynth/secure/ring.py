@@ -17,8 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._keys import key_stream
-from vflsynth._random import derive
+from vflsynth._random import derive, key_stream
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 Elements: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]

@@ -9,13 +9,8 @@ from sklearn.base import clone
 
 from tests.unit.audit.conftest import make_tiny
 from vflsynth import DPLTSynthesizer, LatentTree, TableTransformer, VFLGANSynthesizer
-from vflsynth.audit import (
-    Naive,
-    RandomForest,
-    RegularisedLogistic,
-    audit_synthetic_data,
-    playing,
-)
+from vflsynth.adversary import Naive, RandomForest, RegularisedLogistic
+from vflsynth.audit import audit_synthetic_data, playing
 from vflsynth.cli import main
 from vflsynth.cli.records import open_model
 from vflsynth.datasets import make_party_frames
@@ -76,12 +71,11 @@ def test_it_audits_a_model_like_the_saved_one(saved):
 def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_path, capsys):
     key = str(small_frames["party_1"]["record_id"].iloc[3])
     page = tmp_path / "new" / "audit.html"
-    options = ["--target", key, "--quiet", "-o", str(page), "--claim", "9", "1e-5"]
+    options = ["--target", key, "--quiet", "-o", str(page)]
     options += ["--sensitive", "city_1", "--quasi-identifiers", "count_1", "--minutes", "5"]
     assert main([*command, *options]) == 0
     result, messages = capsys.readouterr()
     assert f"record {key}" in result
-    assert "ε = 9 at δ = 1e-05" in result
     assert messages == ""
     html = page.read_text(encoding="utf-8")
     assert "Who the attacker is" in html
@@ -107,47 +101,6 @@ def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, c
     assert len(content["targets"]) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_forest")
-def test_what_options_say_is_audited_as_the_model_fitted_with_them(command, saved, capsys):
-    rest = ["--target", "farthest", "--quiet", "--json"]
-    synth = open_model(saved / "model")
-    settings = {
-        name: json.dumps(value, default=list)
-        for name, value in synth.get_params(deep=False).items()
-        if name not in ("random_state", "column_kinds", "device", "verbose", "transformer")
-        and value is not None
-    }
-    options = [f"--set={name}={value}" for name, value in settings.items()]
-    options += ["--set=transformer.rare_threshold=0", "--set=transformer.rare_records=0"]
-    options += ["--kind", "count_1=categorical"]
-    assert main([*command, *rest]) == 0
-    of_the_model = json.loads(capsys.readouterr().out)
-    without_model = [part for part in command if part != str(saved / "model")]
-    assert main([*without_model, *rest, *options]) == 0
-    assert json.loads(capsys.readouterr().out)["targets"] == of_the_model["targets"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_forest", "one_statistic")
-def test_a_private_fit_of_a_file_is_audited(command, saved, capsys):
-    tables = "".join(f'{n} = "{n}.parquet"\n' for n in ("party_1", "party_2"))
-    file = saved / "run.toml"
-    file.write_text(
-        'method = "DPLTSynthesizer"\non = "record_id"\n[parameters]\nn_states = 2\n'
-        "[parameters.privacy]\nepsilon = 999\ndelta = 1e-3\nn_bins = 4\n[parties]\n" + tables
-    )
-    options = ["--target", "farthest", "--models", "10", "--json", "--quiet"]
-    assert main(["audit", "--config", str(file), *options]) == 0
-    assert len(json.loads(capsys.readouterr().out)["targets"]) == 1
-    assert main([*command, "--config", str(file), "--quiet"]) == 2
-    assert "says how it was fitted" in capsys.readouterr().err
-    assert main(["audit", "--method", "DPLTSynthesizer", "--quiet"]) == 2
-    assert "DPLTSynthesizer needs privacy=LatentTree" in capsys.readouterr().err
-    assert main(["audit", "--quiet"]) == 2
-    assert "no tables; give them with --real" in capsys.readouterr().err
-
-
 @pytest.mark.usefixtures("small_forest")
 def test_intermediate_features_as_json(command, capsys):
     options = ["--scheme", "asif", "--target", "farthest", "--json", "--quiet"]
@@ -160,7 +113,6 @@ def test_intermediate_features_as_json(command, capsys):
 def test_wrong_usage_and_unknown_records_have_their_exit_codes(command, capsys):
     assert main([*command, "--target", "nobody", "--quiet"]) == 3
     assert main([*command, "--models", "3", "--quiet"]) == 2
-    assert main([*command, "--scheme", "asif", "--claim", "1", "--quiet"]) == 2
     assert main([*command, "--scheme", "asif", "--sensitive", "city_1", "--quiet"]) == 2
     assert main([*command, "--minutes", "1e-5", "--quiet"]) == 2
     assert "n_models" in capsys.readouterr().err

@@ -20,8 +20,9 @@ from vflsynth import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
-from vflsynth.audit import Naive, RegularisedLogistic, schedule
+from vflsynth.adversary import Naive, RegularisedLogistic
 from vflsynth.audit import audit_synthetic_data as audit
+from vflsynth.audit import schedule
 from vflsynth.audit.game import LeaveOneOutGame
 from vflsynth.audit.schedule import Shortened, shorten
 from vflsynth.audit.settings import AuditSettings
@@ -29,7 +30,7 @@ from vflsynth.audit.shadow import Shadows
 from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 from vflsynth.release.clauses import NotMeasured
-from vflsynth.release.measuring import from_audits
+from vflsynth.release.measuring import from_audit
 
 OPTIONS: dict[str, Any] = {
     "targets": [3],
@@ -214,6 +215,6 @@ def test_every_synthesizer_that_has_epochs_can_be_shortened(
 def test_an_audit_of_other_models_does_not_open_the_gate(number_frames):
     found = audit(Slow(epochs=1), number_frames, n_models=10, disclosure={}, **OPTIONS)
     found = replace(found, shortened=Shortened(40, 200))
-    for clause, measured in from_audits(found, ()).items():
+    for clause, measured in from_audit(found).items():
         assert isinstance(measured, NotMeasured), clause
         assert "at most 40 epochs in place of 200" in measured.because

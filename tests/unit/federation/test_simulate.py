@@ -292,28 +292,6 @@ def test_what_a_server_ran_before_it_was_started_again_is_lost(status, scheduled
     assert asked.is_lost("job") == lost
 
 
-def test_nodes_that_ended_are_started_again(monkeypatch):
-    class Ended:
-        stdin = None
-
-        def __init__(self, code):
-            self.code = code
-
-        def poll(self):
-            return self.code
-
-        def wait(self):
-            return self.code
-
-    federation = object.__new__(simulate.Federation)
-    federation.processes = {"a": Ended(None), "b": Ended(-9), "server": Ended(1)}
-    started = []
-    monkeypatch.setattr(simulate.Federation, "start", lambda self, name: started.append(name))
-    monkeypatch.setattr(simulate.Federation, "_wait_for_port", lambda self: None)
-    federation.revive()
-    assert started == ["server", "b"]
-
-
 def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):
     stopped = []
 

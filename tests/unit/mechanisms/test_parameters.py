@@ -92,7 +92,6 @@ FIXED = (DPSGDGAN, FirstLayer, GSWGAN)
     [
         (CLIPPING, {"max_grad_norm": 0.0}, "max_grad_norm"),
         (FIXED, {"neighbouring_relation": "add_or_remove_one"}, "'replace_one' for {}"),
-        ((DPSGD,), {"gradient_penalty_at": "nowhere"}, "gradient_penalty_at"),
         ((DPSGD,), {"n_records": 1}, "n_records"),
         ((GSWGAN,), {"n_shards": 1}, "n_shards"),
         ((PairwiseTables, LatentTree), {"preprocessing_share": 0.0}, "share must be more than 0"),

@@ -5,6 +5,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from dataclasses import replace
@@ -597,9 +598,8 @@ def test_the_command_makes_shows_and_limits(tmp_path, capsys):
     shown = capsys.readouterr().out
     for words in ("ε = 1.0 at δ = 1e-05", "budget: ε = 3", "preprocessing, pairs", "run"):
         assert words in shown
-    assert main(["account", str(path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["left"] == pytest.approx(PrivacyAccount(path).left(), abs=2e-4)
+    left = float(re.search("noise with ε = ([0-9.]+)", shown)[1])
+    assert left == pytest.approx(PrivacyAccount(path).left(), abs=2e-4)
     assert main(["account", str(path), "--epsilon", "0.5"]) == 2
     assert main(["account", str(path), "--epsilon", "0.5", "--delta", "1e-5"]) == 0
     assert PrivacyAccount(path).budget == Budget(0.5, 1e-5)
@@ -617,10 +617,6 @@ def test_what_an_epsilon_depends_on_is_said_with_it(account, capsys):
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.endswith("at δ = 1e-05 was spent; CONDITIONAL ON A PROOF WITH A GAP")
     assert [line.endswith(condition) for line in rest[-2:]] == [False, True]
-    main(["account", str(account.path), "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert found["conditions"] == [condition]
-    assert [run["condition"] for run in found["runs"]] == ["", condition]
     with pytest.raises(PrivacyBudgetError, match=r"at delta 1e-05; CONDITIONAL .*; .* agrees to"):
         book(account, planned(epsilon=2.4))
 

@@ -40,7 +40,7 @@ from vflsynth.privacy import (
 )
 from vflsynth.release import measuring, release_gate
 from vflsynth.release.clauses import Clause, Measured, NotMeasured
-from vflsynth.release.measuring import from_audits
+from vflsynth.release.measuring import from_audit
 
 CONTRACT = make_contract()
 
@@ -375,7 +375,7 @@ def test_audits_that_work_fail_and_those_too_small_measure_nothing(judged, synth
 
 
 def test_answers_count_without_an_audit(judged, synthetic):
-    dossier = judged(synthetic, disclosures=audit(0.0).criteria.answers)
+    dossier = judged(synthetic, audit=audit(0.0).criteria)
     assert dossier["membership"].verdict == "waived"
     assert dossier["singling_out"].verdict == "failed"
 
@@ -383,7 +383,7 @@ def test_answers_count_without_an_audit(judged, synthetic):
 @pytest.mark.parametrize("content", [{"targets": [{}]}, {"targets": [], "n_models": 3}])
 def test_what_is_no_audit_is_refused(content):
     with pytest.raises(ParameterError, match="JSON of an audit"):
-        from_audits(content, [])
+        from_audit(content)
 
 
 # differential privacy

@@ -17,8 +17,7 @@ from vflsynth import (
     PartyModel,
     TableTransformer,
 )
-from vflsynth._keys import repeatable
-from vflsynth._random import RandomStreams, secret_from
+from vflsynth._random import RandomStreams, repeatable, secret_from
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import (
     ArtefactError,

@@ -60,12 +60,11 @@ COMMON = {
 }
 PRIVACY = {
     "dpsgd": DPSGDMechanism(n_records=60, **COMMON),
-    "dpsgd at records": DPSGDMechanism(n_records=60, gradient_penalty_at="records", **COMMON),
     "dpsgd_gan": DPSGDGAN(**COMMON),
     "gs_wgan": GSWGAN(n_shards=N_SHARDS, **COMMON),
     "first_layer": FirstLayer(noise_multiplier=NOISE, delta=1e-3, max_grad_norm=BOUND),
 }
-DPSGD = ["dpsgd", "dpsgd at records", "dpsgd_gan"]
+DPSGD = ["dpsgd", "dpsgd_gan"]
 SOUND = [*DPSGD, "gs_wgan"]
 
 
@@ -193,7 +192,6 @@ def test_gradients_to_the_generator_that_are_not_clipped_are_noticed(
 REPLICAS = 40
 STD = {
     "dpsgd": NOISE * BOUND / BATCH,
-    "dpsgd at records": NOISE * BOUND / BATCH,
     "dpsgd_gan": NOISE * 2.0 * BOUND / BATCH,
 }
 
@@ -437,7 +435,6 @@ def test_the_ledger_is_within_budget_and_the_model_is_saved(frames, name, tmp_pa
     ("name", "columns"),
     [
         ("dpsgd", {"fake_score_joined", "penalty_joined"}),
-        ("dpsgd at records", {"fake_score_joined"}),
         ("dpsgd_gan", {"fake_score_joined"}),
         ("gs_wgan", set()),
     ],

@@ -10,7 +10,7 @@
 complete vflsynth \
         'c/--scheme=/(assd asif)/' \
         'c/--attacker=/(table model)/' \
-        'c/--/(account address admin attacker attempts audit audit-minutes bounds by-party cache categorical categories checkpoint checkpoint-every claim config contract create debug delta device drawn draws epochs epsilon halves help holdout host jobs json key key-form keys kind kit kits known-as max-records method minutes model models most-hours numbers on only-tables output passed patience plan port privacy public quasi-identifiers questions quiet reader real request resume scheme sdmetrics seed sensitive set show sites synthetic target timeout title transcript version where withdraw write-contract)/' \
+        'c/--/(account address admin attacker attempts audit audit-minutes bounds cache categorical categories checkpoint checkpoint-every config contract create debug delta device drawn draws epochs epsilon help holdout host jobs json key key-form keys kind kit kits known-as max-records method minutes model models most-hours numbers on only-tables output passed patience plan port privacy public quasi-identifiers questions quiet reader real request resume scheme sdmetrics seed sensitive set show sites synthetic target timeout title transcript version where withdraw write-contract)/' \
         'c/-/(- h n o q)/' \
         'n/--scheme/(assd asif)/' \
         'n/--attacker/(table model)/' \

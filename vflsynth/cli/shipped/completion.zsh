@@ -11,7 +11,7 @@
 _shtab_vflsynth_commands() {
   local _commands=(
     account:'Show what was released about some records, what it cost and what is left.'
-    audit:'Train many models like a saved one, or as the options of '"'"'vflsynth fit'"'"' say, with and without a'
+    audit:'Train many models like a saved one, with and without a record, and let attackers learn to tell the'
     complete:'Draw what a table lacks from a saved model: columns of any party, and missing cells.'
     completion:'Print a shell'"'"'s script that completes commands, options and their choices.'
     demo:'The main job from beginning to end, in about a minute.'
@@ -25,7 +25,7 @@ _shtab_vflsynth_commands() {
     parties:'Train with every party in a process of its own, on NVIDIA FLARE (pip install '"'"'vflsynth[flare]'"'"').'
     publish:'From tables to a release that others can check: contract, model, synthetic table, audit, verdict,'
     release:'Hold a synthetic table against every clause of its contract: the worst column and pair, traces of'
-    sample:'Draw synthetic records from a saved model, or from one party'"'"'s half of it.'
+    sample:'Draw synthetic records from a saved model.'
     schema:'Print the JSON schema of a file: its keys, what they are, and which values they may have. Editors'
     verify:'Compare every file of a release with its digest, and check who signed the digests.'
   )
@@ -68,7 +68,6 @@ _shtab_vflsynth_account_options=(
   "--create[make it\; it must not be there]"
   "--epsilon[the most, all runs together]:E:"
   "--delta[with --epsilon, the budget\'s\; alone, what ε is shown at (default\: the budget\'s, or 1e-05)]:D:"
-  "--json[print JSON instead of text]"
   ":the privacy account:"
 )
 
@@ -86,29 +85,18 @@ _shtab_vflsynth_audit_options=(
   "--target[keys of records to ask about, or farthest or most_outlying (default\: both)]:KEY:"
   "--categorical[numeric columns that the attacker should read as labels, such as codes]:COLUMN:"
   "--models[models to train with, and without, each record (default\: 100)]:N:"
-  "--minutes[time for it all\: train as many models as that allows, at most --models, and where these are too few, models of fewer epochs than usual (--epochs keeps those)]:N:"
+  "--minutes[time for it all\: train as many models as that allows, at most --models, and where these are too few, models of fewer epochs than usual]:N:"
   "--attacker[what the attacker holds\: \'model\' asks models that can tell how probable a record is (default\: table)]:attacker:(table model)"
   "--questions[ask only whether records can be singled out, linked and inferred\: one model is trained]"
   "--sensitive[columns whose values must not be inferred (assd)]:COLUMN:"
   "--quasi-identifiers[columns by which an attacker infers those (default\: all others)]:COLUMN:"
-  "--claim[the differential privacy that is claimed for the model (DELTA\: 0 unless given)]:('EPSILON', 'DELTA'):"
   "--seed[default\: 0]:N:"
   "--jobs[processes that train models, -1 for one per processor (default\: 1)]:N:"
   "--cache[keep what was observed of each model here, and continue an interrupted audit]:DIR:"
   {-o,--output}"[HTML report, one file]:FILE:"
   "--json[results as JSON]"
   "--reader[who the report is for\: one of those whom the contract lets see it, if it says so]:NAME:"
-  "--config[TOML file with the same keys, such as a job of \'vflsynth parties\'\; options override it]:FILE:"
-  "--method[synthesizer, see \'vflsynth methods\' (default\: VFLGANSynthesizer)]:NAME:"
-  "--privacy[differential privacy\: a mechanism and its parameters, such as \'dpsgd, epsilon\=3, delta\=1e-6\'\; see \'vflsynth mechanisms\' (default\: none)]:MECHANISM:"
-  "*--set[any parameter, its value in JSON, such as generator_hidden\=\[64,64\], privacy.epsilon\=3 or transformer.rare_threshold\=0\; repeatable]:NAME=VALUE:"
-  "--epochs[passes over the records (default\: the method\'s)]:N:"
-  "--device[such as cpu or cuda\:0 (default\: a GPU if there is one)]:device:"
-  "*--kind[read a column as boolean, ordered, categorical, integer, continuous, datetime\; repeatable (default\: inferred, see \'vflsynth inspect TABLE\')]:COLUMN=KIND:"
-  "*--bounds[with --privacy\: a range that is known without looking at the records, such as age\=0,120 or admitted\=2020-01-01,2024-12-31\; repeatable]:COLUMN=LOW,HIGH:"
-  "*--categories[with --privacy\: labels that are known without looking at the records, such as smoker\=no,yes\; repeatable]:COLUMN=A,B:"
-  "*--contract[what is modelled, what may come out and which rules hold, as \'vflsynth inspect TABLE --write-contract FILE\' writes it\; one file, or one of each party]:FILE|PARTY=FILE:"
-  ":saved by \'vflsynth fit\' (default\: what the options of \'fit\' below say):"
+  ":saved by \'vflsynth fit\':"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -156,7 +144,6 @@ _shtab_vflsynth_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-q,--quiet}"[only results and errors]"
   "--debug[show where an error comes from]"
-  "--json[the same as JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -202,7 +189,6 @@ _shtab_vflsynth_fit_options=(
   "*--categories[with --privacy\: labels that are known without looking at the records, such as smoker\=no,yes\; repeatable]:COLUMN=A,B:"
   "*--contract[what is modelled, what may come out and which rules hold, as \'vflsynth inspect TABLE --write-contract FILE\' writes it\; one file, or one of each party]:FILE|PARTY=FILE:"
   {-o,--output}"[where to save the model]:DIR:"
-  "--halves[also save each party\'s half alone, as DIR\/PARTY, to be handed to that party]:DIR:"
   "--seed[same seed, tables and options\: same model, but for the noise of --privacy]:N:"
   "--patience[stop after N epochs without a lower Fréchet distance]:N:"
   "--most-hours[stop after the first steps if they tell that training takes longer]:HOURS:"
@@ -226,7 +212,6 @@ _shtab_vflsynth_inspect_options=(
   "--numbers[list all numbers of a model, with their sources\: public, released or drawn]"
   "--write-contract[of tables\: propose a contract, with rules that hold in all records, for a person to correct\; see \'vflsynth fit --contract\']:FILE:"
   "--contract[of tables\: how many rows of each party keep the rules of a contract\; what cannot be computed, or no row keeps, is an error]:FILE:"
-  "--json[the same as JSON]"
   "(*):a model, one party\'s half of one, or tables:"
 )
 
@@ -237,7 +222,6 @@ _shtab_vflsynth_mechanisms_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-q,--quiet}"[only results and errors]"
   "--debug[show where an error comes from]"
-  "--json[the same as JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -247,7 +231,6 @@ _shtab_vflsynth_methods_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-q,--quiet}"[only results and errors]"
   "--debug[show where an error comes from]"
-  "--json[the same as JSON]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -370,8 +353,8 @@ _shtab_vflsynth_parties_sample_options=(
   "--request[names the sample]:NAME:"
   "--keys[add fresh keys\; at one party only]"
   "--drawn[where rules leave out rows\: how many to draw, so that enough are left (default\: twice as many as are asked for)]:N:"
-  {-o,--output}"[.parquet]:FILE:"
   "--passed[for methods whose parties draw one after the other, such as AutoregressiveSynthesizer\: what was passed on to this party is read from DIR\/PARTY-to-PARTY.parquet, and what it passes on is written there]:DIR:"
+  {-o,--output}"[.parquet]:FILE:"
   ":job file:"
   ":site file:"
 )
@@ -384,7 +367,6 @@ _shtab_vflsynth_parties_simulate_options=(
   "--sites[where PARTY.toml, and server.toml if there is one, are (default\: beside the job)]:DIR:"
   "--kits[for certificates and logs (default\: kits beside the job)]:DIR:"
   "--seed[use the secrets of a fit in one process with this random_state, to compare with it]:N:"
-  "--attempts[submit it again, up to N times in all, while it fails (default\: 1)]:N:"
   "--timeout[seconds (default\: a day)]:S:"
   ":job file:"
 )
@@ -413,7 +395,7 @@ _shtab_vflsynth_parties_submit_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--admin[start-up kit of the administrator]:KIT:"
   "--key[sign the job with the proposer\'s private key]:FILE:"
-  "--attempts[submit it again, up to N times in all, while it fails (default\: 1)]:N:"
+  "--attempts[submit it N times at most, until it succeeds]:N:"
   "--timeout[seconds (default\: a day)]:S:"
   ":job file:"
 )
@@ -471,11 +453,9 @@ _shtab_vflsynth_sample_options=(
   "--debug[show where an error comes from]"
   "-n[how many records]:N:"
   {-o,--output}"[.csv or .parquet\; a name without an ending is a folder of parquet files for large samples]:FILE:"
-  "--by-party[one file per party, DIR\/PARTY.parquet\; row i is the same record in all of them]:DIR:"
   "--jobs[into a folder\: parts drawn at a time\; default 1]:N:"
   "--keys[add fresh keys, which no real record has]"
   "*--where[only records whose columns are as they must be, such as age\=30..40\; repeat for more]:CONDITION:"
-  "--passed[for methods whose parties draw one after the other, such as AutoregressiveSynthesizer\: what was passed on to this party is read from DIR\/PARTY-to-PARTY.parquet, and what it passes on is written there]:DIR:"
   "--seed[other records\; same seed, same records]:N:"
   ":saved by \'vflsynth fit\':"
 )

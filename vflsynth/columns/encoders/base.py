@@ -1,4 +1,4 @@
-"""What every encoder promises: an increasing map of numbers, with an inverse."""
+"""What every encoder promises, an increasing map with an inverse; curves, standard scores, logs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 
-from vflsynth._validation import Rule, check_parameters
+from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.columns.arrays import Floats
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames.codec import scalar_from_json, scalar_to_json
-from vflsynth.registry import Members, full_name, named_in_file
+from vflsynth.registry import Members, full_name, named_in_file, register
 
 FLOAT32_ROUNDING = 2.0**-24
 """Half a unit in the last place: the matrix rounds a scaled number by at most this factor."""
@@ -229,6 +229,58 @@ class Curve(Encoder):
 
     def _numbers(self, coordinates: Floats) -> Floats:
         return coordinates if self._is_plain else self.zero_ + self.unit_ * coordinates
+
+
+@register
+class Standardizer(Curve):
+    """``(x - mean) / std``.
+
+    Notes
+    -----
+    Source: VFLGAN §4.1, Eq. 22.
+
+    Departs from the paper's words, not from its code: the paper calls the divisor "variance", the
+    release divides by the standard deviation with n - 1 in its denominator. So do we; the test is
+    ``tests/unit/columns/test_encoders.py``.
+    """
+
+    name: ClassVar[str] = "standard"
+    is_straight: ClassVar[bool] = True
+
+    def bend(self, numbers: Floats) -> Floats:
+        """Return the numbers."""
+        return numbers
+
+    def unbend(self, bent: Floats) -> Floats:
+        """Return the numbers."""
+        return bent
+
+
+@register
+class Log(Curve):
+    """``sign(x) log(1 + |x| / linear)``, standardised: for amounts that span orders of magnitude.
+
+    Parameters
+    ----------
+    linear : float, default=1.0
+        Numbers that are small against this keep their distances, so that 0 and negative numbers
+        have a place. In the column's unit; of times, the unit of their type.
+    """
+
+    name: ClassVar[str] = "log"
+    rules: ClassVar = {"linear": Number(0, closed=(False, True))}
+
+    def __init__(self, linear: float = 1.0) -> None:
+        self.linear = linear
+
+    def bend(self, numbers: Floats) -> Floats:
+        """Take the logarithm."""
+        return np.copysign(np.log1p(np.abs(numbers) / self.linear), numbers)
+
+    def unbend(self, bent: Floats) -> Floats:
+        """Take the exponential."""
+        with np.errstate(over="ignore"):  # what a generator makes has no end
+            return np.copysign(np.expm1(np.abs(bent)) * self.linear, bent)
 
 
 def encoder_of(given: str | Encoder, owner: str = "encoder") -> Encoder:

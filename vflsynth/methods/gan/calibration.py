@@ -68,7 +68,7 @@ class MarginalMap:
     def apply(self, rows: Tensor) -> Tensor:
         """Map encoded rows, shape (n, encoded)."""
         x = rows[:, self.columns].T
-        y = interpolated(self.before, self.after, self.slopes, x)
+        y = interpolated(x, self.before, self.after, self.slopes)
         there = (rows[:, self.gates] > 0.0).T | (self.columns == self.gates).unsqueeze(1)
         return rows.index_copy(1, self.columns, torch.where(there, y, x).T)
 
@@ -270,7 +270,7 @@ def check_maps(n: int, before: Tensor, after: Tensor, slopes: Tensor) -> None:
 
 
 def interpolated(
-    before: Tensor, after: Tensor, slopes: Tensor, x: Tensor, reach: Tensor | None = None
+    x: Tensor, before: Tensor, after: Tensor, slopes: Tensor, reach: Tensor | None = None
 ) -> Tensor:
     """Map values, (map, value), by maps as `quantile_maps` finds them.
 

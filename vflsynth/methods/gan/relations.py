@@ -25,12 +25,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.columns import OutputSpan
-from vflsynth.methods.gan.calibration import (
-    check_maps,
-    interpolated,
-    places_of,
-    quantile_maps,
-)
+from vflsynth.methods.gan.calibration import check_maps, interpolated, places_of, quantile_maps
 from vflsynth.methods.gan.sequential import turns_of
 
 _Floats = npt.NDArray[np.float64]
@@ -50,8 +45,7 @@ _PRIOR = 5.0
 """Records that a leaf's shares of codes count as known before."""
 
 _REACH = 2.0
-"""How far a leaf's values lie beyond its outermost knot at most, in standard deviations of what
-that is the mean of."""
+"""Bound of what is beyond a leaf's outermost mean, in standard deviations of what it is of."""
 
 
 class _Question(NamedTuple):
@@ -217,10 +211,8 @@ class NumberMend:
         """Change rows, (row, encoded); with no randomness."""
         leaves, column = self.tree.leaves(rows), self.span.start
         values = rows[:, column : column + 1]
-        before, after, slopes, reach = (
-            own[leaves] for own in (self.before, self.after, self.slopes, self.reach)
-        )
-        mapped = interpolated(before, after, slopes, values, reach)
+        maps = (own[leaves] for own in (self.before, self.after, self.slopes, self.reach))
+        mapped = interpolated(values, *maps)
         if self.span.gate is not None:
             mapped = torch.where(rows[:, self.span.gate : self.span.gate + 1] > 0.0, mapped, values)
         return rows.index_copy(1, torch.tensor([column], device=rows.device), mapped)
@@ -321,10 +313,9 @@ class Relations:
                     rows = mend.apply(rows, uniform)
                     mends.append(mend)
                 if mends and mends[-1].span == span and span.activation == "identity":
-                    root = Tree(*torch.zeros(2, 1).long(), torch.zeros(1, 2).long())
-                    mend = _mapped(
-                        span, root, *(r[_present(r, span.gate)] for r in (rows, records))
-                    )
+                    root = Tree(torch.tensor([0]), torch.zeros(1), torch.tensor([[0, 0]]))
+                    there = (r[_present(r, span.gate)] for r in (rows, records))
+                    mend = _mapped(span, root, *there)
                     mends.append(replace(mend, reach=torch.full_like(mend.reach, torch.inf)))
                     rows = mends[-1].apply(rows, uniform)
         found = cls(tuple(mends)).tensors()
@@ -446,5 +437,5 @@ def _mapped(span: OutputSpan, tree: Tree, rows: Tensor, records: Tensor) -> Numb
         (rows[leaf_of == node, span.start], records[leaf_of_records == node, span.start])
         for node in range(len(tree.columns))
     ]
-    *maps, spread = (table.to(rows.dtype) for table in quantile_maps(pairs))
-    return NumberMend(span, tree, *maps, _REACH * spread.clamp_min(1e-6))
+    before, after, slopes, spread = (table.to(rows.dtype) for table in quantile_maps(pairs))
+    return NumberMend(span, tree, before, after, slopes, _REACH * spread.clamp_min(1e-6))

@@ -48,8 +48,7 @@ class VertiGANSynthesizer(GANSynthesizer):
     history_ : DataFrame
         One row per epoch: Wasserstein estimates and penalties of the discriminators, Fréchet
         distance between the *encoded* real and fake records of all parties, seconds. With `DPSGD`
-        `fake_score_*` instead of Wasserstein estimates, no distance, and no penalties where these
-        are taken at records.
+        `fake_score_*` instead of Wasserstein estimates, and no distance.
     {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes

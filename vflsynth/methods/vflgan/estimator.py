@@ -90,8 +90,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         discriminators (``wasserstein_*``, ``penalty_*``), ``frechet_distance`` between the
         *encoded* real and fake records, ``seconds``, and whether the epoch's generators were
         ``chosen`` in the end. There is no distance with ``model_selection="last"``. With `DPSGD`
-        there are `fake_score_*` instead of Wasserstein estimates, no distance, and no penalties
-        where these are taken at records.
+        there are `fake_score_*` instead of Wasserstein estimates, and no distance.
     {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
@@ -106,8 +105,7 @@ class VFLGANSynthesizer(GANSynthesizer):
     Privacy: without `privacy`, none. The synthetic table, the generators and the intermediate
     features can leak information about single records. `DPSGD` publishes noisy histograms of the
     columns and, at every step, noisy sums of clipped per-record gradients of all discriminator
-    parameters over a Poisson sample, and takes the gradient penalty between fakes, or at records
-    and then as part of what is clipped (``gradient_penalty_at="records"``).
+    parameters over a Poisson sample, and takes the gradient penalty between fakes.
     `FirstLayer`, the paper's, gives the synthetic table no guarantee and warns. Noise and samples
     of records are drawn from the operating system whatever `random_state` is, so that two fits
     differ and each spends the whole budget anew. `save` leaves out alignment,
