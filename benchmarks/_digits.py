@@ -29,13 +29,13 @@ from torch import Tensor, nn
 from benchmarks import _results
 from benchmarks._data import load_mnist_halves
 from benchmarks._runs import known
-from vflsynth._moments import frechet_distance_of_moments
 from vflsynth.columns import Standardizer, TableTransformer
 from vflsynth.columns.arrays import IntegerAxis
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.numeric import IntegerTransformer
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.methods.gan.estimator import GANSynthesizer
+from vflsynth.networks.layers import frechet_distance_of_moments
 from vflsynth.run.loop import EpochState
 
 Images = npt.NDArray[np.uint8]

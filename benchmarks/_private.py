@@ -21,7 +21,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,6 @@ from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.privacy import (
     GaussianRelease,
     NeighbouringRelation,
-    PublicSchema,
     RDPAccountant,
     calibrate_noise_multiplier,
 )
@@ -63,23 +62,15 @@ from vflsynth.registry import find
 DPSGD_OPTIONS: dict[str, Any] = {"max_grad_norm": 2.0, "preprocessing_share": 0.15}
 DPSGD_MODEL: dict[str, Any] = {"discriminator_steps": 2}
 
-WITHOUT_SCHEMA = "kernel_mean_embedding_without_schema"
-"""The mean embedding when nobody states bounds or categories, so that they have to be paid."""
-
 Synthesizer = VFLGANSynthesizer | VertiGANSynthesizer | WGANGPSynthesizer
 
 GANS: dict[str, tuple[type[Synthesizer], str]] = {
-    "kernel_mean_embedding": (VFLGANSynthesizer, "kernel_mean_embedding"),
-    WITHOUT_SCHEMA: (VFLGANSynthesizer, "kernel_mean_embedding"),
     "dpsgd": (VFLGANSynthesizer, "dpsgd"),
     "first_layer": (VFLGANSynthesizer, "first_layer"),
     "vertigan_dpsgd": (VertiGANSynthesizer, "dpsgd"),
     "vertigan_first_layer": (VertiGANSynthesizer, "first_layer"),
 }
 """Synthesizer and mechanism; VertiGAN's settings are those of VFLGAN's mechanism."""
-
-_ONE_AT_A_TIME = ("kernel_mean_embedding", "gs_wgan")
-"""Mechanisms that make one model per fit."""
 
 FIRST_LAYER = tuple(name for name, (_, mechanism) in GANS.items() if mechanism == "first_layer")
 AIM_PIPELINE = "aim_privtree"
@@ -220,8 +211,7 @@ def synthesise(
     """Yield one release per seed, of a method for tables that may not be joined or of a rival."""
     if method in GANS:
         synthesizer, mechanism = GANS[method]
-        stated = method != WITHOUT_SCHEMA
-        yield from gan_releases(table, synthesizer, mechanism, epsilon, seeds, stated=stated)
+        yield from gan_releases(table, synthesizer, mechanism, epsilon, seeds)
     for seed in seeds:
         if method in OTHERS:
             yield _fitted(table, make_synthesizer(table, method, epsilon), seed)
@@ -235,29 +225,18 @@ def gan_releases(
     mechanism: str,
     epsilon: float,
     seeds: list[int],
-    *,
-    stated: bool = True,
 ) -> Iterator[Release]:
     """Yield one release per seed; the seeds are trained together where the mechanism can."""
-    model = _make_gan(table, synthesizer, mechanism, epsilon, stated)
+    model = _make_gan(table, synthesizer, mechanism, epsilon)
     n_records = len(table.party_frames["A"])
-    frames, dtypes = table.party_frames, table.joined().dtypes
-    if not stated:  # types are public: which numbers are codes has to be said there
-        frames = {
-            party: frame.astype({c: "category" for c in table.categorical if c in frame})
-            for party, frame in frames.items()
-        }
-    if mechanism in _ONE_AT_A_TIME:
+    if mechanism == "gs_wgan":  # which makes one model per fit
         for seed in seeds:
-            release = _fitted(table, model, seed, frames)
-            if not stated:  # rare categories are not published, but missing
-                release = replace(release, sample=release.sample.dropna().astype(dtypes))
-            yield release
+            yield _fitted(table, model, seed)
         return
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoPrivacyWarning)
-        models = model.fit_replicas(frames, random_states=seeds)
+        models = model.fit_replicas(table.party_frames, random_states=seeds)
     seconds = (time.perf_counter() - started) / len(seeds)
     for seed, fitted in zip(seeds, models, strict=True):
         ledger = fitted.privacy_ledger_
@@ -271,7 +250,7 @@ def make_synthesizer(table: BenchmarkTable, method: str, epsilon: float) -> Base
     if method in OTHERS:
         return _make_other(table, method, epsilon)
     synthesizer, mechanism = GANS[method]
-    return _make_gan(table, synthesizer, mechanism, epsilon, method != WITHOUT_SCHEMA)
+    return _make_gan(table, synthesizer, mechanism, epsilon)
 
 
 def _make_gan(
@@ -279,15 +258,14 @@ def _make_gan(
     synthesizer: type[Synthesizer],
     mechanism: str,
     epsilon: float,
-    stated: bool,
 ) -> Synthesizer:
     options: dict[str, Any] = {}
     model: dict[str, Any] = {}
     if mechanism == "first_layer":
         options["calibration"] = "paper"
         model["column_kinds"] = dict.fromkeys(table.categorical, "categorical")
-    else:  # types are public in either case
-        options["public_schema"] = schema_of(table) if stated else PublicSchema(dtypes="given")
+    else:
+        options["public_schema"] = schema_of(table)
     if mechanism == "dpsgd":
         options["n_records"] = N_RECORDS[table.name]
     if mechanism in ("dpsgd", "dpsgd_gan"):
@@ -306,15 +284,9 @@ def _make_other(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynth
     return MixtureSynthesizer(privacy=privacy)
 
 
-def _fitted(
-    table: BenchmarkTable,
-    model: BaseSynthesizer,
-    seed: int,
-    frames: Mapping[str, pd.DataFrame] | None = None,
-) -> Release:
+def _fitted(table: BenchmarkTable, model: BaseSynthesizer, seed: int) -> Release:
     """Fit one model and sample as many records as the table has."""
-    frames = table.party_frames if frames is None else frames
-    started = time.perf_counter()
+    frames, started = table.party_frames, time.perf_counter()
     fitted = clone(model).set_params(random_state=seed).fit(frames, transcript=True)
     seconds = time.perf_counter() - started
     crossed = fitted.transcript_
@@ -449,7 +421,8 @@ def _values(
 ) -> pd.Series[Any]:
     """Draw a value of the column's type from each cell; the tables have no missing values."""
     if isinstance(cells, Bins):
-        numbers = cells.draw(np.minimum(codes, len(cells) - 1), rng.random(len(codes)))
+        places = np.minimum(codes, len(cells) - 1)
+        numbers = cells.lows[places] + (cells.highs - cells.lows)[places] * rng.random(len(codes))
         return pd.Series(np.rint(numbers) if real.dtype.kind == "i" else numbers, dtype=real.dtype)
     values = pd.Series(cells.values)
     return values.take(np.minimum(codes, len(values) - 1)).reset_index(drop=True)

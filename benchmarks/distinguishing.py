@@ -41,7 +41,6 @@ from vflsynth import (
     GSWGAN,
     DPLTSynthesizer,
     LatentTree,
-    MeanEmbedding,
     MixtureSynthesizer,
     PairwiseTables,
     VertiGANSynthesizer,
@@ -76,12 +75,10 @@ _SPLIT = _SMALL | {
 _DPSGD = partial(DPSGD, n_records=N_RECORDS)
 
 MECHANISMS: dict[str, tuple[type[Any], dict[str, Any], Callable[..., Any]]] = {
-    "VFLGAN, MeanEmbedding": (VFLGANSynthesizer, _GAN, partial(MeanEmbedding, n_features=50)),
     "VFLGAN, DPSGD": (VFLGANSynthesizer, _GAN, _DPSGD),
     "VertiGAN, DPSGD": (VertiGANSynthesizer, _GAN, _DPSGD),
     "DPLT, LatentTree": (DPLTSynthesizer, {}, LatentTree),
     "mixture, PairwiseTables": (MixtureSynthesizer, {"n_components": 4}, PairwiseTables),
-    "WGAN-GP, MeanEmbedding": (WGANGPSynthesizer, _GAN, partial(MeanEmbedding, n_features=50)),
     "WGAN-GP, DPSGD": (WGANGPSynthesizer, _GAN, _DPSGD),
     "WGAN-GP, DPSGDGAN": (WGANGPSynthesizer, _GAN, DPSGDGAN),
     "WGAN-GP, GSWGAN": (WGANGPSynthesizer, _GAN, partial(GSWGAN, n_shards=2)),

@@ -26,15 +26,15 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import _private, _results
-from benchmarks._private import FIRST_LAYER, METHODS, WITHOUT_SCHEMA
+from benchmarks._private import FIRST_LAYER, METHODS
 from benchmarks._schemas import DELTAS
 
 DEFAULT = "pairwise_tables"
 EPSILONS = (10.0, 3.0, 1.0)
-OURS = ("kernel_mean_embedding", "pairwise_tables", "dplt", "dpsgd")
+OURS = ("pairwise_tables", "dplt", "dpsgd")
 """What the default is chosen among."""
 
-_ONE_SHOT = ("pairwise_tables", "kernel_mean_embedding", "dplt")
+_ONE_SHOT = ("pairwise_tables", "dplt")
 
 JUDGED = {
     "frechet_distance": "FD",
@@ -53,10 +53,6 @@ PAPER = {
     "adult": dict(zip(_METHODS, (0.16, 1.32, 1.94, 0.05, 0.16))),
     "south-german-credit": dict(zip(_METHODS, (0.19, 0.89, 1.08, 0.93, 0.45))),
     "hcv": dict(zip(_METHODS, (0.22, 0.22, 0.44, 0.26, 0.14))),
-}
-
-LABELS = {
-    WITHOUT_SCHEMA: "  nothing stated as public",
 }
 
 # Without privacy, from ``table1.py``: method and settings, label.
@@ -87,8 +83,7 @@ def show() -> None:
         for method in METHODS:
             cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
             if any(cell is not None for cell in cells):
-                label = LABELS.get(method, method)
-                print(f"  {label:38}" + "".join(f"{_text(cell):>46}" for cell in cells))
+                print(f"  {method:38}" + "".join(f"{_text(cell):>46}" for cell in cells))
                 if method in FIRST_LAYER and any(cell is not None for cell in cells):
                     spent = "".join(f"{_spent(cell):>46}" for cell in cells)
                     print(f"  {'  epsilon spent':38}{spent}")

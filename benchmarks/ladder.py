@@ -104,7 +104,6 @@ FIELD = ("bounded", "16 bits", "trained", "one-message", "vflgan")
 PRIVATE: dict[str, tuple[str, float]] = {
     f"{label}, ε {epsilon:g}": (method, epsilon)
     for label, method in (
-        ("mean embedding", "kernel_mean_embedding"),
         ("pairwise tables", "pairwise_tables"),
         ("latent tree", "dplt"),
         ("AIM, joined table", _private.AIM_PIPELINE),

@@ -26,13 +26,11 @@ import pandas as pd
 from benchmarks import _commands, _results
 from benchmarks._data import load_table
 from benchmarks._federation import Parties
-from benchmarks._private import make_mechanism
-from benchmarks._schemas import DELTAS, SCHEMAS
 from vflsynth.evaluation import association_errors, detection_auc, frechet_distance
 from vflsynth.federation.kit import write_job
 from vflsynth.learning.messages import MaskedFake
-from vflsynth.mechanisms.base import default_epochs
 from vflsynth.protocol import MESSAGES, When
+from vflsynth.protocol.schedule import default_epochs
 from vflsynth.registry import Members
 
 ONE_WAY, RATE = 0.025, 1e8
@@ -41,10 +39,7 @@ MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "int8": {"wire_precision": "int8"},
     "windows": {"steps_per_exchange": 5, "wire_precision": "int8", "evaluate_every": 5},
-    "private": {},
 }
-EPSILON = 10.0
-"""Of the private mode: the default mechanism, with the public schemas of the benchmarks."""
 _MAX_ROWS = 8000
 METHODS = ("AutoregressiveSynthesizer", "VFLGANSynthesizer", "GaussianCopulaSynthesizer")
 _SECONDS = 3_600.0
@@ -68,11 +63,7 @@ def seconds_of_an_epoch(history: list[dict[str, Any]]) -> float | None:
 def judge(data: str, method: str, mode: str, seed: int) -> dict[str, Any]:
     """Fit in one process; return how good the sample is."""
     table = load_table(data)
-    more = dict(MODES[mode])
-    if mode == "private":
-        public = {"public_schema": SCHEMAS[data]}
-        more["privacy"] = make_mechanism("kernel_mean_embedding", EPSILON, DELTAS[data], **public)
-    synth = Members("synthesizers")[method](random_state=seed, verbose=0, **more)
+    synth = Members("synthesizers")[method](random_state=seed, verbose=0, **MODES[mode])
     started = time.perf_counter()
     synth.fit(table.party_frames, transcript=True)
     seconds, real = time.perf_counter() - started, table.joined()
@@ -168,8 +159,6 @@ def main() -> None:
     parser.add_argument("--quality", action="store_true", help="judge samples, in one process")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="with --quality")
     args = parser.parse_args()
-    if "private" in args.mode and not args.quality:
-        parser.error("private modes are for --quality")
     for method in args.methods:
         if args.quality:
             for seed in args.seeds:

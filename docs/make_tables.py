@@ -14,10 +14,11 @@ import shtab
 from vflsynth.cli import completion, schema
 from vflsynth.cli.main import command_parser
 from vflsynth.frames import logical
-from vflsynth.mechanisms import Asked, Cover, Discriminators, Length, Mechanism, Plan
-from vflsynth.mechanisms.planning import DEVIATES, RECIPIENTS
+from vflsynth.mechanisms import Asked, Cover, Discriminators, Mechanism, Plan
+from vflsynth.mechanisms.planning import RECIPIENTS
 from vflsynth.privacy import PrivacyLedger, PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.protocol.schedule import Length
 from vflsynth.registry import Members
 
 ROOT = Path(__file__).parents[1]
@@ -89,10 +90,8 @@ def protection_table() -> str:
     for synthesizer in Members("synthesizers").values():
         for mechanism, method in synthesizer.methods.items():
             if mechanism is not None:
-                parties, holder = ("a", "b"), None
-                if synthesizer.joins:
-                    parties = (holder := "joined",)
-                ledger = plan_of(mechanism, method.owners, parties, holder).ledger
+                parties = ("joined",) if synthesizer.joins else ("a", "b")
+                ledger = plan_of(mechanism, method.owners, parties).ledger
                 row = (f"`{mechanism.__name__}`", *protected_from(ledger, joined=synthesizer.joins))
                 synthesizers.setdefault(row, []).append(f"`{synthesizer.__name__}`")
     head = (
@@ -116,17 +115,12 @@ def protected_from(ledger: PrivacyLedger, *, joined: bool) -> tuple[str, str, st
         recipients = "**conditional**"
     server = any(who.startswith("the server") for who in protected)
     parties = "yes" if any("the other parties" in who for who in protected) else "no"
-    if DEVIATES in ledger.not_protected_against and parties == "yes":
-        parties = "if they follow the protocol"
     insiders = ("yes" if server else "no", parties, "no")
     return recipients, *("joined" if joined else whom for whom in insiders)
 
 
 def plan_of(
-    kind: type[Mechanism],
-    owners: Discriminators,
-    parties: Sequence[str] = ("party",),
-    holder: str | None = None,
+    kind: type[Mechanism], owners: Discriminators, parties: Sequence[str] = ("party",)
 ) -> Plan:
     """Return a mechanism's plan; numbers are of no importance here."""
     mechanism = kind(noise_multiplier=1.0, delta=1e-4)
@@ -136,9 +130,7 @@ def plan_of(
     if "n_records" in known:
         mechanism.set_params(n_records=1_000)
     length = Length.of(1_000, 100, 1)
-    asked = Asked(
-        1_000, owners, plain=length, groups={name: [2] for name in parties}, holder=holder
-    )
+    asked = Asked(1_000, owners, plain=length, groups={name: [2] for name in parties})
     return mechanism.plan(dict.fromkeys(parties, ColumnCounts(2)), asked)
 
 

@@ -11,7 +11,6 @@ from vflsynth.contract import contract
 from vflsynth.datasets import make_party_frames
 from vflsynth.methods.autoregressive import server as autoregressive_server
 from vflsynth.methods.gan import sampler as generator_sampler
-from vflsynth.methods.mean_embedding import method as mean_embedding
 from vflsynth.methods.pairwise.column_codes import Detail
 from vflsynth.methods.wgan_gp import gs_wgan
 from vflsynth.models import party_model
@@ -111,7 +110,6 @@ def short_searches(quick_contexts: None) -> Iterator[None]:
     """Have private methods train and search in few steps too, where no test asks how well."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Detail, "n_steps", 30)
-        patch.setattr(mean_embedding, "STEPS_PER_EPOCH", 10)
         patch.setattr(gs_wgan, "PRETRAINING_STEPS", 20)
         yield
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vflsynth._keys import KeySchedule, Purpose
+from vflsynth._random import KeySchedule, Purpose
 from vflsynth.mechanisms import noisy_descent
 from vflsynth.privacy import dpsgd, releases
 

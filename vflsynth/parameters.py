@@ -1,6 +1,6 @@
 """Parameters of estimators, and of the objects they hold, as JSON and back.
 
-Scalars are written as `vflsynth.columns.codec.scalar_to_json` writes labels. Tuples, mappings and
+Scalars are written as `vflsynth.frames.codec.scalar_to_json` writes labels. Tuples, mappings and
 objects are JSON objects whose keys say what they are; a JSON list is a list.
 """
 
@@ -15,13 +15,13 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray, ExtensionDtype
 
 from vflsynth import registry
-from vflsynth.columns.codec import (
+from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.frames.codec import (
     dtype_from_json,
     dtype_to_json,
     scalar_from_json,
     scalar_to_json,
 )
-from vflsynth.exceptions import ArtefactError, ParameterError
 
 _GROUPS = ("mechanisms", "protections", "encoders", "parameters")
 """Groups of the registry whose members a parameter may hold."""

@@ -4,6 +4,8 @@ import datetime
 import decimal
 import json
 import os
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -140,6 +142,33 @@ def _zoo() -> dict[str, pd.Series]:
 
 
 ZOO = _zoo()
+# Widths and units between the narrowest and the widest: in one law of each sort of encoding, and
+# in all of them with `make slow`.
+BETWEEN = re.compile(r"U?Int(16|32)\b.*|.* (ms|us)(\+missing)?", re.IGNORECASE)
+
+
+def columns(wanted: Callable[[str], bool] = lambda _: True) -> pytest.MarkDecorator:
+    """Run a test for every column of a sort; for those between the extremes if it is slow."""
+    return pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=pytest.mark.slow if BETWEEN.fullmatch(name) else ())
+            for name in ZOO
+            if wanted(name)
+        ],
+    )
+
+
+def is_whole(name: str) -> bool:
+    """Whether no value is missing: so are those of which a test takes the values alone."""
+    return not name.endswith("+missing")
+
+
+def is_scaled(name: str) -> bool:
+    """Whether a column may be one of numbers, so that there is something to scale."""
+    return ZOO[name].dtype.kind in "iufmM"
+
+
 SCALINGS = sorted(Members("encoders"))
 TOO_SMALL = ["tiny", "tiny+missing", "smallest", "smallest+missing"]
 """Of which the logarithm of one more is one and the same."""
@@ -180,12 +209,23 @@ def assert_decodes_anything(table: TableTransformer, frame: pd.DataFrame) -> Non
         check_plausible(decoded[label], frame[label], ordered=ordered)
 
 
+@pytest.mark.parametrize("name", ZOO)
+def test_every_column_survives_the_round_trip(name: str) -> None:
+    frame = ZOO[name].to_frame(name)
+    table = round_trip(frame)
+    assert_decodes_anything(table, frame)
+
+
 @pytest.mark.parametrize(
     "scaling",
-    [s if s in ("auto", "ranks") else pytest.param(s, marks=pytest.mark.slow) for s in SCALINGS],
+    [
+        s if s == "ranks" else pytest.param(s, marks=pytest.mark.slow)
+        for s in SCALINGS
+        if s != "auto"
+    ],
 )
-@pytest.mark.parametrize("name", ZOO)
-def test_every_column_survives_the_round_trip(name: str, scaling: str) -> None:
+@columns(is_scaled)
+def test_every_scaled_column_survives_the_round_trip(name: str, scaling: str) -> None:
     frame = ZOO[name].to_frame(name)
     if scaling == "log" and name in TOO_SMALL:
         with pytest.raises(ColumnKindError, match=r"'log' cannot tell its numbers apart.*another"):
@@ -195,12 +235,12 @@ def test_every_column_survives_the_round_trip(name: str, scaling: str) -> None:
     assert_decodes_anything(table, frame)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@columns()
 def test_every_column_survives_without_spikes_and_pools(name: str) -> None:
     round_trip(ZOO[name].to_frame(name), spike_share=None, rare_threshold=0.0)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@columns(is_whole)
 def test_a_single_row_survives(name: str) -> None:
     frame = ZOO[name].to_frame(name).dropna().head(1)
     table = round_trip(frame)
@@ -215,7 +255,7 @@ def test_the_whole_zoo_survives_as_one_table() -> None:
     assert_decodes_anything(table, frame)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@columns()
 def test_the_encoding_does_not_depend_on_the_order_of_records(name: str) -> None:
     frame = ZOO[name].to_frame(name)
     order = np.random.default_rng(0).permutation(len(frame))
@@ -224,7 +264,7 @@ def test_the_encoding_does_not_depend_on_the_order_of_records(name: str) -> None
     np.testing.assert_array_equal(table.transform(frame.iloc[order]), table.transform(frame)[order])
 
 
-@pytest.mark.parametrize("name", ZOO)
+@columns()
 def test_float32_costs_less_than_a_millionth_of_the_spread(name: str) -> None:
     column = ZOO[name]
     transformer = TableTransformer().fit(column.to_frame(name)).transformers_[name]
@@ -311,7 +351,7 @@ def assert_public(table: TableTransformer, frame: pd.DataFrame) -> None:
     rng = np.random.default_rng(1)
     wild = rng.normal(scale=30.0, size=(50, table.width_)).astype(np.float32)
     wild[0], wild[1] = np.inf, -np.inf
-    for encoded in (matrix, table.draw_independent(50, rng), wild, wild[:0]):
+    for encoded in (matrix, wild, wild[:0]):
         decoded = restored.inverse_transform(encoded)[name]
         pd.testing.assert_series_equal(decoded, table.inverse_transform(encoded)[name])
         if isinstance(decoded.dtype, pd.CategoricalDtype):
@@ -337,7 +377,7 @@ def assert_public(table: TableTransformer, frame: pd.DataFrame) -> None:
         assert np.abs(found[kept] - expected).max(initial=0.0) <= tolerance
 
 
-@pytest.mark.parametrize("name", ZOO)
+@columns()
 def test_every_column_is_encoded_without_a_schema(name: str) -> None:
     frame = ZOO[name].to_frame(name)
     table = public(frame)
@@ -359,7 +399,7 @@ def test_every_column_is_encoded_with_a_schema(name: str, noise_std: float | Non
         assert public(frame.iloc[:1], schema, noise_std=None).to_dict() == table.to_dict()
 
 
-@pytest.mark.parametrize("name", ZOO)
+@columns(is_whole)
 def test_every_column_may_be_declared_one_of_labels(name: str) -> None:
     frame = pd.concat([ZOO[name].dropna().head(3)] * 20, ignore_index=True).to_frame(name)
     table = public(frame, kinds={name: "categorical"})
@@ -475,10 +515,10 @@ def test_generated_columns_are_encoded_without_a_schema(
 
 
 @settings(deadline=None, max_examples=60)
-@given(columns=st.lists(generated, min_size=1, max_size=4))
-def test_generated_tables_survive(columns: list[pd.Series]) -> None:
-    n_rows = min(len(column) for column in columns)
-    frame = pd.DataFrame({i: column.head(n_rows) for i, column in enumerate(columns)})
+@given(drawn=st.lists(generated, min_size=1, max_size=4))
+def test_generated_tables_survive(drawn: list[pd.Series]) -> None:
+    n_rows = min(len(column) for column in drawn)
+    frame = pd.DataFrame({i: column.head(n_rows) for i, column in enumerate(drawn)})
     frame = frame.dropna(axis="columns", how="all")
     round_trip(frame if frame.size else frame.assign(z=1))
 
@@ -550,6 +590,10 @@ def test_public_tables_survive_exactly(file: str, scaling: str) -> None:
     else:
         frame = pd.read_csv(path, sep=";" if "wine" in file else ",")
     table = round_trip(frame, continuous=scaling, rare_threshold=0.0)
-    for label, transformer in table.transformers_.items():
-        tolerance = getattr(transformer, "tolerance_", 0.0)
-        assert tolerance <= 1e-5 * (frame[label].std() if tolerance else 1.0)
+    back = table.inverse_transform(table.transform(frame))
+    numbers = frame.select_dtypes("number").columns
+    pd.testing.assert_frame_equal(back.drop(columns=numbers), frame.drop(columns=numbers))
+    for label in numbers:  # in the steepest of tails, float32 misses a whole number by one
+        whole = pd.api.types.is_integer_dtype(frame[label].dtype)
+        allowed = max(1e-5 * frame[label].std(), float(whole))
+        assert (back[label] - frame[label]).abs().max() <= allowed

@@ -340,7 +340,7 @@ class Smuggling(Learning):
 
 
 class SmugglingParty(MarginalParty):
-    def build(self, schedule, n_blocks):
+    def build(self, settings, schedule, streams):
         pass
 
     def quantiles(self):

@@ -16,7 +16,7 @@ from scipy.stats import norm
 from tests.contract.test_exact_releases import ADD, CHANGES, REPLACE, Tape, fitted, tables
 from vflsynth.mechanisms import noisy_descent
 from vflsynth.mechanisms.noisy_descent import NoisyDescent
-from vflsynth.methods.mean_embedding import mechanism as mean_embedding
+from vflsynth.methods.pairwise import mechanism as pairwise
 from vflsynth.privacy import releases
 from vflsynth.privacy.events import SampledRelease
 
@@ -24,11 +24,8 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 
 N_RECORDS, BATCH, EPOCHS, DELTA = 40, 8, 4, 1e-3
 GRADIENTS = {"epochs": EPOCHS, "privacy__max_grad_norm": 0.01}  # shorter than any record's
-AT_RECORDS = GRADIENTS | {"privacy__gradient_penalty_at": "records"}
 RUNS = {
-    "VFLGAN, mean embedding": ("VFLGANSynthesizer", "kernel_mean_embedding", {}),
     "VFLGAN, dpsgd": ("VFLGANSynthesizer", "dpsgd", GRADIENTS),
-    "VFLGAN, dpsgd, penalty at records": ("VFLGANSynthesizer", "dpsgd", AT_RECORDS),
     "pairwise tables": ("MixtureSynthesizer", "pairwise_tables", {}),
     "latent tree": ("DPLTSynthesizer", "latent_tree", {}),
 }
@@ -172,7 +169,6 @@ WITH_LONG = [pytest.param(run, marks=pytest.mark.slow) if "penalty" in run else 
 @pytest.mark.parametrize("run", WITH_LONG)
 def test_a_record_less_spends_what_is_printed_and_not_much_less(run, tmp_path):
     spent, printed = spent_and_printed(run, ADD, tmp_path)
-    # Features of the mean embedding follow the noise of its histograms: .964 +- .0035 of 12 runs.
     assert 0.94 * printed < spent < 1.003 * printed
 
 
@@ -189,9 +185,9 @@ def half_the_noise(patch):
 
 
 def half_the_sensitivity(patch):
-    """Of the mean embedding, in what is claimed and so in the noise."""
-    honest = mean_embedding.mean_embedding_sensitivity
-    patch.setattr(mean_embedding, "mean_embedding_sensitivity", lambda how: honest(how) / 2.0)
+    """Of products of pairs, in what is claimed and so in the noise."""
+    honest = pairwise.product_sensitivity
+    patch.setattr(pairwise, "product_sensitivity", lambda *given: honest(*given) / 2.0)
 
 
 def twice_the_bound(patch):
@@ -206,8 +202,8 @@ def twice_the_bound(patch):
 @pytest.mark.parametrize(
     ("run", "bug"),
     [
-        ("VFLGAN, mean embedding", half_the_noise),
-        ("VFLGAN, mean embedding", half_the_sensitivity),
+        ("pairwise tables", half_the_noise),
+        ("pairwise tables", half_the_sensitivity),
         pytest.param("VFLGAN, dpsgd", half_the_noise, marks=pytest.mark.slow),
         ("VFLGAN, dpsgd", twice_the_bound),
     ],

@@ -9,8 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vflsynth._keys import HiddenStreams
-from vflsynth._random import RandomStreams
+from vflsynth._random import HiddenStreams, RandomStreams
 from vflsynth.splitdefense import DIMIP, MID, CrossEntropy, DistanceCorrelation
 from vflsynth.splitdefense.objectives import Batch, Surroundings
 from vflsynth.splitdefense.objectives.information import (

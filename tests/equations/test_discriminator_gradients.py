@@ -13,7 +13,6 @@ from vflsynth.methods.gan.discriminator import (
     Discriminator,
     JointSlope,
     LocalDiscriminator,
-    SharedDiscriminator,
     steepest,
 )
 from vflsynth.networks import MLP
@@ -128,10 +127,9 @@ def test_local_discriminator(streams, plain, squared_slope_excess, penalty, bias
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("hidden", [(6, 4), (6,), ()])
-@pytest.mark.parametrize("kind", [SharedDiscriminator, Discriminator])
-def test_whole_discriminator(streams, plain, squared_slope_excess, kind, hidden, bias):
+def test_whole_discriminator(streams, plain, squared_slope_excess, hidden, bias):
     """Eqs. 3 and 13, and the gradients that the features' owners get."""
-    shared = with_gradients(kind(5, hidden, bias=bias, streams=streams(REPLICAS)))
+    shared = with_gradients(Discriminator(5, hidden, bias=bias, streams=streams(REPLICAS)))
     features = gaussian(REPLICAS, 3 * BATCH, 5)
     with torch.no_grad():
         wasserstein, penalties, cut_gradients = shared.critic_gradient(features, WEIGHT)
@@ -156,7 +154,7 @@ def test_generator_loss_gradient_of_fakes(streams, plain, head):
     local = LocalDiscriminator(
         4, (6, 5), bias=True, second_part=head, penalty="paper", streams=replicas
     )
-    shared = SharedDiscriminator(5, (3,), bias=True, streams=replicas)
+    shared = Discriminator(5, (3,), bias=True, streams=replicas)
     fakes = gaussian(REPLICAS, BATCH, 4)
     with torch.no_grad():
         trace = local.first_part.trace(fakes)
@@ -230,7 +228,7 @@ def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, 
 
 def test_the_shared_critics_slope_along_a_direction(streams, plain):
     """At the critic that the directions were found with, it is the whole slope at records."""
-    shared = with_gradients(SharedDiscriminator(5, (6, 4), bias=True, streams=streams(REPLICAS)))
+    shared = with_gradients(Discriminator(5, (6, 4), bias=True, streams=streams(REPLICAS)))
     features, jacobians = gaussian(REPLICAS, 3 * BATCH, 5), gaussian(REPLICAS, BATCH, 5, 4)
     jacobians *= torch.linspace(0.2, 20.0, BATCH)[:, None, None]  # slopes on both sides of one
     with torch.no_grad():

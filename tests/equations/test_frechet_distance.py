@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 
-from vflsynth._moments import frechet_distance_of_moments
+from vflsynth.networks.layers import frechet_distance_of_moments
 
 
 def slow_distance(mean, covariance, other_mean, other_covariance):

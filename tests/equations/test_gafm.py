@@ -8,8 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vflsynth._keys import HiddenStreams
-from vflsynth._random import RandomStreams
+from vflsynth._random import HiddenStreams, RandomStreams
 from vflsynth.splitdefense import GAFM
 from vflsynth.splitdefense.objectives import Batch, Surroundings
 from vflsynth.splitdefense.protections import Draws

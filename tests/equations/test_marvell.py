@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize
 from scipy.stats import norm
 
-from vflsynth._keys import HiddenStreams
+from vflsynth._random import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense import Marvell
 from vflsynth.splitdefense.leakage.base import auc, guess_auc

@@ -5,12 +5,12 @@ import itertools
 import pytest
 import torch
 
-from vflsynth._moments import frechet_distance_of_moments
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import MaskedFake, MaskedReal, moments
 from vflsynth.methods.gan.method import GANServer
 from vflsynth.methods.gan.settings import Settings
+from vflsynth.networks.layers import frechet_distance_of_moments
 from vflsynth.protocol import Schedule
 from vflsynth.protocol.schedule import ROTATION_SIZE
 

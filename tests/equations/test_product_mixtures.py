@@ -12,7 +12,7 @@ import torch
 
 from vflsynth import MixtureSynthesizer, PairwiseTables
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.products import ProductTerms
+from vflsynth.learning.products import ProductTerms, unit_grid
 from vflsynth.methods.pairwise import party
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Detail, column_code
 from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
@@ -38,7 +38,6 @@ from vflsynth.methods.pairwise.tilts import (
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import product_sensitivity
-from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.secure import Arithmetic
 
 SIZES = (3, 4, 2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,9 +11,7 @@ from sklearn.base import clone
 from sklearn.tree import DecisionTreeRegressor
 
 from tests import planted
-from vflsynth.adversary.intervals import auc_interval, holm, rank_sum_p_value
-from vflsynth.audit import (
-    Claim,
+from vflsynth.adversary import (
     LikelihoodRatio,
     Naive,
     Neighbourhood,
@@ -23,18 +19,14 @@ from vflsynth.audit import (
     RegularisedLogistic,
     SharedValues,
     TargetedQueries,
-    audit_mechanism,
-    audit_synthetic_data,
-    audit_with_canaries,
 )
+from vflsynth.adversary.intervals import auc_interval, holm, rank_sum_p_value
+from vflsynth.audit import Claim, audit_mechanism, audit_synthetic_data, audit_with_canaries
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.schema import Bounds
 from vflsynth.mechanisms import first_layer
-from vflsynth.methods.mean_embedding import embedding as mean_embedding
 from vflsynth.privacy import dpsgd, histograms
 from vflsynth.privacy.gaussian_dp import delta_of_gaussian, epsilon_of_gaussian
-from vflsynth.privacy.secure_sums import FeatureSum
-from vflsynth.secure import RotationParty, RotationServer, angles_of
 
 QUICK = RegularisedLogistic(inverse_penalties=(1.0,), n_folds=3)
 """A cheap adversary, for audits by the hundred."""
@@ -326,33 +318,10 @@ def _histogram_step(inside: bool) -> np.ndarray:
     return np.concatenate([histogram.counts for histogram in released.values()])
 
 
-def _mean_embedding_step(inside: bool) -> np.ndarray:
-    """What a party sees of the noisy sum of joint features: its own noise is no secret to it."""
-    rng = np.random.default_rng(0)
-    records = torch.from_numpy(rng.normal(size=(9, 5)))[: 8 + inside]
-    frequencies = mean_embedding.random_frequencies(5, 20, (2.0,), rng)
-    columns = {"a": slice(0, 2), "b": slice(2, 5)}
-    made = FeatureSum(1.0, 20, n_parties=2, n_records=len(records))
-    secret = os.urandom(32)
-    parties = {
-        name: RotationParty(
-            name, angles_of(records[:, own] @ frequencies[own]), "ab", secret, made.arithmetic
-        )
-        for name, own in columns.items()
-    }
-    server = RotationServer("ab", len(records), 10, made.arithmetic)
-    for block in range(len(server.blocks)):
-        server.add(block, {name: party.mask(block) for name, party in parties.items()})
-    noise = {"a": np.zeros(20, np.int64), "b": made.grid.noise((20,))}
-    shares = {name: party.shares(noise[name]) for name, party in parties.items()}
-    return made.features(server.totals(shares)).numpy()
-
-
 STEPS = {
     dpsgd: _dpsgd_step,
     first_layer: _first_layer_step,
     histograms: _histogram_step,
-    mean_embedding: _mean_embedding_step,
 }
 CLAIM = Claim(epsilon_of_gaussian(1.0, 1e-3), 1e-3)
 

@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 
-from vflsynth import DPLTSynthesizer, LatentTree, MeanEmbedding, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, LatentTree, VFLGANSynthesizer
 from vflsynth.columns import Log, Standardizer
 from vflsynth.configuration import (
     Configuration,
@@ -38,7 +38,7 @@ def test_a_file_says_everything(tmp_path):
         [parameters.privacy]
         epsilon = 3
         delta = 1e-6
-        bandwidths = [1.0, 2.0]
+        n_records = 60
         [parameters.transformer]
         rare_threshold = 0
         [column_kinds]
@@ -60,8 +60,8 @@ def test_a_file_says_everything(tmp_path):
     assert synth.generator_hidden == (8, 4)
     assert synth.column_kinds == {12: "categorical"}
     assert synth.transformer.rare_threshold == 0
-    assert type(synth.privacy) is MeanEmbedding
-    assert synth.privacy.bandwidths == (1.0, 2.0)
+    assert type(synth.privacy) is DPSGD
+    assert synth.privacy.n_records == 60
     synth = configuration.make()
     assert synth.privacy.public_schema == PublicSchema(
         {"age": [0, 120], "admitted": [datetime.date(2020, 1, 1), datetime.date(2024, 12, 31)]},

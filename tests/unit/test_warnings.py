@@ -12,12 +12,10 @@ import pytest
 from vflsynth import (
     DPLTSynthesizer,
     LatentTree,
-    MeanEmbedding,
     MixtureSynthesizer,
     PairwiseTables,
     VertiGANSynthesizer,
     VFLGANSynthesizer,
-    WGANGPSynthesizer,
 )
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import NoPrivacyWarning, PublishingWarning
@@ -60,10 +58,7 @@ def of_400_records(synthesizer, mechanism, delta, **more):
     return made, {"a": pd.DataFrame({"x": x}), "b": pd.DataFrame({"big": x > 4})}
 
 
-FEW = {"n_features": 50}
 PRIVATE_NUMBERS = [
-    (VFLGANSynthesizer, MeanEmbedding, FEW),
-    (WGANGPSynthesizer, MeanEmbedding, FEW),
     (VFLGANSynthesizer, DPSGD, {"n_records": 99}),  # stated too low
     (DPLTSynthesizer, LatentTree, {}),
     (MixtureSynthesizer, PairwiseTables, {}),

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
         CategoricalTransformer,
         OrderedTransformer,
     )
-    from vflsynth.columns.encoders.base import Curve, Encoder
-    from vflsynth.columns.encoders.log import Log
+    from vflsynth.columns.encoders.base import Curve, Encoder, Log, Standardizer
     from vflsynth.columns.encoders.quantile import NormalScores, Ranks
-    from vflsynth.columns.encoders.standard import Standardizer
     from vflsynth.columns.histograms import NoisyHistogram
     from vflsynth.columns.kinds import (
         TRANSFORMERS,

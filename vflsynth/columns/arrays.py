@@ -53,6 +53,25 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     return found if isinstance(found, np.dtype) else np.dtype(object)
 
 
+def kind_of_values(dtype: Any) -> str:
+    """Return NumPy's letter for a type of numbers or times, "O" for all others."""
+    if isinstance(dtype, pd.CategoricalDtype) or dtype == np.dtype(object):
+        return "O"
+    return "O" if pd.api.types.is_string_dtype(dtype) else numpy_dtype(dtype).kind
+
+
+def plain_values(column: pd.Series[Any]) -> npt.NDArray[Any]:
+    """Return a column without missing values as numbers, times in UTC or objects of NumPy."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.dtype.categories.dtype)
+    dtype = column.dtype
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    if dtype == np.dtype(object) or pd.api.types.is_string_dtype(dtype):
+        return column.to_numpy(dtype=object)
+    return column.to_numpy(dtype=numpy_dtype(column.dtype))
+
+
 def read_integers(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
     """Values as int64 (uint64 where needed), with 0 where missing, and missing flags."""
     own = numpy_dtype(column.dtype)

@@ -14,25 +14,29 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from vflsynth.columns.codec import (
-    dtype_from_json,
-    dtype_to_json,
-    scalar_from_json,
-    scalar_to_json,
-)
+from vflsynth._validation import Number, Rule, check_parameters
+from vflsynth.columns.encoders.base import Encoder
 from vflsynth.columns.ranges import NumberRanges, TimeRanges
 from vflsynth.columns.schema import PublicColumn
 from vflsynth.exceptions import (
     ArtefactError,
     ColumnKindError,
     EncodedMatrixError,
-    ParameterError,
     PartyDataError,
     UnseenValueError,
+)
+from vflsynth.frames.codec import (
+    dtype_from_json,
+    dtype_to_json,
+    scalar_from_json,
+    scalar_to_json,
 )
 from vflsynth.frames.typed import places_in_order
 
 Matrix = npt.NDArray[np.float32]
+
+SHARE = Number(0, 1, closed=(True, False))
+"""What a share of the records may be, as a parameter."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,9 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
 
     ranges: ClassVar[NumberRanges | TimeRanges | None] = None
     """What public bounds mean for a column of this kind, and where they are looked for."""
+
+    rules: ClassVar[Mapping[str, Rule]] = {}
+    """Ranges of parameters, by name."""
 
     name_: Any
     dtype_: Any
@@ -227,7 +234,7 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         return {
             "kind": self.kind,
             "parameters": {
-                name: self._write_parameter(value)
+                name: value.to_dict() if isinstance(value, Encoder) else scalar_to_json(value)
                 for name, value in self._saved_parameters().items()
             },
             "name": scalar_to_json(self.name_),
@@ -247,7 +254,11 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         with artefact_errors(cls.__name__):
             if content["kind"] != cls.kind:
                 raise ValueError(f"kind is {content['kind']!r}, not {cls.kind!r}")
-            transformer = cls(**cls._read_parameters(content["parameters"]))
+            parameters = {
+                name: Encoder.from_dict(given) if isinstance(given, dict) else given
+                for name, given in content["parameters"].items()
+            }
+            transformer = cls(**parameters)
             transformer.name_ = scalar_from_json(content["name"])
             transformer.dtype_ = dtype_from_json(content["dtype"])
             transformer._restore(content["state"])
@@ -258,9 +269,9 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         self.spans_ = self._spans()
         self.width_ = sum(span.width for span in self.spans_)
 
-    @abstractmethod
     def check_parameters(self) -> None:
         """Raise ParameterError for a parameter out of range."""
+        check_parameters(type(self).__name__, self.get_params(deep=False), self.rules)
 
     @abstractmethod
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
@@ -269,32 +280,14 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
     def encode_new_into(self, column: pd.Series[Any], out: Matrix) -> int:
         """Write a column of records that are to be predicted, whatever occurs in it.
 
-        Parameters
-        ----------
-        column : Series, shape (record,)
-        out : ndarray of float32, shape (record, width_)
-            Holds zeros.
-
-        Returns
-        -------
-        int
-            Records whose value did not occur when fitted. Kinds that know no neutral code raise
-            UnseenValueError.
+        As `encode_into`; returns how many hold a value that did not occur when fitted. Kinds that
+        know no neutral code raise UnseenValueError.
         """
         self.encode_into(column, out)
         return 0
 
     def holds(self, column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
-        """Tell which records of a column have a value that occurred when fitted, or a code anyway.
-
-        Parameters
-        ----------
-        column : Series, shape (record,)
-
-        Returns
-        -------
-        ndarray of bool, shape (record,)
-        """
+        """Tell which records of a column have a value that occurred when fitted, or has a code."""
         try:
             self.transform(column)
         except UnseenValueError:
@@ -324,15 +317,6 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         """Return the parameters that are saved besides what was learned."""
         return dict(self.get_params(deep=False))
 
-    def _write_parameter(self, value: Any) -> Any:
-        """Return a parameter as JSON has it."""
-        return scalar_to_json(value)
-
-    @classmethod
-    def _read_parameters(cls, content: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return parameters as `to_dict` wrote them."""
-        return content
-
     @abstractmethod
     def _state(self) -> dict[str, Any]: ...
 
@@ -352,10 +336,17 @@ def check_matrix(matrix: npt.NDArray[Any], width: int) -> None:
         raise EncodedMatrixError("the matrix holds NaN; a generator's output must be finite")
 
 
-def check_share(name: str, share: object) -> None:
-    """Raise ParameterError, naming the parameter, unless `share` is a number in [0, 1)."""
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
-        raise ParameterError(f"{name} must be a share of the rows in [0, 1), got {share!r}")
+def check_seen(codes: npt.NDArray[np.intp], column: Hashable) -> None:
+    """Raise UnseenValueError where a record of a column has no code, which is -1."""
+    unseen = codes < 0
+    if unseen.any():
+        raise UnseenValueError(
+            f"{unseen.sum()} rows hold values that did not occur when the transformer was fitted "
+            "(missing ones count)",
+            fix="fit on a table that holds every value, or remove these rows",
+            column=column,
+            rows=np.flatnonzero(unseen)[:5].tolist(),
+        )
 
 
 @contextmanager

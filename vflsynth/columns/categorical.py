@@ -11,17 +11,16 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from vflsynth._validation import Choice, Number, check_parameters
+from vflsynth._validation import Choice, Number, Rule
 from vflsynth.columns.arrays import Codes, numpy_dtype
 from vflsynth.columns.base import (
+    SHARE,
     ColumnTransformer,
     Matrix,
     OutputSpan,
-    check_share,
+    check_seen,
     from_one_hot,
-    one_hot,
 )
-from vflsynth.columns.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.columns.levels import (
     RARE,
     Rare,
@@ -38,9 +37,8 @@ from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
     EmptyColumnError,
-    ParameterError,
-    UnseenValueError,
 )
+from vflsynth.frames.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.frames.typed import places_in_order
 
 ONE_HOT_CATEGORIES = 256
@@ -66,8 +64,6 @@ class CategoricalTransformer(ColumnTransformer):
 
     Parameters
     ----------
-    max_categories : int, default 100_000
-        More distinct values than this are refused: they are more likely names or identifiers.
     rare_threshold : float, default 0.001
         Values held by less than this share of all records share a slot, if there are two or more of
         them. 0 gives every value its own slot. Without effect on a code in two parts.
@@ -113,8 +109,12 @@ class CategoricalTransformer(ColumnTransformer):
 
     kind: ClassVar[str] = "categorical"
     is_labels: ClassVar[bool] = True
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "rare_threshold": SHARE,
+        "rare_records": Number(0, whole=True),
+        "rare": Choice(RARE),
+    }
 
-    max_categories: int = 100_000
     rare_threshold: float = 0.001
     rare_records: int = 0
     rare: Rare = "redraw"
@@ -122,13 +122,19 @@ class CategoricalTransformer(ColumnTransformer):
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the one-hot code of each record's slot, or the code in two parts."""
-        slots = self._slots(column)
+        slots = self._found_slots(column)
+        check_seen(slots, self.name_)
+        self._write_code(slots, out)
+
+    def _write_code(self, slots: Codes, out: Matrix) -> None:
+        """Write the code of every slot; that of -1 is zeros."""
         if self.n_slots_ < 2:
             return
         if self.code_ is not None:
             self.code_.write(slots, out)
         else:
-            one_hot(slots, out)
+            coded = np.flatnonzero(slots >= 0)
+            out[coded, slots[coded]] = 1.0
 
     @property
     def n_slots_(self) -> int:
@@ -138,18 +144,10 @@ class CategoricalTransformer(ColumnTransformer):
         return self.n_frequent_ + bool(self.rare_shares_) + self.has_missing_
 
     def check_parameters(self) -> None:
-        """Raise ParameterError unless `max_categories` and `rare_threshold` are in range."""
-        limit = self.max_categories
-        if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
-            raise ParameterError(f"max_categories must be a positive integer, got {limit!r}")
-        check_share("rare_threshold", self.rare_threshold)
+        """Raise ParameterError for a parameter out of range."""
+        super().check_parameters()
         if self.categories is not None:
             Categories(self.categories)  # type: ignore[arg-type]
-        check_parameters(
-            type(self).__name__,
-            {"rare_records": self.rare_records, "rare": self.rare},
-            {"rare_records": Number(0, whole=True), "rare": Choice(RARE)},
-        )
 
     def _fit(self, column: pd.Series[Any]) -> None:
         codes, values = factorize(column)
@@ -158,13 +156,6 @@ class CategoricalTransformer(ColumnTransformer):
                 "the column has no value", fix="drop the column", column=column.name
             )
         listed = () if self.categories is None else tuple(self.categories)
-        if max(len(values), len(listed)) > self.max_categories:
-            raise _too_many_categories(
-                column,
-                max(len(values), len(listed)),
-                f"max_categories is {self.max_categories}",
-                f"or raise max_categories to {max(len(values), len(listed))}",
-            )
         self.has_missing_ = bool((codes < 0).any())
         # Object columns may write "missing" as None, NaN or NA; the first one found stands for all.
         self._missing_value: Any = None
@@ -182,13 +173,7 @@ class CategoricalTransformer(ColumnTransformer):
             fewest = max(fewest, MANY_RECORDS)
         frequent = counts >= fewest
         if fewest > self.rare_records and 2 * counts[frequent].sum() < counts.sum():
-            raise _too_many_categories(
-                column,
-                len(values),
-                f"of more than {ONE_HOT_CATEGORIES}, those that fewer than {MANY_RECORDS} records "
-                "hold are not kept, and most records would lose theirs",
-                "or declare a public list of its categories in a contract",
-            )
+            raise _too_many_categories(column, len(values))
         self.merges_ = not frequent.all()
         if self.merges_:
             kept = [values[i] for i in np.flatnonzero(frequent)]
@@ -317,30 +302,12 @@ class CategoricalTransformer(ColumnTransformer):
         unseen = slots < 0
         if self.rare_shares_:
             slots[unseen & column.notna().to_numpy()] = self.n_frequent_
-        if self.code_ is not None and self.n_slots_ > 1:
-            self.code_.write(slots, out)
-        elif self.n_slots_ > 1:
-            coded = np.flatnonzero(slots >= 0)
-            out[coded, slots[coded]] = 1.0
+        self._write_code(slots, out)
         return int(unseen.sum())
 
     def holds(self, column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
         """Tell which records have a value with a slot."""
         return np.asarray(self._found_slots(column) >= 0)
-
-    def _slots(self, column: pd.Series[Any]) -> Codes:
-        """Slot of each record; UnseenValueError where it had none when fitted."""
-        found = self._found_slots(column)
-        unseen = found < 0
-        if unseen.any():
-            raise UnseenValueError(
-                f"{unseen.sum()} rows hold values that did not occur when the transformer was "
-                "fitted",
-                fix="fit on a table that holds every value, or remove these rows",
-                column=self.name_,
-                rows=np.flatnonzero(unseen)[:5].tolist(),
-            )
-        return found
 
     def _found_slots(self, column: pd.Series[Any]) -> Codes:
         """Slot of each record, -1 where it had none when fitted."""
@@ -534,9 +501,7 @@ def does_not_hold(name: Hashable, dtype: Any) -> ColumnKindError:
     )
 
 
-def _too_many_categories(
-    column: pd.Series[Any], n_values: int, reason: str, remedy: str
-) -> CardinalityError:
+def _too_many_categories(column: pd.Series[Any], n_values: int) -> CardinalityError:
     numeric = column.dtype == np.dtype(object) and pd.api.types.infer_dtype(column) in (
         "integer",
         "floating",
@@ -547,8 +512,11 @@ def _too_many_categories(
     )
     convert = "convert it with pandas.to_numeric or pandas.to_datetime; or " if numeric else ""
     return CardinalityError(
-        f"{n_values} distinct values in {len(column)} rows; {reason}",
+        f"{n_values} distinct values in {len(column)} rows; of more than {ONE_HOT_CATEGORIES}, "
+        f"those that fewer than {MANY_RECORDS} records hold are not kept, and most records would "
+        "lose theirs",
         fix=f"{convert}drop the column if it identifies records; group its values; declare another "
-        f"kind if it is a number or a date; {remedy}",
+        "kind if it is a number or a date; or declare a public list of its categories in a "
+        "contract",
         column=column.name,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import Floats, nearest_places, read_numbers
-from vflsynth.columns.bins import Bins, Cells, cell_codes, corrected_shares, quantile_map
-from vflsynth.columns.encoders.base import Curve
-from vflsynth.columns.encoders.standard import Standardizer
+from vflsynth.columns.bins import Bins, Cells, cell_codes
+from vflsynth.columns.encoders.base import Curve, Standardizer
 from vflsynth.columns.schema import Bounds, PublicColumn
 
 LARGEST_SCORE = 12.0
@@ -64,20 +63,17 @@ class NoisyHistogram:
     bins : Bins, optional
         Those of a numeric column; values beyond count as its ends. Default: the public bounds
         divided evenly.
-    quantile_map : (float64 array, float64 array), optional
-        What generated numbers become; see `mapped`.
     exponent : int, default=0
         Counts are multiples of ``2**exponent``, the step of the grid of their release.
     curve : Curve, optional
-        By which numbers are bent before they are standardised. Mean, standard deviation and
-        quantile map are those of bent numbers. Default: by none.
+        By which numbers are bent before they are standardised. Mean and standard deviation are
+        those of bent numbers. Default: by none.
     """
 
     column: PublicColumn
     counts: Floats
     noise_std: float
     bins: Bins | None = None
-    quantile_map: tuple[Floats, Floats] | None = None
     exponent: int = 0
     curve: Curve = field(default_factory=Standardizer)
 
@@ -130,20 +126,17 @@ class NoisyHistogram:
         Returns
         -------
         float64 array, shape (cell - 1,)
-            See `nearest_shares`; of numbers, without bins at the ends that noise explains.
-        """
-        return nearest_shares(self._plausible())
+            See `nearest_shares`; 0 in bins of numbers at either end that noise explains.
 
-    def _plausible(self) -> Floats:
-        """Return the counts of values, 0 in bins at either end that noise explains.
-
+        Notes
+        -----
         Ends are left out as far as they have no more than two noise standard deviations together,
         or three beyond the fences of Tukey (1977), 1.5 times the interquartile range from the
         quartiles. Never a tenth of all values is left out.
         """
         counts = self.counts[:-1]
         if not isinstance(self.column, Bounds) or not counts.max() > 0.0:
-            return counts
+            return nearest_shares(counts)
         lows, highs = self.bent_bins()
         low, high = _quartiles(counts)
         middle = highs[high] - lows[low]
@@ -158,7 +151,7 @@ class NoisyHistogram:
         there = np.logical_or.accumulate(np.cumsum(counts) > least_before)
         there &= np.logical_or.accumulate(np.cumsum(counts[::-1]) > least_after[::-1])[::-1]
         inside = np.where(there, counts, 0.0)
-        return inside if inside.sum() > 0.0 else counts
+        return nearest_shares(inside if inside.sum() > 0.0 else counts)
 
     def mean_and_std(self) -> tuple[float, float]:
         """Mean and standard deviation of a numeric column's bent numbers.
@@ -177,12 +170,6 @@ class NoisyHistogram:
         """Where the bins of a numeric column begin and end along the curve."""
         bins = self._bins()
         return self._bend(bins.lows), self._bend(bins.highs)
-
-    def in_unit_interval(self) -> tuple[Floats, Floats]:
-        """Return `bent_bins` without their unit: moved and scaled to between 0 and 1."""
-        lows, highs = self.bent_bins()
-        offset, scale = lows[0], float(highs[-1] - lows[0]) or 1.0
-        return (lows - offset) / scale, (highs - offset) / scale
 
     def _bend(self, numbers: Floats) -> Floats:
         return self.curve.bend(numbers + self._zero)
@@ -264,44 +251,13 @@ class NoisyHistogram:
         if isinstance(self.column, Bounds):
             numbers = read_numbers(values, self.column.origin)
             numbers = np.clip(numbers, self.column.low, self.column.high)
-            return self._scores(numbers)
-        return self._one_hot(cell_codes(values, self.column))
-
-    def draw(self, n_records: int, rng: np.random.Generator) -> Floats:
-        """Draw encoded values as the histogram has them: numbers spread evenly within their bins.
-
-        Parameters
-        ----------
-        n_records : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        float64 array, shape (n_records, encoded_dim)
-            As `encode` returns it; only visible categories occur.
-        """
-        missing = rng.random(n_records) < self.missing_share
-        shares, cells = self.shares(), self.cells
-        if isinstance(cells, Bins):
-            codes = rng.choice(len(shares), n_records, p=shares)
-            numbers = cells.draw(codes, rng.random(n_records))
-            return self._scores(np.where(missing, np.nan, numbers))
-        shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
-        codes = self.visible[rng.choice(len(shares), n_records, p=shares / shares.sum())]
-        return self._one_hot(np.where(missing, len(self.counts) - 1, codes))
-
-    def _scores(self, numbers: Floats) -> Floats:
-        """Encode numbers, NaN where missing."""
-        mean, std = self.mean_and_std()
-        scores = np.clip((self._bend(numbers) - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
-        missing = np.isnan(numbers)
-        encoded = np.column_stack([np.where(missing, 0.0, scores), missing])
-        return encoded[:, : self.encoded_dim]
-
-    def _one_hot(self, codes: npt.NDArray[np.int64]) -> Floats:
-        """Encode the cells of categories."""
-        cells = len(self.counts)
-        encoded: Floats = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
+            mean, std = self.mean_and_std()
+            scores = np.clip((self._bend(numbers) - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
+            missing = np.isnan(numbers)
+            encoded: Floats = np.column_stack([np.where(missing, 0.0, scores), missing])
+        else:
+            cells, codes = len(self.counts), cell_codes(values, self.column)
+            encoded = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
         return encoded[:, : self.encoded_dim]
 
     def score_cells(self, values: pd.Series[Any]) -> tuple[Floats, Floats, float]:
@@ -325,8 +281,6 @@ class NoisyHistogram:
         width = bounds.step or _SMALL * (high - low)
         numbers = np.clip(read_numbers(values, bounds.origin), low, high)
         ends = self._bend(numbers[:, None] + np.array([-0.5, 0.5]) * width)
-        if self.quantile_map is not None:
-            ends = np.interp(ends, *self.quantile_map[::-1])
         lower, upper = ((ends - mean) / std).T
         if bounds.step:
             lower = np.where(numbers < low + bounds.step, -np.inf, lower)
@@ -337,40 +291,14 @@ class NoisyHistogram:
         """Turn standard scores into numbers (above the origin) within the public bounds."""
         bounds, bins, (mean, std) = self._bounds(), self._bins(), self.mean_and_std()
         bent = scores * std + mean
-        if self.quantile_map is not None:
-            numbers = self._unbend(np.interp(bent, *self.quantile_map))
-        else:
-            numbers = self._unbend(bent)
-            if len(points := bins.lows[bins.single]):
-                places = self._bend(points)
-                nearest = nearest_places(places, bent)
-                error = _ROUNDING * (np.abs(scores) * std + abs(mean))  # of a score of 32 bits
-                there = np.abs(bent - places[nearest]) <= error
-                numbers = np.where(there, points[nearest], numbers)
+        numbers = self._unbend(bent)
+        if len(points := bins.lows[bins.single]):
+            places = self._bend(points)
+            nearest = nearest_places(places, bent)
+            error = _ROUNDING * (np.abs(scores) * std + abs(mean))  # of a score of 32 bits
+            there = np.abs(bent - places[nearest]) <= error
+            numbers = np.where(there, points[nearest], numbers)
         return np.clip(numbers, float(bounds.low), float(bounds.high))
-
-    def mapped(self, scores: Floats) -> NoisyHistogram:
-        """Add the quantile map that gives generated scores the published shares of bins.
-
-        Parameters
-        ----------
-        scores : float64 array, shape (record,)
-            Generated, of a numeric column.
-
-        Returns
-        -------
-        NoisyHistogram
-            From then on `decode_numeric` is for generated scores, and no inverse of `encode`. Equal
-            to this one if no bin differs by more than errors explain.
-        """
-        edges, (mean, std) = self._bend(self._bins().edges), self.mean_and_std()
-        values = scores * std + mean
-        below = np.searchsorted(np.sort(values), edges[1:-1], side="left")
-        had = np.diff([0, *below, len(values)]) / max(len(values), 1)
-        wanted = corrected_shares(had, self._plausible(), self.noise_std)
-        if not len(values) or np.allclose(had, wanted, rtol=0.0, atol=1e-9):
-            return self
-        return replace(self, quantile_map=quantile_map(values, edges, wanted))
 
     def _bins(self) -> Bins:
         if isinstance(self.cells, Bins):

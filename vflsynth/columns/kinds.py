@@ -78,14 +78,14 @@ def infer_kind(column: pd.Series[Any], *, may_be_published: bool = False, least:
         Text or objects of at least 50 records are different in more than half of them. They would
         be published as they are, which whoever means it has to declare.
     """
-    kind = _recognised(column.name, column.dtype)
+    kind = recognised(column.name, column.dtype)
     if not may_be_published:
         _check_not_an_identifier(column, kind)
-    return _recognised(column.name, column.dtype, values=column, least=least)
+    return recognised(column.name, column.dtype, values=column, least=least)
 
 
-def _recognised(name: Hashable, dtype: Any, **known: Any) -> str:
-    """Kind of a column: the first that recognises it."""
+def recognised(name: Hashable, dtype: Any, **known: Any) -> str:
+    """Kind of a column that nobody declared: the first that recognises it, see `recognises`."""
     for kind, transformer in TRANSFORMERS.items():
         if transformer.recognises(dtype, **known):
             return kind
@@ -94,11 +94,6 @@ def _recognised(name: Hashable, dtype: Any, **known: Any) -> str:
         fix="convert the column to numbers, text, categories or datetimes, or drop it",
         column=name,
     )
-
-
-def kind_of_public(name: Hashable, dtype: Any, listed: PublicColumn | None) -> str:
-    """Kind of a column that nobody declared, by its dtype and what the public schema says of it."""
-    return _recognised(name, dtype, listed=listed)
 
 
 def public_columns(
@@ -118,7 +113,7 @@ def public_columns(
     for label, dtype in frame.dtypes.items():
         with naming(party, label):
             listed = schema.get(label)
-            kind = column_kind(kinds.get(label) or kind_of_public(label, dtype, listed), label)
+            kind = column_kind(kinds.get(label) or recognised(label, dtype, listed=listed), label)
             public = kind.public_column(label, dtype, listed)
             if public is None and kind.ranges is None and not kind.is_labels:
                 raise ColumnKindError(
@@ -131,13 +126,7 @@ def public_columns(
 
 
 def column_kind(kind: str, column: Hashable = None) -> type[ColumnTransformer]:
-    """Class of a kind of columns.
-
-    Raises
-    ------
-    ColumnKindError
-        If there is no such kind; `column` is named.
-    """
+    """Class of a kind of columns; ColumnKindError, naming `column`, if there is no such kind."""
     if kind not in TRANSFORMERS:
         raise ColumnKindError(
             f"unknown kind {kind!r}", fix=f"use one of {list(TRANSFORMERS)}", column=column
@@ -153,17 +142,8 @@ def check_kinds(
 ) -> dict[Hashable, str]:
     """Return declared kinds, once they name existing kinds and existing columns only.
 
-    Parameters
-    ----------
-    kinds : mapping of column to kind, optional
-    columns : collection of column
-        Of one party, or of all, but no keys.
-    party : str, optional
-        Whose columns they are, for error messages.
-
-    Raises
-    ------
-    ColumnKindError
+    The columns are those of one party, or of all, but no keys. ColumnKindError, which names the
+    `party`, if not.
     """
     for label, kind in (kinds or {}).items():
         with naming(party, label):

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth._validation import Number, check_parameters
+from vflsynth._validation import Number, Optional, Rule
 from vflsynth.columns.arrays import (
     Axis,
     Flags,
@@ -37,14 +37,14 @@ from vflsynth.columns.arrays import (
     write_times,
 )
 from vflsynth.columns.base import (
+    SHARE,
     ColumnTransformer,
     Matrix,
     OutputSpan,
-    check_share,
+    check_seen,
     from_one_hot,
     one_hot,
 )
-from vflsynth.columns.codec import scalar_to_json
 from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.columns.ranges import (
     ColumnGrid,
@@ -58,7 +58,6 @@ from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,
     EmptyColumnError,
-    UnseenValueError,
 )
 
 # Of the range: how wide an interval stands for a value that may lie anywhere.
@@ -106,6 +105,13 @@ class NumericTransformer(ColumnTransformer):
     """
 
     ranges: ClassVar[NumberRanges | TimeRanges]
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "spike_share": Optional(SHARE),
+        "max_levels": Number(0, whole=True),
+        "spike_records": Number(1, whole=True),
+        "rare_records": Number(0, whole=True),
+        "extreme_records": Number(0, whole=True),
+    }
 
     encoder: str | Encoder = "auto"
     _: KW_ONLY
@@ -133,7 +139,7 @@ class NumericTransformer(ColumnTransformer):
             raw = raw.astype(np.float64)
         raw = self._coded(raw)
         states = self._found_states(raw, missing)
-        self._check_seen(column, states, missing)
+        check_seen(states, self.name_)
         self._write_code(raw, states, out)
 
     def encode_new_into(self, column: pd.Series[Any], out: Matrix) -> int:
@@ -241,15 +247,9 @@ class NumericTransformer(ColumnTransformer):
         return lower, np.where(coordinates >= high, np.inf, upper), 0.0
 
     def check_parameters(self) -> None:
-        """Raise ParameterError unless the parameters are what they may be."""
+        """Raise ParameterError for a parameter out of range."""
         encoder_of(self.encoder)
-        rules = {
-            name: Number(int(name == "spike_records"), whole=True)
-            for name in ("max_levels", "spike_records", "rare_records", "extreme_records")
-        }
-        check_parameters(type(self).__name__, self.get_params(deep=False), rules)
-        if self.spike_share is not None:
-            check_share("spike_share", self.spike_share)
+        super().check_parameters()
 
     def _fit(self, column: pd.Series[Any]) -> None:
         raw, missing = self._read(column)
@@ -383,31 +383,6 @@ class NumericTransformer(ColumnTransformer):
         if missing.any():
             states[missing] = self._missing_state if self.has_missing_ else -1
         return states
-
-    def _check_seen(
-        self, column: pd.Series[Any], states: npt.NDArray[np.intp], missing: Flags
-    ) -> None:
-        """Raise UnseenValueError where a record has no state."""
-        unseen = states < 0
-        if unseen.any():
-            what = "missing values" if missing[unseen].any() else "new values"
-            raise UnseenValueError(
-                f"{what} in {unseen.sum()} rows, but none when the transformer was fitted",
-                fix="fit on a table that holds every state, or remove these rows",
-                column=self.name_,
-                rows=np.flatnonzero(unseen)[:5].tolist(),
-            )
-
-    def _write_parameter(self, value: Any) -> Any:
-        return value.to_dict() if isinstance(value, Encoder) else scalar_to_json(value)
-
-    @classmethod
-    def _read_parameters(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        given = content["encoder"]
-        return {
-            **content,
-            "encoder": Encoder.from_dict(given) if isinstance(given, dict) else given,
-        }
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -15,16 +15,15 @@ from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, wri
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, naming, not_held
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
-from vflsynth.columns.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
-from vflsynth.columns.encoders.base import Curve, Encoder, encoder_of
-from vflsynth.columns.encoders.standard import Standardizer
+from vflsynth.columns.encoders.base import Curve, Encoder, Standardizer, encoder_of
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
-from vflsynth.columns.kinds import kind_of_public
+from vflsynth.columns.kinds import recognised
 from vflsynth.columns.ranges import axis_of
 from vflsynth.columns.schema import Bounds, Categories, PublicSchema
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames.alignment import only_counts_rows
-from vflsynth.frames.typed import in_order, readable, with_type
+from vflsynth.frames.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
+from vflsynth.frames.typed import in_order, readable, with_blanks, with_type
 
 
 class PublicTransformer(ColumnTransformer):
@@ -55,25 +54,10 @@ class PublicTransformer(ColumnTransformer):
         kind: str | None = None,
         encoder: str | Encoder | None = None,
     ) -> Self:
-        """Make the transformer of a column.
+        """Make a column's transformer; its kind is as declared, or what dtype and histogram say.
 
-        Parameters
-        ----------
-        name : object
-            Label of the column.
-        dtype : dtype
-        histogram : NoisyHistogram
-        kind : str, optional
-            As declared. Default: what dtype and histogram say.
-        encoder : str or Encoder, optional
-            Of a column of numbers. Default: that of the histogram.
-
-        Raises
-        ------
-        ColumnKindError
-            If the column's dtype cannot hold the public values.
-        ParameterError
-            If the encoder needs the records.
+        The encoder, of a column of numbers, is by default that of the histogram. ColumnKindError if
+        the dtype cannot hold the public values, ParameterError if the encoder needs the records.
         """
         if encoder is not None and isinstance(histogram.column, Bounds):
             histogram = replace(histogram, curve=encoder_of(encoder).published())
@@ -94,7 +78,7 @@ class PublicTransformer(ColumnTransformer):
             fits = False
         if not fits:
             raise does_not_hold(name, dtype)
-        transformer._kind = kind or kind_of_public(name, dtype, column)
+        transformer._kind = kind or recognised(name, dtype, listed=column)
         transformer._lay_out()
         return transformer
 
@@ -103,9 +87,6 @@ class PublicTransformer(ColumnTransformer):
         """Kind of the column, as it was or would be declared."""
         return self._kind
 
-    def check_parameters(self) -> None:
-        """There are none."""
-
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write the encoded column into `out`, shape (record, width_), which holds zeros."""
         if numpy_dtype(self.dtype_).kind in "mM":
@@ -113,13 +94,7 @@ class PublicTransformer(ColumnTransformer):
                 column = column.astype(self.dtype_)  # counts are of its unit
             except (TypeError, ValueError):
                 raise not_held(self.dtype_) from None
-        self._lay(self.histogram_.encode(column), out)
-
-    def draw_into(self, rng: np.random.Generator, out: Matrix) -> None:
-        """Fill `out`, shape (record, width_), with values as the histogram has them."""
-        self._lay(self.histogram_.draw(len(out), rng), out)
-
-    def _lay(self, encoded: npt.NDArray[np.float64], out: Matrix) -> None:
+        encoded = self.histogram_.encode(column)
         if self._has_gate:  # score, states -> score, present, states
             encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1:].sum(axis=1), axis=1)
         out[:] = encoded
@@ -129,23 +104,13 @@ class PublicTransformer(ColumnTransformer):
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
         """Find the scores that decode to each value; see `NoisyHistogram.score_cells`.
 
-        Raises
-        ------
-        ColumnKindError
-            If the column's type cannot hold a value.
+        ColumnKindError if the column's type cannot hold a value.
         """
         there = np.asarray(column.notna())
         lower, upper = np.full(len(column), np.inf), np.full(len(column), -np.inf)
         held = held_as(self.dtype_, column[there])
         lower[there], upper[there], log_width = self.histogram_.score_cells(held)
         return lower, upper, log_width
-
-    def mapped_histogram(self, generated: Matrix) -> NoisyHistogram:
-        """Return the histogram with the quantile map of generated rows, shape (record, width_)."""
-        if isinstance(self.histogram_.column, Categories):
-            return self.histogram_
-        present = self._states(generated) == 0
-        return self.histogram_.mapped(generated[present, 0].astype(np.float64))
 
     @property
     def _has_gate(self) -> bool:
@@ -212,8 +177,6 @@ class PublicTransformer(ColumnTransformer):
             public["lows"] = histogram.cells.lows.tolist()
             public["highs"] = histogram.cells.highs.tolist()
             public["curve"] = histogram.curve.to_dict()
-        if histogram.quantile_map is not None:
-            public["quantile_map"] = [knots.tolist() for knots in histogram.quantile_map]
         noise_std, exponent = float(histogram.noise_std), histogram.exponent
         counts = histogram.steps.tolist()  # whole numbers, as they were released
         return {**public, "counts": counts, "exponent": exponent, "noise_std": noise_std}
@@ -237,18 +200,8 @@ class PublicTransformer(ColumnTransformer):
         if steps.tolist() != state["counts"]:
             raise ValueError("counts are whole numbers of steps")
         counts = np.ldexp(steps.astype(np.float64), exponent)
-        quantile_map = None
-        if "quantile_map" in state:
-            before, after = (np.array(knots, dtype=np.float64) for knots in state["quantile_map"])
-            if before.shape != after.shape or before.ndim != 1 or not len(before):
-                raise ValueError("a quantile map needs as many values after as before")
-            quantile_map = before, after
-        self.histogram_ = NoisyHistogram(
-            column, counts, float(state["noise_std"]), bins, quantile_map, exponent, curve
-        )
-
-
-_NULLABLE = {"b": "boolean", "i": "Int64", "u": "UInt64", "f": "float64"}
+        noise_std = float(state["noise_std"])
+        self.histogram_ = NoisyHistogram(column, counts, noise_std, bins, exponent, curve)
 
 
 def with_public_types(
@@ -279,7 +232,8 @@ def with_public_types(
     }
     missing = [label for label, dtype in stated.items() if dtype is None]
     if missing:
-        proposed = {label: type_with_blanks(frame[label].dtype) for label in missing}
+        blanks = {label: str(with_blanks(frame[label].dtype)) for label in missing}
+        proposed = {label: "str" if own == "object" else own for label, own in blanks.items()}
         raise PartyDataError(
             f"the public schema does not say of which types the columns {missing} are, and types "
             "that were inferred from the records are not public: one blank can change them",
@@ -313,18 +267,3 @@ def _public_index(index: pd.Index, schema: PublicSchema) -> pd.Index:
     else:
         found = pd.Index(with_type(index.to_series(), dtype), name=index.name)
     return found
-
-
-def type_with_blanks(dtype: Any) -> Hashable:
-    """Return the type of a column that may also hold blanks.
-
-    Examples
-    --------
-    >>> type_with_blanks(pd.Series([1, 2]).dtype)
-    'Int64'
-    """
-    if isinstance(dtype, pd.CategoricalDtype):
-        return "category"
-    if pd.api.types.is_string_dtype(dtype) or pd.api.types.is_object_dtype(dtype):
-        return "str"
-    return _NULLABLE.get(numpy_dtype(dtype).kind, str(dtype))

@@ -20,13 +20,6 @@ from vflsynth.columns.base import (
     check_matrix,
     naming,
 )
-from vflsynth.columns.codec import (
-    dtype_to_json,
-    index_from_json,
-    index_to_json,
-    scalar_from_json,
-    scalar_to_json,
-)
 from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
@@ -36,11 +29,17 @@ from vflsynth.exceptions import (
     ColumnKindError,
     ColumnMismatchError,
     ParameterError,
-    PartyDataError,
-    TooFewRecordsError,
     warn_user,
 )
+from vflsynth.frames.codec import (
+    dtype_to_json,
+    index_from_json,
+    index_to_json,
+    scalar_from_json,
+    scalar_to_json,
+)
 from vflsynth.frames.logical import check_can_be_written
+from vflsynth.frames.party_frames import check_is_frame, check_table
 from vflsynth.registry import register
 
 
@@ -64,7 +63,7 @@ class TableTransformer(  # type: ignore[call-arg]
         column with long tails.
     encoders : mapping of column label to str or Encoder, optional
         Other encoders for single columns, such as ``{"income": Log()}``.
-    max_categories, rare_threshold : int and float, defaults 100_000 and 0.001
+    rare_threshold : float, default 0.001
         Of columns of labels, see `CategoricalTransformer`.
     spike_share, max_levels, spike_records : float or None, int and int, defaults 0.1, 0 and 10
         Of columns of numbers, see `NumericTransformer`; ``continuous="standard", spike_share=None,
@@ -118,7 +117,6 @@ class TableTransformer(  # type: ignore[call-arg]
     _: KW_ONLY
     continuous: str | Encoder = "auto"
     encoders: Mapping[Any, str | Encoder] | None = None
-    max_categories: int = 100_000
     rare_threshold: float = 0.001
     spike_share: float | None = 0.1
     max_levels: int = 0
@@ -155,7 +153,7 @@ class TableTransformer(  # type: ignore[call-arg]
             A column holds infinity.
         """
         self._check_parameters()
-        _check_frame(frame, party)
+        check_table(frame, party)
         kinds = check_kinds(self.kinds, frame.columns, party=party)
         check_encoders(self.encoders, frame.columns, party=party)
         transformers: dict[Any, ColumnTransformer] = {}
@@ -182,22 +180,9 @@ class TableTransformer(  # type: ignore[call-arg]
     ) -> Self:
         """Encode by published noisy histograms, and nothing else of the records.
 
-        Parameters
-        ----------
-        frame : DataFrame, shape (record, column)
-            Only its labels and dtypes are looked at.
-        histograms : mapping of column to NoisyHistogram
-        template : TableTransformer, optional
-            With the kinds and encoders that were declared.
-        party : str, optional
-            Name of the party that owns the table, for error messages.
-
-        Raises
-        ------
-        ColumnKindError
-            If a public bound or category does not fit a column's dtype.
-        ParameterError
-            If an encoder needs the records.
+        Of the frame, labels and dtypes alone are looked at; the template has the kinds and encoders
+        that were declared. ColumnKindError if a public bound or category does not fit a column's
+        dtype, ParameterError if an encoder needs the records.
         """
         template = cls() if template is None else template
         kinds, encoders = template.kinds or {}, template.encoders or {}
@@ -243,7 +228,7 @@ class TableTransformer(  # type: ignore[call-arg]
             A category or a missing value that did not occur when fitted, unless it is neutral.
         """
         check_is_fitted(self, "spans_")
-        _check_type(frame, self.party_)
+        check_is_frame(frame, self.party_)
         self._check_columns(frame)
         matrix = np.zeros((len(frame), self.width_), dtype=np.float32)
         neutral = {}
@@ -269,15 +254,7 @@ class TableTransformer(  # type: ignore[call-arg]
     def set_output(self, *, transform: Literal["default", "pandas"] | None = None) -> Self:
         """Say what `transform` returns, as of scikit-learn; parties always learn from arrays.
 
-        Parameters
-        ----------
-        transform : {"default", "pandas"}, optional
-            None changes nothing.
-
-        Raises
-        ------
-        ParameterError
-            If it is anything else.
+        None changes nothing; ParameterError if it is anything but "default" and "pandas".
         """
         if transform not in (None, "default", "pandas"):
             raise ParameterError(f"set_output takes 'default' or 'pandas', got {transform!r}")
@@ -288,10 +265,7 @@ class TableTransformer(  # type: ignore[call-arg]
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Return names of the matrix's columns, such as ``age_value`` and ``sex_category_0``.
 
-        Parameters
-        ----------
-        input_features : array of str, optional
-            There for scikit-learn: the names are those of the fit.
+        `input_features` is there for scikit-learn: the names are those of the fit.
         """
         check_is_fitted(self, "spans_")
         names = [
@@ -302,17 +276,7 @@ class TableTransformer(  # type: ignore[call-arg]
         return np.array(names, dtype=object)
 
     def holds(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """Tell which records hold nothing but values that can be encoded.
-
-        Parameters
-        ----------
-        frame : DataFrame, shape (record, n_features_in_)
-
-        Returns
-        -------
-        ndarray of bool, shape (record,)
-            Others would be refused by `transform`.
-        """
+        """Tell which records hold nothing but values that `transform` would not refuse."""
         check_is_fitted(self, "spans_")
         self._check_columns(frame)
         found = np.ones(len(frame), np.bool_)
@@ -322,18 +286,10 @@ class TableTransformer(  # type: ignore[call-arg]
         return found
 
     def spread(self, matrix: Matrix) -> Matrix:
-        """Move equal scores apart where the encoder can; see `Encoder.spread`.
+        """Move equal scores of an encoded matrix apart, in place, where the encoder can.
 
-        Parameters
-        ----------
-        matrix : ndarray of float32, shape (record, width_)
-            As `transform` returns it; changed in place.
-
-        Returns
-        -------
-        ndarray of float32
-            The same. Decodes to the same table; scores are normally distributed where they were
-            those of a few values.
+        It decodes to the same table; scores are normally distributed where they were those of a few
+        values.
         """
         for _, transformer, place in self._placed():
             transformer.spread(matrix[:, place])
@@ -342,46 +298,16 @@ class TableTransformer(  # type: ignore[call-arg]
     @property
     def histograms_(self) -> dict[Any, NoisyHistogram]:
         """The published histograms, by column, of a transformer made by `from_histograms`."""
-        return {label: transformer.histogram_ for label, transformer, _ in self._public()}
-
-    def mapped(self, generated: Matrix) -> Self:
-        """Return the same encoding with quantile maps that give generated rows the marginals.
-
-        Parameters
-        ----------
-        generated : float32 array, shape (record, width_)
-
-        Raises
-        ------
-        TypeError
-            If this transformer was not made by `from_histograms`.
-        """
-        return self._with(
-            {
-                label: PublicTransformer.of(
-                    label,
-                    transformer.dtype_,
-                    transformer.mapped_histogram(generated[:, place]),
-                    transformer.declared_kind,
-                )
-                for label, transformer, place in self._public()
-            },
-            self._columns,
-            self._index_name,
-            self.party_,
-        )
+        found = {}
+        for label, transformer in self.transformers_.items():
+            if not isinstance(transformer, PublicTransformer):
+                raise TypeError(f"column {label!r} is not described by a published histogram")
+            found[label] = transformer.histogram_
+        return found
 
     @classmethod
     def joined(cls, parts: Sequence[TableTransformer], *, party: str | None = None) -> Self:
-        """Encode the columns of several fitted transformers side by side.
-
-        Parameters
-        ----------
-        parts : sequence of TableTransformer
-            Of different columns.
-        party : str, optional
-            Name of whoever holds the joined table, for error messages.
-        """
+        """Encode the columns of several fitted transformers side by side."""
         transformers = {k: v for part in parts for k, v in part.transformers_.items()}
         labels = pd.Index([label for part in parts for label in part._columns], tupleize_cols=False)
         return parts[0]._with(transformers, labels, None, party)
@@ -389,16 +315,7 @@ class TableTransformer(  # type: ignore[call-arg]
     def part(
         self, columns: pd.Index[Any], index_name: Any, *, party: str | None = None
     ) -> tuple[Self, slice]:
-        """Return the encoding of some adjacent columns alone, and its place in the matrix.
-
-        Parameters
-        ----------
-        columns : Index
-            Labels, in order.
-        index_name : label or None
-            Of the index of decoded tables.
-        party : str, optional
-        """
+        """Return the encoding of some adjacent columns alone, and its place in the matrix."""
         places = {label: place for label, _, place in self._placed()}
         own = self._with(
             {label: self.transformers_[label] for label in columns}, columns, index_name, party
@@ -417,28 +334,6 @@ class TableTransformer(  # type: ignore[call-arg]
         table.party_, table._columns, table._index_name = party, columns, index_name
         table._set_transformers(transformers)
         return table
-
-    def draw_independent(self, n_records: int, rng: np.random.Generator) -> Matrix:
-        """Draw encoded rows, every column on its own, as its published histogram has it.
-
-        Parameters
-        ----------
-        n_records : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        float32 array, shape (n_records, width_)
-
-        Raises
-        ------
-        TypeError
-            If this transformer was not made by `from_histograms`.
-        """
-        matrix = np.zeros((n_records, self.width_), dtype=np.float32)
-        for _, transformer, place in self._public():
-            transformer.draw_into(rng, matrix[:, place])
-        return matrix
 
     def inverse_transform(
         self, matrix: npt.NDArray[Any], *, generated: bool = False
@@ -547,12 +442,6 @@ class TableTransformer(  # type: ignore[call-arg]
             yield label, transformer, slice(start, start + transformer.width_)
             start += transformer.width_
 
-    def _public(self) -> Iterator[tuple[Any, PublicTransformer, slice]]:
-        for label, transformer, place in self._placed():
-            if not isinstance(transformer, PublicTransformer):
-                raise TypeError(f"column {label!r} is not described by a published histogram")
-            yield label, transformer, place
-
     def _check_columns(self, frame: pd.DataFrame) -> None:
         missing = [label for label in self.transformers_ if label not in frame.columns]
         extra = [label for label in frame.columns if label not in self.transformers_]
@@ -574,9 +463,7 @@ def check_encoders(
 ) -> dict[Any, str | Encoder]:
     """Return declared encoders, once they exist, for existing columns only; as `check_kinds`.
 
-    Raises
-    ------
-    ColumnKindError, ParameterError
+    ColumnKindError or ParameterError if not.
     """
     if not isinstance(encoders, Mapping | None):
         raise ParameterError(f"encoders must map column labels to encoders, got {encoders!r}")
@@ -608,16 +495,9 @@ _OF_COLUMNS = {"kinds": None, "encoders": None, "overrides": None}
 def check_public(transformer: TableTransformer) -> None:
     """Refuse parameters that only an encoding which is learned from the records can have.
 
-    Parameters
-    ----------
-    transformer : TableTransformer
-        `kinds` hold in both modes. So do ``spike_share=None`` and ``rare_threshold=0``, because an
-        encoding by published histograms has neither spikes nor a slot that rare values share.
-
-    Raises
-    ------
-    ParameterError
-        Names the parameter and the reason.
+    `kinds` hold in both modes. So do ``spike_share=None`` and ``rare_threshold=0``, because an
+    encoding by published histograms has neither spikes nor a slot that rare values share.
+    ParameterError names the parameter and the reason.
     """
     for name, (allowed, reason) in _NOT_PUBLIC.items():
         value = getattr(transformer, name)
@@ -635,10 +515,6 @@ def check_public(transformer: TableTransformer) -> None:
 
 
 _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "max_categories": (
-        (100_000,),
-        "the public list, or the noise, says which categories there are",
-    ),
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
     "max_levels": ((0,), "the numbers that there are would be read off the records"),
@@ -652,43 +528,6 @@ _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
 
 def _class_of(kind: str) -> type[ColumnTransformer]:
     return PublicTransformer if kind == PublicTransformer.kind else column_kind(kind)
-
-
-def _check_type(frame: pd.DataFrame, party: str | None) -> None:
-    if not isinstance(frame, pd.DataFrame):
-        raise PartyDataError(
-            f"expected a pandas DataFrame, got {type(frame).__name__}",
-            fix="wrap the data with pandas.DataFrame",
-            party=party,
-        )
-
-
-def _check_frame(frame: pd.DataFrame, party: str | None) -> None:
-    _check_type(frame, party)
-    if not len(frame):
-        raise TooFewRecordsError("the table has no rows", fix="pass some", party=party)
-    if not len(frame.columns):
-        raise PartyDataError("the table has no columns", fix="pass some", party=party)
-    if isinstance(frame.columns, pd.MultiIndex):
-        raise PartyDataError(
-            "the columns are a MultiIndex", fix="flatten the labels to one level", party=party
-        )
-    if not frame.columns.is_unique:
-        raise PartyDataError(
-            "column labels occur more than once",
-            fix="rename or drop columns",
-            party=party,
-            column=frame.columns[frame.columns.duplicated()][0],
-        )
-    try:
-        index_to_json(frame.columns)
-        scalar_to_json(frame.index.name)
-    except TypeError as error:
-        raise PartyDataError(
-            f"column labels or the name of the index cannot be saved: {error}",
-            fix="use text or numbers",
-            party=party,
-        ) from None
 
 
 def _check_dtype(column: pd.Series[Any]) -> None:

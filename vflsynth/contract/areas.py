@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.contract.rules import plain_value
+from vflsynth.contract.rules import are_hashable, plain_value
 from vflsynth.registry import register
 
 Floats = npt.NDArray[np.float64]
@@ -102,7 +102,7 @@ def areas_of(
 
     Tried are pairs of those numbers whose variance is between labels by `_TELLING` and more.
     """
-    if column.dtype == object and not column.map(lambda v: isinstance(v, Hashable)).all():
+    if column.dtype == object and not are_hashable(column):
         return None
     codes, labels = pd.factorize(column)
     if not _FEWEST <= len(labels) <= min(_MOST, len(column) // 10):

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.contract.expressions import label_of, parse
 from vflsynth.contract.rules import Check, Rule
 from vflsynth.exceptions import ContractError
+from vflsynth.frames.typed import Family, family_of
 
 logger = logging.getLogger("vflsynth")
 
@@ -35,7 +35,15 @@ class Unit(StrEnum):
     ANYTHING = "anything"
 
 
-_LETTERS = {"i": "NUMBER", "u": "NUMBER", "f": "NUMBER", "m": "DURATION", "M": "TIME", "b": "TRUTH"}
+_OF_FAMILIES: Mapping[Family, Unit] = {
+    "whole number": Unit.NUMBER,
+    "number": Unit.NUMBER,
+    "duration": Unit.DURATION,
+    "time": Unit.TIME,
+    "text": Unit.TEXT,
+    "truth value": Unit.TRUTH,
+    "label": Unit.ANYTHING,
+}
 _COUNTS = {Unit.NUMBER, Unit.TRUTH}  # flags are 0 and 1
 _FIXES = {
     frozenset({Unit.NUMBER, Unit.DURATION}): "write days(...) around the number of days",
@@ -226,12 +234,4 @@ def unit_of(dtype: Any) -> Unit:
     """Return what the values of a column are, by its type; None may be anything."""
     if isinstance(dtype, pd.CategoricalDtype):
         dtype = dtype.categories.dtype
-    if dtype is None or dtype == np.dtype(object):
-        return Unit.ANYTHING
-    if pd.api.types.is_string_dtype(dtype):
-        return Unit.TEXT
-    try:
-        letter = numpy_dtype(dtype).kind
-    except (TypeError, ValueError):
-        return Unit.ANYTHING
-    return Unit[_LETTERS[letter]] if letter in _LETTERS else Unit.ANYTHING
+    return Unit.ANYTHING if dtype is None else _OF_FAMILIES[family_of(dtype)]

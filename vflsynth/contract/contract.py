@@ -17,9 +17,8 @@ from vflsynth._validation import (
     did_you_mean,
     rules_of,
 )
-from vflsynth._validation import Rule as Range
 from vflsynth.columns import PublicSchema, column_kind
-from vflsynth.contract.releasing import ReleaseTerms
+from vflsynth.contract.releasing import DEFAULT_TERMS, ReleaseTerms
 from vflsynth.contract.rules import Determines, Rule, as_rules, in_order
 from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError
 from vflsynth.parameters import to_json
@@ -193,10 +192,10 @@ class Contract:
 
     parties: Mapping[str, PartyContract] = field(default_factory=dict)
     rules: Sequence[Rule | str] = ()
-    rare_records: int = RARE_RECORDS
-    release: ReleaseTerms = field(default_factory=ReleaseTerms)
+    rare_records: Annotated[int, Number(0, whole=True)] = RARE_RECORDS
+    release: ReleaseTerms = DEFAULT_TERMS
     readers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    least_records: int | None = None
+    least_records: Annotated[int | None, Optional(Number(1, whole=True))] = None
 
     @property
     def left_out(self) -> tuple[Hashable, ...]:
@@ -221,9 +220,7 @@ class Contract:
         object.__setattr__(self, "parties", dict(self.parties))
         object.__setattr__(self, "readers", _readers(self.readers))
         object.__setattr__(self, "rules", as_rules(self.rules))
-        rules: dict[str, Range] = {"rare_records": Number(0, whole=True)}
-        rules["least_records"] = Optional(Number(1, whole=True))
-        check_parameters("a contract", {n: getattr(self, n) for n in rules}, rules)
+        check_parameters("a contract", vars(self), rules_of(type(self)))
         owners: dict[Hashable, str] = {}
         for name, _, label in self._columns():
             if owners.setdefault(label, name) != name:

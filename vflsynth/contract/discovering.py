@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import decimals_of
-from vflsynth.contract.expressions import plain_values
-from vflsynth.contract.recoding import kind_of_values
+from vflsynth.columns.arrays import decimals_of, kind_of_values, plain_values
 from vflsynth.contract.rules import (
     Check,
     Determines,
     FixedCombinations,
     Rule,
+    are_hashable,
     in_order,
     plain_value,
 )
@@ -56,19 +55,9 @@ Codes = npt.NDArray[np.int64]
 class Finding:
     """A relation, and how well the records support it.
 
-    Parameters
-    ----------
-    rule : Rule
-    kind : str
-        "equality", "sum", "product", "ratio", "dates", "order", "flags", "dependency" or "level".
-    n_records : int
-        Records that it can be looked at in.
-    n_surprising : float
-        How many of them would break it if the columns were independent.
-    share : float, default=1.0
-        Of the records that keep it.
-    level : Level, optional
-        What a relation of the kind "level" says, in values.
+    Its kind is "equality", "sum", "product", "ratio", "dates", "order", "flags", "dependency" or
+    "level", which says its `level` in values. Of the `n_records` that it can be looked at in, a
+    `share` keep it, and `n_surprising` would break it if the columns were independent.
     """
 
     rule: Rule
@@ -178,7 +167,7 @@ class _Table:
             label
             for label in every
             if isinstance(label, str | int | np.integer)
-            and (self.frame[label].dtype != object or self.frame[label].map(_is_plain).all())
+            and (self.frame[label].dtype != object or are_hashable(self.frame[label]))
         ]
         self.labels = [*named[:_MOST_COLUMNS]]
         self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
@@ -234,11 +223,6 @@ class _Table:
             found[found < 0] = len(values)
             self._codes[label] = found, list(values)
         return self._codes[label]
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is neither a list nor the like."""
-    return isinstance(value, Hashable)
 
 
 def name_of(label: Hashable) -> str:
@@ -624,7 +608,7 @@ def _dependencies(
         if 1 < len(values) <= limit and found.max() < len(values):
             codes[label] = found
     determining = [label for label, own in codes.items() if own.max() >= 2]
-    screens = [table.rows(_SCREENED), table.rows(_SCREENED_AGAIN)]
+    few, again = table.rows(_SCREENED), table.rows(_SCREENED_AGAIN)
     determines: dict[tuple[Hashable, Hashable], tuple[float, float]] = {}
     for by in determining:
         for column in codes:
@@ -632,11 +616,11 @@ def _dependencies(
                 continue
             one, other = codes[by], codes[column]
             surprise = 0.0
-            if all(_is_function(one[s], other[s]) for s in screens):
+            if all(_is_function(one[some], other[some]) for some in (few, again)):
                 surprise = _surprise(one, other)
             if surprise >= LEAST_SURPRISE:
                 determines[by, column] = surprise, 1.0
-            elif nearly and _agreeing(one[screens[1]], other[screens[1]]) >= 2 * NEARLY - 1:
+            elif nearly and _n_agreeing(one[again], other[again]) >= (2 * NEARLY - 1) * len(again):
                 determines |= _nearly(one, other, (by, column))
     for (by, column), (surprise, share) in determines.items():
         back = determines.get((column, by))
@@ -646,8 +630,8 @@ def _dependencies(
             rule, least = FixedCombinations((by, column)), min(share, back[1])
             yield Finding(rule, "dependency", table.n, surprise, least)
     most = min(_MOST_LEVELS, table.n / 20)
-    few = [k for k in codes if codes[k].max() < most and k not in flagged]
-    yield from _pairs(table, {k: codes[k] for k in few}, set(determines), together, nearly)
+    short = {k: own for k, own in codes.items() if own.max() < most and k not in flagged}
+    yield from _pairs(table, short, set(determines), together, nearly)
 
 
 def _pairs(
@@ -681,7 +665,8 @@ def _pairs(
             if any({one, other, column} <= group for group in together):
                 continue
             pair = matrix[:, i] * sizes[j] + matrix[:, j]
-            surprise = min(_unexplained(matrix[:, by], matrix[:, k]) for by in (i, j))
+            agreeing = max(_n_agreeing(matrix[:, by], matrix[:, k]) for by in (i, j))
+            surprise = float(table.n - agreeing)
             if surprise < LEAST_SURPRISE:
                 continue
             rule = Determines((one, other), column)
@@ -702,18 +687,18 @@ def _nearly(by: Codes, column: Codes, name: Any) -> dict[Any, tuple[float, float
 
     Nothing if too few keep it, or if columns that have nothing to do with each other do as well.
     """
-    share = _agreeing(by, column)
-    chance = 1.0 - _agreeing(by, np.random.default_rng(0).permutation(column))
+    share = _n_agreeing(by, column) / len(by)
+    chance = 1.0 - _n_agreeing(by, np.random.default_rng(0).permutation(column)) / len(by)
     told = 1.0 - share <= min(1.0 - NEARLY, _FEWER * chance)
     return {name: (chance * len(by), share)} if told and chance * len(by) >= LEAST_SURPRISE else {}
 
 
-def _agreeing(by: Codes, column: Codes) -> float:
-    """Return the share of records that have the most frequent value among those like them."""
+def _n_agreeing(by: Codes, column: Codes) -> int:
+    """Count the records that have the most frequent value among those like them."""
     n_column = int(column.max()) + 1
     pairs, counts = np.unique(by * n_column + column, return_counts=True)
     begins = np.flatnonzero(np.diff(pairs // n_column, prepend=-1))
-    return float(np.maximum.reduceat(counts, begins).sum() / len(by))
+    return int(np.maximum.reduceat(counts, begins).sum())
 
 
 def _is_function(by: Codes, column: Codes) -> bool:
@@ -732,13 +717,6 @@ def _surprise(by: Codes, column: Codes) -> float:
     repeated = len(by) - len(np.unique(by))  # the first record of each value can break nothing
     shares = np.bincount(column) / len(column)
     return float(repeated * (1 - shares.max()))
-
-
-def _unexplained(by: Codes, column: Codes) -> float:
-    """Count records that have another value than most with the same value of `by`."""
-    n_column = int(column.max()) + 1
-    counts = np.bincount(by * n_column + column, minlength=(int(by.max()) + 1) * n_column)
-    return float(len(by) - counts.reshape(-1, n_column).max(axis=1).sum())
 
 
 # levels

@@ -38,13 +38,8 @@ _BEFORE_GIVING_UP = 2000
 class Cost:
     """What rules cost in one sample.
 
-    Parameters
-    ----------
-    n_drawn, n_accepted : int
-        Rows that were drawn, and those of them that kept all rules.
-    kept : dict of str to float
-        By rule: the share of drawn rows that kept it, once columns that rules compute were
-        computed.
+    Of the `n_drawn` rows, `n_accepted` kept all rules, and of each rule the share `kept` it, once
+    columns that rules compute were computed.
     """
 
     n_drawn: int
@@ -62,11 +57,6 @@ class Cost:
             f"{self.n_accepted:,} of {self.n_drawn:,} drawn rows kept all rules "
             f"({self.acceptance:.1%}). {shares}"
         )
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per rule, and one of all together, with the shares that kept them."""
-        shares = self.kept | {"all rules": self.acceptance}
-        return pd.DataFrame({"rule": list(shares), "kept": list(shares.values())})
 
 
 def enforce(

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.arrays import plain_values
 from vflsynth.exceptions import ContractError
 
 Rows = npt.NDArray[np.bool_]
@@ -72,21 +72,9 @@ _ORDER: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class Expression:
-    """A parsed expression.
+    """A parsed expression, with its `columns` in the order in which they occur.
 
-    Parameters
-    ----------
-    text : str
-
-    Attributes
-    ----------
-    columns : tuple
-        Labels of the columns, in the order in which they occur.
-
-    Raises
-    ------
-    ContractError
-        If the text is none, with what is not allowed in it.
+    ContractError if the text is none, with what is not allowed in it.
 
     Examples
     --------
@@ -119,18 +107,15 @@ class Expression:
         rows = table[list(self.columns)].take(np.flatnonzero(known))
         result = np.ones(len(table), dtype=np.bool_)
         if len(rows):
-            result[known] = np.broadcast_to(np.asarray(self._value(self.tree, rows)), len(rows))
+            result[known] = np.broadcast_to(np.asarray(self.value(self.tree, rows)), len(rows))
         return result
 
     def known(self, table: pd.DataFrame) -> Rows:
         """Say which rows have values in all columns that are compared."""
         return np.asarray(table[self._compared].notna().to_numpy().all(axis=1))
 
-    def value(self, node: ast.expr, table: pd.DataFrame) -> Any:
+    def value(self, tree: ast.expr, rows: pd.DataFrame) -> Any:
         """Compute a part of the expression; errors as of `keeps`."""
-        return self._value(node, table)
-
-    def _value(self, tree: ast.expr, rows: pd.DataFrame) -> Any:
         try:
             with np.errstate(all="ignore"):
                 return _evaluate(tree, rows)
@@ -315,15 +300,3 @@ def _reduced(function: Callable[[Any, Any], Any], items: Any) -> Any:
     for item in others:
         first = function(first, item)
     return first
-
-
-def plain_values(column: pd.Series[Any]) -> npt.NDArray[Any]:
-    """Return a column without missing values as numbers, times in UTC or objects of NumPy."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(column.dtype.categories.dtype)
-    dtype = column.dtype
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-    if dtype == np.dtype(object) or pd.api.types.is_string_dtype(dtype):
-        return column.to_numpy(dtype=object)
-    return column.to_numpy(dtype=numpy_dtype(column.dtype))

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -153,37 +153,18 @@ class ContractFile(_Rules):
 
 
 def read_contract(path: str | os.PathLike[str], label: Label = str) -> Contract:
-    """Read a contract.
+    """Read a contract of a TOML file.
 
-    Parameters
-    ----------
-    path : path-like
-        A TOML file.
-    label : callable, optional
-        From the text that names a column to its label. Default: the text itself.
-
-    Raises
-    ------
-    ContractError
-        Naming file, party, column or rule.
+    `label` makes of the text that names a column its label, by default the text itself.
+    ContractError names file, party, column or rule.
     """
     return contract_from(read_toml(Path(path), ContractError), str(path), label)
 
 
 def write_contract(contract: Contract, path: str | os.PathLike[str], heading: str = "") -> None:
-    """Write a contract as TOML, aside and then renamed.
+    """Write a contract as TOML, aside and then renamed, under a heading of comments for people.
 
-    Parameters
-    ----------
-    contract : Contract
-    path : path-like
-    heading : str, optional
-        Comments for people, one line each.
-
-    Raises
-    ------
-    ContractError
-        If a rule has no form in TOML: functions and rules of other packages have none.
+    ContractError if a rule has no form in TOML: functions and rules of other packages have none.
     """
     artefacts.replace_text(Path(path), contract_to_toml(contract, heading))
 
@@ -223,7 +204,12 @@ def contract_to_toml(contract: Contract, heading: str = "") -> str:
     """Write a contract as text; `heading` and errors as of `write_contract`."""
     parties = {
         name: _of_rules(part.rules)
-        | {"columns": {str(label): _said(own) for label, own in part.columns.items()}}
+        | {
+            "columns": {
+                str(label): {k: _plain(v) for k, v in stated(own).items()}
+                for label, own in part.columns.items()
+            }
+        }
         for name, part in contract.parties.items()
     }
     content = {
@@ -238,12 +224,6 @@ def contract_to_toml(contract: Contract, heading: str = "") -> str:
         return toml_text({k: v for k, v in content.items() if v != {}}, heading)
     except ParameterError as error:
         raise ContractError(str(error)) from None
-
-
-def _said(column: ColumnContract) -> dict[str, Any]:
-    """Return what is no default."""
-    said = {f.name: getattr(column, f.name) for f in fields(column)}
-    return {k: _plain(v) for k, v in said.items() if v is not None and v is not False}
 
 
 def _of_rules(rules: Iterable[Rule | str]) -> dict[str, Any]:

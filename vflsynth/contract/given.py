@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.columns import TableTransformer
+from vflsynth.columns.arrays import kind_of_values
 from vflsynth.columns.base import naming, not_held
-from vflsynth.columns.codec import array_of
 from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
-from vflsynth.contract.recoding import Composite, kind_of_values
+from vflsynth.contract.recoding import Composite
 from vflsynth.contract.rules import combinations_of
 from vflsynth.contract.structure import Fixed, Lookup, Ordered, Placed, Redrawn, Step
+from vflsynth.frames.codec import array_of
 
 Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]
@@ -124,10 +125,10 @@ def modelled_rows(
             pair = known[[*step.by, column]].dropna()
             with naming(party, column):
                 try:
-                    excess = step.difference.apply(pair.astype({column: step.dtype}))
+                    excess = step.difference(pair.astype({column: step.dtype}))
                 except (TypeError, ValueError):
                     raise not_held(step.dtype) from None
-            rows[column] = excess[column].reindex(rows.index)
+            rows[column] = excess.reindex(rows.index)
         elif not isinstance(step, Fixed):
             rows = rows.drop(columns=[column])
         elif not missing_is_value:

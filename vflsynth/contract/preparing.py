@@ -17,15 +17,9 @@ import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import Bounds, PublicSchema
+from vflsynth.columns.arrays import kind_of_values
 from vflsynth.contract.contract import PartyContract
-from vflsynth.contract.recoding import (
-    Composite,
-    Pseudonym,
-    Surrogate,
-    composite_of,
-    kind_of_values,
-    pseudonym,
-)
+from vflsynth.contract.recoding import Composite, Pseudonym, Surrogate, composite_of, pseudonym
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
 from vflsynth.contract.structure import Ordered, Step
 from vflsynth.exceptions import ContractError
@@ -247,8 +241,8 @@ def _is_certain(frame: pd.DataFrame, composites: Iterable[Composite], rule: Rule
 
 def keeps_order(steps: Iterable[Step], rule: Rule) -> bool:
     """Whether some steps keep an order in every row, whatever is rounded."""
-    orders = (step.difference for step in steps if isinstance(step, Ordered))
-    whole = {(d.low, d.high) for d in orders if kind_of_values(d.dtype) != "f"}
+    orders = (step for step in steps if isinstance(step, Ordered))
+    whole = {(own.low, own.high) for own in orders if kind_of_values(own.dtype) != "f"}
     return isinstance(rule, Check) and rule.ordered in whole and "=" in rule.expression
 
 

@@ -42,20 +42,10 @@ _CODE = re.compile(
 def propose(
     frames: Mapping[str, pd.DataFrame], on: Any = None
 ) -> tuple[Contract, dict[str, list[str]]]:
-    """Fill a contract in.
+    """Fill a contract in, by the parties' tables, with the key column `on` if there is one.
 
-    Parameters
-    ----------
-    frames : mapping of party name to DataFrame
-        No party's columns are compared with another's.
-    on : column label, optional
-        Key column.
-
-    Returns
-    -------
-    contract : Contract
-    reasons : dict of party name to list of str
-        What to look at, in words, without any value of a table.
+    No party's columns are compared with another's. The reasons say by party what to look at, in
+    words, without any value of a table.
     """
     parts, reasons = {}, {}
     for name, frame in frames.items():
@@ -140,13 +130,7 @@ def _are_whole(values: pd.Series[Any]) -> bool:
 
 
 def relations_of(frame: pd.DataFrame) -> list[str]:
-    """Say in words what is exact in a table or nearly so, without any value but zero.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Without key column.
-    """
+    """Say in words what is exact in a table without key, or nearly so, and no value but zero."""
     return _in_words(frame, discover(frame, nearly=True))
 
 

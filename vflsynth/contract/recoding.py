@@ -1,4 +1,4 @@
-"""Columns as they are modelled: combinations as labels, larger columns as differences.
+"""Combinations of columns as labels, and what kinds of values types hold.
 
 And what comes out in place of columns that are not modelled.
 """
@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import decimals_of, numpy_dtype
-from vflsynth.columns.codec import array_of
+from vflsynth.columns.arrays import kind_of_values
 from vflsynth.contract.rules import Combination, combinations_of
+from vflsynth.frames.codec import array_of
 from vflsynth.registry import register
 
 
@@ -64,101 +64,6 @@ class Composite:
         }
 
 
-@register
-@dataclass(frozen=True)
-class Difference:
-    """One of two ordered columns, of type `dtype`, as how far it is from the other.
-
-    `decimals` is None if its values may lie anywhere. What is beyond the `ends` that enough records
-    reach is mirrored at them.
-    """
-
-    registry_group: ClassVar[str] = "parameters"
-
-    low: Hashable
-    high: Hashable
-    dtype: Any
-    decimals: int | None
-    ends: tuple[Any, Any] | None = None
-    of_low: bool = False
-
-    @property
-    def column(self) -> Hashable:
-        """The column that is modelled as a difference."""
-        return self.low if self.of_low else self.high
-
-    @property
-    def beside(self) -> Hashable:
-        """The other column."""
-        return self.high if self.of_low else self.low
-
-    @classmethod
-    def of(
-        cls, frame: pd.DataFrame, low: Hashable, high: Hashable, least: int, *, of_low: bool = False
-    ) -> Self | None:
-        """Return the difference, if both columns are numbers or both times, and it is never < 0.
-
-        Nothing comes out that is beyond the values of `least` records at either end. The other
-        column may miss no value that this one has.
-        """
-        pair = (high, low) if of_low else (low, high)
-        beside, own = frame[pair[0]], frame[pair[1]]
-        kinds = [kind_of_values(column.dtype) for column in (beside, own)]
-        whole = [kind in "iu" for kind in kinds]
-        alike = kinds == ["M", "M"] and beside.dtype == own.dtype
-        known = own.notna()
-        if not (alike or kinds == ["f", "f"] or all(whole)) or beside[known].isna().any():
-            return None
-        if not known.any() or not (frame[high] >= frame[low])[known].all():
-            return None
-        ordered = own[known].sort_values()
-        decimals = (
-            decimals_of(ordered.to_numpy(np.float64), numpy_dtype(own.dtype))
-            if kinds[1] == "f"
-            else None
-        )
-        k = min(least, len(ordered) // 2)
-        ends = (ordered.iloc[k - 1], ordered.iloc[-k]) if k > 1 else None
-        return cls(low, high, own.dtype, decimals, ends, of_low)
-
-    def apply(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Put the difference in place of the column."""
-        changed = frame.copy(deep=False)
-        low, high = frame[self.low], frame[self.high]
-        if kind_of_values(self.dtype) in "iu":
-            low, high = low.astype("Int64"), high.astype("Int64")
-        difference = high - low
-        if isinstance(self.dtype, np.dtype) and self.dtype.kind in "iu":
-            difference = difference.astype("int64")
-        if self.decimals is not None:
-            difference = difference.round(self.decimals)
-        changed[self.column] = difference
-        return changed
-
-    def restore(self, beside: pd.Series[Any], difference: pd.Series[Any]) -> pd.Series[Any]:
-        """Return the column."""
-        zero = difference.iloc[:0].sum() if kind_of_values(self.dtype) == "M" else 0
-        away, whole = difference.clip(lower=zero), kind_of_values(self.dtype) in "iu"
-        if whole:
-            beside, away = beside.astype("Int64"), away.astype("Int64")
-        found = beside - away if self.of_low else beside + away
-        if whole:
-            limits = np.iinfo(numpy_dtype(self.dtype))
-            found = found.clip(limits.min, limits.max)
-        if self.decimals is not None:
-            found = found.round(self.decimals)
-        if self.ends is not None:
-            for end, beyond in zip(self.ends, (found < self.ends[0], found > self.ends[1])):
-                found = found.mask(is_true(beyond), end - (found - end))  # mirrored: none piles up
-            found = self.within(beside, found)
-        return found.astype(self.dtype)
-
-    def within(self, beside: pd.Series[Any], found: pd.Series[Any]) -> pd.Series[Any]:
-        """Return the column, or the other where that is nearer."""
-        beyond = found > beside if self.of_low else found < beside
-        return found.mask(is_true(beyond), beside)
-
-
 def composite_of(
     frame: pd.DataFrame, columns: Sequence[Hashable], combinations: Iterable[Combination]
 ) -> Composite:
@@ -185,13 +90,6 @@ def composite_of(
     except TypeError:  # stated values of other types than the column's
         ordered = given
     return Composite(label, tuple(columns), dtypes, tuple(ordered), ordered.index(given[0]))
-
-
-def kind_of_values(dtype: Any) -> str:
-    """Return NumPy's letter for a type of numbers or times, "O" for all others."""
-    if isinstance(dtype, pd.CategoricalDtype) or dtype == np.dtype(object):
-        return "O"
-    return "O" if pd.api.types.is_string_dtype(dtype) else numpy_dtype(dtype).kind
 
 
 def is_true(found: pd.Series[Any]) -> pd.Series[Any]:

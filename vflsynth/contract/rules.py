@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.codec import array_of
 from vflsynth.contract.expressions import Rows, label_of, parse
 from vflsynth.exceptions import ContractError
+from vflsynth.frames.codec import array_of
 from vflsynth.registry import register
 
 _PLACES = 9
@@ -241,7 +241,8 @@ class FixedCombinations(Rule):
         """Whether the combination is among them."""
         if self.combinations is None:
             raise ContractError(f"{self.title}: nobody has said which there are")
-        return _in(combinations_of(table, self.among), self.combinations)
+        known, rows = set(self.combinations), combinations_of(table, self.among)
+        return np.fromiter((row in known for row in rows), np.bool_, len(rows))
 
 
 @register
@@ -372,14 +373,14 @@ def combinations_of(table: pd.DataFrame, columns: Sequence[Hashable]) -> list[Co
     return list(zip(*parts)) if parts else []
 
 
+def are_hashable(column: pd.Series[Any]) -> bool:
+    """Whether no value is a list or the like."""
+    return bool(column.map(lambda value: isinstance(value, Hashable)).all())
+
+
 def plain_value(value: Any) -> Any:
     """Return a value of NumPy as one of Python, others as they are."""
     return value.item() if isinstance(value, np.bool_ | np.number) else value
-
-
-def _in(rows: Sequence[Combination], allowed: Iterable[Combination]) -> Rows:
-    known = set(allowed)
-    return np.fromiter((row in known for row in rows), np.bool_, len(rows))
 
 
 def _with(table: pd.DataFrame, column: pd.Series[Any]) -> pd.DataFrame:

@@ -22,15 +22,13 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.codec import array_of
+from vflsynth.columns.arrays import decimals_of, kind_of_values, numpy_dtype
 from vflsynth.contract.areas import Areas, areas_of
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
 from vflsynth.contract.recoding import (
     Composite,
-    Difference,
     composite_of,
     is_true,
-    kind_of_values,
 )
 from vflsynth.contract.rules import (
     Check,
@@ -40,6 +38,7 @@ from vflsynth.contract.rules import (
     combinations_of,
     plain_value,
 )
+from vflsynth.frames.codec import array_of
 from vflsynth.registry import register
 
 Columns = dict[Hashable, "pd.Series[Any]"]
@@ -58,11 +57,8 @@ class Step(ABC):
 
     column: Hashable
     dtype: Any
-
-    @property
-    @abstractmethod
-    def by(self) -> tuple[Hashable, ...]:
-        """Columns that it is made of."""
+    by: tuple[Hashable, ...]
+    """Columns that it is made of."""
 
     @property
     def is_left_out(self) -> bool:
@@ -102,7 +98,7 @@ class Computed(Step):
     is_left_out: bool = True
 
     @property
-    def by(self) -> tuple[Hashable, ...]:
+    def by(self) -> tuple[Hashable, ...]:  # type: ignore[override]
         """The other columns of the rule."""
         return tuple(label for label in self.rule.columns if label != self.column)
 
@@ -119,14 +115,14 @@ class Computed(Step):
 class Lookup(Step):
     """A column that others determine, by a table of what enough records have.
 
-    `keys` are combinations of the columns `on`; of one column of numbers, where runs of equal
+    `keys` are combinations of the columns `by`; of one column of numbers, where runs of equal
     values begin, in order, the first below all. `values` belong to them, `usual` to what is no key.
     Where several columns determine it, it is modelled, and the model says what belongs there.
     """
 
     column: Hashable
     dtype: Any
-    on: tuple[Hashable, ...]
+    by: tuple[Hashable, ...]
     keys: tuple[Combination, ...]
     values: tuple[Any, ...]
     usual: Any
@@ -157,11 +153,6 @@ class Lookup(Step):
         return cls(column, dtype, by, tuple(keys), tuple(values), usual, numbers, left_out)
 
     @property
-    def by(self) -> tuple[Hashable, ...]:
-        """The columns that determine it."""
-        return self.on
-
-    @property
     def is_complete(self) -> bool:
         """Whether the table has all combinations of values that it has."""
         return len(self.keys) == math.prod(len(set(values)) for values in zip(*self.keys))
@@ -190,13 +181,13 @@ class Lookup(Step):
 class Redrawn(Step):
     """A column that has, beside values of others, only what enough records have there.
 
-    It is modelled as it is. Beside each of `keys`, combinations of the columns `on`, what is not
+    It is modelled as it is. Beside each of `keys`, combinations of the columns `by`, what is not
     among its `values` is drawn anew from them, by their `shares`.
     """
 
     column: Hashable
     dtype: Any
-    on: tuple[Hashable, ...]
+    by: tuple[Hashable, ...]
     keys: tuple[Combination, ...]
     values: tuple[tuple[Any, ...], ...]
     shares: tuple[tuple[float, ...], ...]
@@ -217,16 +208,11 @@ class Redrawn(Step):
         values = tuple(tuple(some) for some in options.values())
         return cls(column, frame[column].dtype, by, tuple(options), values, tuple(shares))
 
-    @property
-    def by(self) -> tuple[Hashable, ...]:
-        """The others."""
-        return self.on
-
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Draw anew what does not go with the others."""
         own = columns[self.column]
-        rows = combinations_of(pd.DataFrame({k: columns[k] for k in (*self.on, self.column)}),
-                               (*self.on, self.column))  # fmt: skip
+        used = (*self.by, self.column)
+        rows = combinations_of(pd.DataFrame({k: columns[k] for k in used}), used)
         places = {key: place for place, key in enumerate(self.keys)}
         ends = [np.cumsum(shares) for shares in self.shares]
         chances = np.random.default_rng(zlib.crc32(str(self.column).encode())).random(len(index))
@@ -250,18 +236,13 @@ class Placed(Step):
 
     column: Hashable
     dtype: Any
-    on: tuple[Hashable, ...]
+    by: tuple[Hashable, ...]
     areas: Areas
-
-    @property
-    def by(self) -> tuple[Hashable, ...]:
-        """The numbers."""
-        return self.on
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Draw anew what lies elsewhere."""
         own = columns[self.column]
-        points = np.stack([_numbers(columns[k]) for k in self.on], axis=1)
+        points = np.stack([_numbers(columns[k]) for k in self.by], axis=1)
         places = pd.Index(self.areas.labels).get_indexer(pd.Index(own.astype(object)))
         known = np.flatnonzero((places >= 0) & np.isfinite(points).all(axis=1))
         chances = self.areas.chances(points[known])
@@ -319,7 +300,7 @@ class Fixed(Step):
         return replace(made, otherwise=usual)
 
     @property
-    def by(self) -> tuple[Hashable, ...]:
+    def by(self) -> tuple[Hashable, ...]:  # type: ignore[override]
         """The other columns."""
         others = (k for level in self.levels for k in (level.by, level.column))
         return tuple(dict.fromkeys(k for k in others if k != self.column))
@@ -383,39 +364,101 @@ class Fixed(Step):
 @register
 @dataclass(frozen=True)
 class Ordered(Step):
-    """A column that is never beyond another: modelled as how far it is from it."""
+    """One of two columns of which `low` is never beyond `high`, as how far it is from the other.
 
-    difference: Difference
+    `decimals` is None if its values may lie anywhere. What is beyond the `ends` that enough records
+    reach is mirrored at them.
+    """
+
+    low: Hashable
+    high: Hashable
+    dtype: Any
+    decimals: int | None
+    ends: tuple[Any, Any] | None = None
+    of_low: bool = False
+
+    @classmethod
+    def of(
+        cls, frame: pd.DataFrame, low: Hashable, high: Hashable, least: int, *, of_low: bool = False
+    ) -> Self | None:
+        """Return the step, if both columns are numbers or both times, and the difference never < 0.
+
+        Nothing comes out that is beyond the values of `least` records at either end. The other
+        column may miss no value that this one has.
+        """
+        pair = (high, low) if of_low else (low, high)
+        beside, own = frame[pair[0]], frame[pair[1]]
+        kinds = [kind_of_values(column.dtype) for column in (beside, own)]
+        whole = [kind in "iu" for kind in kinds]
+        alike = kinds == ["M", "M"] and beside.dtype == own.dtype
+        known = own.notna()
+        if not (alike or kinds == ["f", "f"] or all(whole)) or beside[known].isna().any():
+            return None
+        if not known.any() or not (frame[high] >= frame[low])[known].all():
+            return None
+        ordered = own[known].sort_values()
+        decimals = (
+            decimals_of(ordered.to_numpy(np.float64), numpy_dtype(own.dtype))
+            if kinds[1] == "f"
+            else None
+        )
+        k = min(least, len(ordered) // 2)
+        ends = (ordered.iloc[k - 1], ordered.iloc[-k]) if k > 1 else None
+        return cls(low, high, own.dtype, decimals, ends, of_low)
 
     @property
     def column(self) -> Hashable:  # type: ignore[override]
         """The column that is modelled so."""
-        return self.difference.column
+        return self.low if self.of_low else self.high
 
     @property
-    def dtype(self) -> Any:
-        """Of that column."""
-        return self.difference.dtype
-
-    @property
-    def by(self) -> tuple[Hashable, ...]:
+    def by(self) -> tuple[Hashable, ...]:  # type: ignore[override]
         """The other column."""
-        return (self.difference.beside,)
+        return (self.high if self.of_low else self.low,)
+
+    def difference(self, frame: pd.DataFrame) -> pd.Series[Any]:
+        """Return how far the two are apart."""
+        low, high = frame[self.low], frame[self.high]
+        if kind_of_values(self.dtype) in "iu":
+            low, high = low.astype("Int64"), high.astype("Int64")
+        difference: pd.Series[Any] = high - low
+        if isinstance(self.dtype, np.dtype) and self.dtype.kind in "iu":
+            difference = difference.astype("int64")
+        return difference if self.decimals is None else difference.round(self.decimals)
 
     def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
         """Put the difference in its place."""
         made = changed.copy(deep=False)
-        made[self.column] = self.difference.apply(frame[[*self.by, self.column]])[self.column]
+        made[self.column] = self.difference(frame)
         return made
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Go as far from the other column."""
-        return self.difference.restore(columns[self.difference.beside], columns[self.column])
+        beside, difference = columns[self.by[0]], columns[self.column]
+        zero = difference.iloc[:0].sum() if kind_of_values(self.dtype) == "M" else 0
+        away, whole = difference.clip(lower=zero), kind_of_values(self.dtype) in "iu"
+        if whole:
+            beside, away = beside.astype("Int64"), away.astype("Int64")
+        found = beside - away if self.of_low else beside + away
+        if whole:
+            limits = np.iinfo(numpy_dtype(self.dtype))
+            found = found.clip(limits.min, limits.max)
+        if self.decimals is not None:
+            found = found.round(self.decimals)
+        if self.ends is not None:
+            for end, beyond in zip(self.ends, (found < self.ends[0], found > self.ends[1])):
+                found = found.mask(is_true(beyond), end - (found - end))  # mirrored: none piles up
+            found = self._within(beside, found)
+        return found.astype(self.dtype)
 
     def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Return the column, no further than the other."""
-        beside = columns[self.difference.beside]
-        return self.difference.within(beside, columns[self.column]).astype(self.dtype)
+        return self._within(columns[self.by[0]], columns[self.column]).astype(self.dtype)
+
+    def _within(self, beside: pd.Series[Any], found: pd.Series[Any]) -> pd.Series[Any]:
+        """Return the column, or the other where that is nearer."""
+        beyond = found > beside if self.of_low else found < beside
+        return found.mask(is_true(beyond), beside)
 
 
 @dataclass(frozen=True)
@@ -602,9 +645,9 @@ class Choice:
                 if level.when == level.value:  # else it could take a value that is fixed
                     yield [replace(step, bound=bound)]
         for of_low in (False, True):
-            made = Difference.of(self.frame, *pair, self.least, of_low=of_low)
+            made = Ordered.of(self.frame, *pair, self.least, of_low=of_low)
             if made is not None:
-                yield [Ordered(made)]
+                yield [made]
 
     def _computed(self, rule: Check) -> Iterator[list[Step]]:
         """Compute the column of a rule; of a sum, another one if need be."""
@@ -614,8 +657,8 @@ class Choice:
             if not np.asarray(other.keeps(self.frame), np.bool_).all():
                 continue
             if not _is_below_zero(self.frame[column]):
-                low = Difference.of(self.frame, *bounded, self.least, of_low=True)
-                yield [] if low is None else [Ordered(low), self._compute(other)]
+                low = Ordered.of(self.frame, *bounded, self.least, of_low=True)
+                yield [] if low is None else [low, self._compute(other)]
             yield [self._compute(other)]
 
     def _compute(self, rule: Check) -> Computed:

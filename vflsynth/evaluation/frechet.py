@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from vflsynth._moments import frechet_distance_of_moments
 from vflsynth.evaluation.columns import Integers
 from vflsynth.evaluation.intervals import (
     GROUPS,
@@ -19,6 +18,7 @@ from vflsynth.evaluation.intervals import (
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, Reading
 from vflsynth.evaluation.tables import Compared, Tables
+from vflsynth.networks.layers import frechet_distance_of_moments
 
 FRECHET_DISTANCE = Metric(
     name="frechet_distance",
@@ -66,7 +66,7 @@ def frechet_distance(
     covariance between different columns set to zero.
 
     Departs from the paper's code where that returns NaN, see
-    :func:`vflsynth._moments.frechet_distance_of_moments`.
+    :func:`vflsynth.networks.layers.frechet_distance_of_moments`.
 
     Examples
     --------

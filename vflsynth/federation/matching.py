@@ -24,8 +24,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth._keys import KeySchedule, Purpose
-from vflsynth._random import derive
+from vflsynth._random import KeySchedule, Purpose, derive
 from vflsynth._version import __version__
 from vflsynth.exceptions import (
     ExchangeError,

@@ -13,9 +13,8 @@ import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
-from vflsynth._keys import KeySchedule, Purpose, repeatable
 from vflsynth._locks import locked
-from vflsynth._random import RandomStreams, derive
+from vflsynth._random import KeySchedule, Purpose, RandomStreams, derive, repeatable
 from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.columns.public import with_public_types
 from vflsynth.configuration import make_transformer, schema_of_files

@@ -84,12 +84,9 @@ class Progress:
 
     def _of_training(self, kind: type[Message], step: int, now: float) -> dict[str, Any]:
         from vflsynth.protocol import When
-        from vflsynth.protocol.messages import Presence
 
         duration = self._duration()
-        if kind is Presence:  # asked for as an epoch begins
-            step = (step - 1) * duration.steps_per_epoch
-        elif kind.declared.when is not When.STEP or kind.__name__ in _PHASES:
+        if kind.declared.when is not When.STEP or kind.__name__ in _PHASES:
             return {}
         if not duration.n_steps:
             return {}

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from vflsynth._device import resolve_device
-from vflsynth._keys import KeySchedule, repeatable
 from vflsynth._locks import lock
+from vflsynth._random import KeySchedule, repeatable
 from vflsynth.exceptions import NoCommonCheckpointError, ParameterError, TimeLimitError
 from vflsynth.federation.account import (
     KeptSnapshot,

@@ -139,21 +139,9 @@ class AlignmentReport:
 def intersect(keys_by_party: Mapping[str, pd.Index]) -> pd.Index:
     """Return the keys that every party has, in an order that no party's row order shows in.
 
-    Parameters
-    ----------
-    keys_by_party : mapping of str to pandas.Index
-        Each party's keys, without missing values. A repeated key counts once.
-
-    Returns
-    -------
-    pandas.Index
-        Sorted where the keys can be sorted; where they cannot (objects of several types), in the
-        order of a SHA-256 of their text.
-
-    Raises
-    ------
-    KeyTypeError
-        If two parties' keys are of different types, so that none could ever match.
+    None is missing, and a repeated key counts once. They are sorted, or where they cannot be
+    (objects of several types), in the order of a SHA-256 of their text. KeyTypeError if two
+    parties' keys are of different types, so that none could ever match.
 
     Examples
     --------
@@ -173,26 +161,11 @@ def intersect(keys_by_party: Mapping[str, pd.Index]) -> pd.Index:
 
 
 def positions(own_keys: pd.Index, common: pd.Index) -> npt.NDArray[np.intp]:
-    """Return where each common key stands in a party's own table.
+    """Return where each common key stands in a party's own table, int (common,).
 
     This is what a party does by itself: ``frame.iloc[positions(keys, common)]`` puts its rows into
-    the common order.
-
-    Parameters
-    ----------
-    own_keys : pandas.Index
-        The party's keys in its own row order, without duplicates.
-    common : pandas.Index
-        What :func:`intersect` returned.
-
-    Returns
-    -------
-    numpy.ndarray of int, shape (len(common),)
-
-    Raises
-    ------
-    ProtocolError
-        If ``common`` has a key that the party does not have, or is repeated in its table.
+    the common order, that of :func:`intersect`. ProtocolError if it lacks a common key, or has a
+    key twice.
     """
     own_keys = _comparable(own_keys)
     if not own_keys.is_unique:
@@ -211,32 +184,10 @@ def align_keys(
 ) -> tuple[pd.Index, AlignmentReport]:
     """Match the parties' records: :func:`intersect`, counted and checked.
 
-    Parameters
-    ----------
-    keys_by_party : mapping of str to pandas.Index
-        Each party's keys in its own row order.
-    matched_by : str, default "index"
-        How the report names what was matched. ``"index"`` becomes ``"position"`` where every party
-        has a plain index (see :func:`positional_keys`).
-    compare : bool, default=True
-        Whether a form is looked for in which more keys match. Not for private fits.
-
-    Returns
-    -------
-    common : pandas.Index
-        The keys that every party has, in the common order.
-    report : AlignmentReport
-
-    Raises
-    ------
-    MissingKeyError
-        If there are only plain indexes, of different lengths.
-    KeyTypeError
-        If two parties' keys are of different types.
-    DuplicateKeyError
-        If a key occurs more than once in a party's table. The message has all parties' counts.
-    NoOverlapError
-        If no key is in every table.
+    The report says that they were `matched_by` so; ``"index"`` becomes ``"position"`` where every
+    party has a plain index (see :func:`positional_keys`). `compare` says whether a form is looked
+    for in which more keys match, not for private fits. Raises the errors of these functions,
+    DuplicateKeyError with all parties' counts, and NoOverlapError if no key is in every table.
     """
     if matched_by == "index" and positional_keys(keys_by_party):
         matched_by = "position"
@@ -395,7 +346,7 @@ def _conversion_hint(kind: str, other: str) -> str:
     return "convert one of them, so that both have the same type"
 
 
-_WORST, _LEVEL, _MOST_LABELS, _FEWEST = 3, 0.01, 20, 5
+_MOST_LABELS, _FEWEST = 20, 5
 
 
 @dataclass(frozen=True)
@@ -415,28 +366,8 @@ class Difference:
         return f"{self.column} (distance {self.distance:.2f})"
 
 
-def who_is_lost(
-    frame: pd.DataFrame, keys: pd.Index, matched: npt.NDArray[np.bool_]
-) -> tuple[Difference, ...]:
-    """Compare a party's records that all parties have with those that some other party lacks.
-
-    The frame has no key column. The three columns are returned that differ most, of those that
-    differ by more than chance at 1 in 100.
-    """
-    if matched.all() or not matched.any():
-        return ()
-    columns = {str(label): frame[label].reset_index(drop=True) for label in frame.columns}
-    columns["how keys are written"] = pd.Series([_form_of(key) for key in keys])
-    found = []
-    for label, column in columns.items():
-        distance, p_value = _compared(column, matched)
-        if p_value * len(columns) < _LEVEL:
-            found.append(Difference(label, distance, p_value * len(columns)))
-    return tuple(sorted(found, key=lambda own: -own.distance)[:_WORST])
-
-
-def _compared(column: pd.Series[Any], matched: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Distance and p-value of one column."""
+def compared(column: pd.Series[Any], matched: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Distance and p-value of one column of matched and other records, see `Difference`."""
     from scipy.stats import chi2_contingency, ks_2samp
 
     kind = getattr(column.dtype, "kind", "O")
@@ -463,10 +394,3 @@ def _compared(column: pd.Series[Any], matched: npt.NDArray[np.bool_]) -> tuple[f
     return 0.5 * float(np.abs(shares[:, 0] - shares[:, 1]).sum()), float(
         chi2_contingency(counts)[1]
     )
-
-
-def _form_of(key: Any) -> str:
-    """Say in which letters a key is written."""
-    text = str(key)
-    letters = "no letters" if text.upper() == text.lower() else "letters"
-    return letters if text.isascii() else "letters beyond ASCII"

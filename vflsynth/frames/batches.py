@@ -31,7 +31,7 @@ import pyarrow.dataset
 
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
-from vflsynth.exceptions import MissingKeyError, SharedColumnError, TableFileError
+from vflsynth.exceptions import MissingKeyError, TableFileError
 from vflsynth.frames.alignment import (
     AlignmentReport,
     align_keys,
@@ -40,7 +40,6 @@ from vflsynth.frames.alignment import (
     positions,
 )
 from vflsynth.frames.io import (
-    METADATA_KEY,
     CsvStyle,
     csv_options,
     kind_of_file,
@@ -51,7 +50,7 @@ from vflsynth.frames.io import (
 )
 from vflsynth.frames.keys import KeyMinter, MatchOn, in_form, learn_key_minters
 from vflsynth.frames.logical import check_names
-from vflsynth.frames.party_frames import check_keys
+from vflsynth.frames.party_frames import check_keys, check_owners
 from vflsynth.frames.sources import Description, read_description, spool_query
 
 _BATCH = 1 << 16
@@ -175,21 +174,9 @@ def read_lowest(
     """Read the rows of one party whose keys have the lowest ranks, of a file of any size.
 
     Of parties that rank alike, each by itself, what all keep is a uniform sample of what all have:
-    the common records below the lowest of their limits.
-
-    Parameters
-    ----------
-    path, party, on
-        As of :func:`read_records`, of this party; there must be a key column.
-    max_records : int
-        Rows to keep; all of them if they are fewer.
-    rank : callable
-        Of a key in the form in which keys are compared: a number below 2**64, as good as random.
-
-    Returns
-    -------
-    DataFrame, Index
-        The rows in their order, and the keys of the whole table in the form compared.
+    the common records below the lowest of their limits. There must be a key column; the rank of a
+    key in the form in which keys are compared is a number below 2**64, as good as random. Returns
+    the rows in their order, and the keys of the whole table in the form compared.
     """
     asked = MatchOn.reading(on)
     table = _Stored.of(Path(path), party)
@@ -310,26 +297,19 @@ def stored_table(
     (3, 55, {'clinic': ['age']})
     """
     matched = _Matched.of(files, on)
-    owner: dict[Hashable, str] = {}
-    for party, table in matched.tables.items():
-        for label in table.empty:
-            if label != matched.labels[party] and owner.setdefault(label, party) != party:
-                raise SharedColumnError(
-                    f"also belongs to party {owner[label]!r}",
-                    fix="leave it with one of them, or rename one",
-                    party=party,
-                    column=label,
-                )
+    empty = {party: table.empty for party, table in matched.tables.items()}
+    check_owners(empty, matched.labels)
+    parties: dict[str, list[Hashable]] = {
+        party: [label for label in own if label != matched.labels[party]]
+        for party, own in empty.items()
+    }
 
     def columns() -> Iterator[pd.DataFrame]:
         for party, table in matched.tables.items():
             rows = positions(matched.keys.pop(party), matched.common)
-            for label in [label for label, of in owner.items() if of == party]:
+            for label in parties[party]:
                 yield table.column(label).take(rows).reset_index(drop=True)
 
-    parties = {
-        party: [label for label, of in owner.items() if of == party] for party in matched.tables
-    }
     return StoredTable(columns(), parties), matched.alignment
 
 
@@ -439,9 +419,6 @@ class _Stored:
                 return read_csv(self.path, self.party, self.style, *stated, only=str(label))
             table = self._dataset.to_table(columns=[str(label)])
             kept = dict(table.schema.metadata or {})
-            if METADATA_KEY in kept:
-                notes = json.loads(kept[METADATA_KEY])
-                kept[METADATA_KEY] = json.dumps([notes[self.empty.columns.get_loc(label)]])
             if b"pandas" in kept:
                 kept[b"pandas"] = json.dumps(json.loads(kept[b"pandas"]) | {"index_columns": []})
             return restored(table.replace_schema_metadata(kept), self.party)

@@ -6,7 +6,6 @@ few rules that protect keys and missing values; see :func:`read_table`.
 
 from __future__ import annotations
 
-import base64
 import codecs
 import json
 import os
@@ -25,6 +24,7 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from vflsynth.exceptions import PartyDataError, PublishingWarning, TableFileError, warn_user
+from vflsynth.frames.codec import dtype_from_json, dtype_to_json
 from vflsynth.frames.logical import as_frame, check_names, frame_of
 from vflsynth.frames.sources import read_description, read_excel, read_query
 from vflsynth.frames.typed import Unreadable, with_types
@@ -34,6 +34,7 @@ _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _READ_ONLY = (".arrow", ".feather", ".xlsx", ".toml")
 _TYPED = (".parquet", ".arrow", ".feather")
 METADATA_KEY = b"vflsynth.dtypes"
+_ARROW = {"arrow": "as stored"}
 _SAID = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
 _CODES = (
     (r"^[+-]?(0[0-9]+|[0-9]{19,})$", ""),
@@ -411,23 +412,13 @@ def with_dtypes(frame: pd.DataFrame) -> pa.Table:
     These are the categories of a categorical (lost unless they are text), the storage of text,
     ``object`` and ``datetime64[s]``.
     """
-    notes = json.dumps([_note(dtype) for dtype in frame.dtypes])
+    kept = [
+        _ARROW if isinstance(dtype, pd.ArrowDtype) else dtype_to_json(dtype)
+        for dtype in frame.dtypes
+    ]
     table = pa.Table.from_pandas(frame)
-    return table.replace_schema_metadata({**table.schema.metadata, METADATA_KEY: notes.encode()})
-
-
-def _note(dtype: Any) -> dict[str, Any]:
-    if isinstance(dtype, pd.CategoricalDtype):
-        return {
-            "categories": base64.b64encode(_to_bytes(dtype.categories)).decode(),
-            "of": _note(dtype.categories.dtype),
-            "ordered": bool(dtype.ordered),
-        }
-    if isinstance(dtype, pd.StringDtype):
-        return {"text": dtype.storage, "na": dtype.na_value is pd.NA}
-    if isinstance(dtype, pd.ArrowDtype):
-        return {"arrow": True}
-    return {"dtype": str(dtype)}
+    notes = json.dumps(dict(zip(table.column_names, kept))).encode()
+    return table.replace_schema_metadata({**table.schema.metadata, METADATA_KEY: notes})
 
 
 def restored(table: pa.Table, party: str | None) -> pd.DataFrame:
@@ -436,43 +427,19 @@ def restored(table: pa.Table, party: str | None) -> pd.DataFrame:
     if METADATA_KEY not in (table.schema.metadata or {}):
         return frame
     notes = json.loads(table.schema.metadata[METADATA_KEY])
-    for i, (column, note) in enumerate(zip(frame.columns, notes, strict=True)):
-        if "categories" in note:
-            values = _from_bytes(base64.b64decode(note["categories"]))
-            plain = table[i].cast(values.type) if table[i].type != values.type else table[i]
-            codes = pc.index_in(plain, value_set=values).to_pandas()
-            categories = pd.Index(values.to_pandas(), dtype=_dtype(note["of"], values.type))
-            series = pd.Categorical.from_codes(
-                codes.fillna(-1).astype(int), categories=categories, ordered=note["ordered"]
-            )
-            frame[column] = pd.Series(series, index=frame.index)
+    for i, column in enumerate(frame.columns):
+        note = notes[table.column_names[i]]
+        dtype = pd.ArrowDtype(table[i].type) if note == _ARROW else dtype_from_json(note)
+        if isinstance(dtype, pd.CategoricalDtype):
+            values = pa.array(dtype.categories, from_pandas=True)
+            codes = pc.index_in(table[i].cast(values.type), value_set=values).to_pandas()
+            cells = pd.Categorical.from_codes(codes.fillna(-1).astype(int), dtype=dtype)
+            frame[column] = pd.Series(cells, index=frame.index)
         elif pa.types.is_date(table[i].type) or pa.types.is_decimal(table[i].type):
             continue  # objects that became what all of them are
-        elif note == {"dtype": "object"}:
+        elif dtype == np.dtype(object):
             frame[column] = table[i].to_pandas(integer_object_nulls=True).astype(object).array
-        elif frame[column].dtype != (dtype := _dtype(note, table[i].type)):
+        elif frame[column].dtype != dtype:
             frame[column] = frame[column].astype(dtype)
     restored: pd.DataFrame = as_frame(frame, by_value=False)
     return restored
-
-
-def _dtype(note: dict[str, Any], arrow_type: pa.DataType) -> Any:
-    if "arrow" in note:
-        return pd.ArrowDtype(arrow_type)
-    if "text" in note:
-        return pd.StringDtype(note["text"], na_value=pd.NA if note["na"] else np.nan)
-    return pd.api.types.pandas_dtype(note["dtype"])
-
-
-def _to_bytes(categories: pd.Index) -> bytes:
-    """Write categories as an Arrow stream."""
-    table = pa.table({"categories": pa.array(categories, from_pandas=True)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _from_bytes(content: bytes) -> pa.Array:
-    with pa.ipc.open_stream(content) as reader:
-        return reader.read_all()["categories"].combine_chunks()

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import uuid
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
@@ -37,7 +36,9 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
+from vflsynth.frames.codec import dtype_from_json, dtype_to_json
 from vflsynth.frames.logical import frame_of, logical
+from vflsynth.frames.typed import family_of
 from vflsynth.registry import register
 
 _NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
@@ -115,12 +116,9 @@ class MatchOn:
 
     @classmethod
     def reading(cls, on: Any) -> MatchOn:
-        """Return what a caller means: a column's name, names by party, or an object of this class.
+        """Return what a column's name, names by party or an object of this class means.
 
-        Raises
-        ------
-        MissingKeyError
-            If it is none of them.
+        MissingKeyError if it is none of them.
         """
         if isinstance(on, MatchOn):
             return on
@@ -157,7 +155,7 @@ def in_form(keys: pd.Index, form: str) -> pd.Index:
     """Write keys in a form; those that are no text stay as they are, but for ``digits``."""
     steps = [step for word, step in STEPS.items() if word in form.split()]
     numbers = pd.api.types.is_integer_dtype(keys.dtype) and _without_zeros in steps
-    if not steps or isinstance(keys, pd.MultiIndex) or not (numbers or is_text(keys)):
+    if not steps or not (numbers or is_text(keys)):
         return keys
 
     def write(key: Any) -> Any:
@@ -197,7 +195,7 @@ def warn_of_keys(keys: pd.Index, party: str) -> None:
             "convert them with .astype('Int64'), or keep them as text if they are codes",
             PublishingWarning,
         )
-    if isinstance(keys, pd.MultiIndex) or not is_text(keys):
+    if not is_text(keys):
         return
     texts = [key for key in comparable_types(keys).dropna().unique() if isinstance(key, str)]
     counts = {
@@ -263,11 +261,8 @@ def _n_padded(texts: list[str]) -> int:
 
 
 _LARGEST_INTEGER = 2**63 - 1
-_KINDS = ("integer", "float", "text", "uuid", "unsupported")
+_KINDS = ("integer", "float", "text", "unsupported")
 _MINTED_TEXT = re.compile(r"synthetic-([0-9]{1,99})")
-_UUID_NUMBERS = 2**62
-# Version 8, "custom" (RFC 9562), so that the number can be read from a minted key that comes back.
-_UUID_BASE = 0x73796E74_6865_8069_8000_000000000000
 
 
 @dataclass(frozen=True)
@@ -276,15 +271,14 @@ class KeyMinter:
 
     Attributes
     ----------
-    dtype : str
-        The key column's dtype, as text.
-    kind : {"integer", "float", "text", "uuid", "unsupported"}
+    dtype : str or dict
+        The key column's dtype, as `vflsynth.frames.codec` writes it; "category" without its
+        categories.
+    kind : {"integer", "float", "text", "unsupported"}
         What to mint. Kind ``"unsupported"`` (times, booleans) raises when asked to.
     offset : int
         The first number minted: a power of ten above every real key of every party, and above the
         number in every real key that looks minted.
-    storage : str, optional
-        Storage and missing value of a text dtype, which its name alone does not tell.
 
     Examples
     --------
@@ -297,36 +291,20 @@ class KeyMinter:
     Name: patient_id, dtype: int32
     """
 
-    dtype: str
+    dtype: Any
     kind: str
     offset: int = 0
-    storage: str | None = None
 
     def starting_at(self, offset: int) -> KeyMinter:
         """Return the same, counting from somewhere else: all parties must count alike."""
         return replace(self, offset=offset)
 
     def mint(self, n: int, *, name: Hashable = None) -> pd.Series[Any]:
-        """Mint ``n`` distinct keys, the same ones every time.
+        """Mint ``n`` distinct keys of the real keys' dtype, the same ones every time.
 
-        Parameters
-        ----------
-        n : int
-            Number of keys.
-        name : hashable, optional
-            Name of the returned series.
-
-        Returns
-        -------
-        pandas.Series of length n
-            Of the real keys' dtype. A categorical's categories are the minted keys, since the real
-            ones would disclose the keys.
-
-        Raises
-        ------
-        KeyTypeError
-            If the type has no room for ``n`` keys beyond the real ones (``int8``, say), or no sound
-            way to mint keys at all (times, booleans).
+        A categorical's categories are the minted keys, since the real ones would disclose the keys.
+        KeyTypeError if the type has no room for so many beyond the real ones (``int8``, say), or no
+        sound way to mint keys at all (times, booleans).
         """
         numbers = range(self.offset, self.offset + n)
         if self.kind == "unsupported":
@@ -347,13 +325,11 @@ class KeyMinter:
         if self.kind in ("integer", "float"):
             small = numbers.stop < 2**63
             values = np.arange(numbers.start, numbers.stop) if small else list(numbers)
-        elif self.kind == "uuid":
-            values = [uuid.UUID(int=_UUID_BASE + i) for i in numbers]
         else:
             values = [f"synthetic-{i:09d}" for i in numbers]
         if self.dtype == "category":
             return pd.Series(pd.Categorical(values, categories=values), name=name)
-        series: pd.Series[Any] = pd.Series(values, dtype=self._pandas_dtype(), name=name)
+        series: pd.Series[Any] = pd.Series(values, dtype=dtype_from_json(self.dtype), name=name)
         return series
 
     def to_dict(self) -> dict[str, Any]:
@@ -362,17 +338,11 @@ class KeyMinter:
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> KeyMinter:
-        """Rebuild a minter from :meth:`to_dict`.
-
-        Raises
-        ------
-        ArtefactError
-            If the description is not one of a key minter.
-        """
+        """Rebuild a minter from :meth:`to_dict`; ArtefactError if it is none of one."""
         try:
             minter = cls(**description)
             valid = minter.kind in _KINDS and type(minter.offset) is int and minter.offset >= 0
-            minter._pandas_dtype()
+            dtype_from_json(minter.dtype)
         except (TypeError, ValueError) as error:
             raise ArtefactError(f"Not the description of a key minter: {error}") from error
         if not valid:
@@ -381,49 +351,27 @@ class KeyMinter:
 
     def _largest(self) -> int | None:
         """Return the largest number that the dtype can hold exactly."""
-        if self.kind == "uuid":
-            return _UUID_NUMBERS - 1
-        if self.kind == "float":
-            return int(2 ** (np.finfo(_numpy_name(self.dtype)).nmant + 1))
-        if self.kind == "integer" and self.dtype not in ("object", "category"):
-            return int(np.iinfo(_numpy_name(self.dtype)).max)
-        return None
-
-    def _pandas_dtype(self) -> Any:
-        if self.storage == "arrow":
-            return pd.ArrowDtype(pa.string())
-        if self.storage is not None:
-            storage, missing = self.storage.split("/")
-            return pd.StringDtype(storage, na_value=np.nan if missing == "nan" else pd.NA)
-        return pd.api.types.pandas_dtype(self.dtype)
+        dtype = dtype_from_json(self.dtype)
+        own = getattr(dtype, "numpy_dtype", dtype)
+        if own.kind == "f":
+            return int(2 ** (np.finfo(own).nmant + 1))
+        return int(np.iinfo(own).max) if own.kind in "iu" else None
 
 
 def learn_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMinter]:
     """Learn how to mint keys for every party, so that the same record gets the same key everywhere.
 
-    Parameters
-    ----------
-    keys_by_party : mapping of str to pandas.Index
-        All keys of each party, those of unmatched records too, so that none is minted again.
-
-    Returns
-    -------
-    dict of str to KeyMinter
-        With one offset for all parties. A party contributes the number of digits of its largest
-        key, or of the largest number in its texts and UUIDs that look minted (real records of a
-        synthetic table), nothing else.
-
-    Raises
-    ------
-    KeyTypeError
-        If a key is infinite: no number is above it.
+    Of all keys, those of unmatched records too, so that none is minted again. The offset is one for
+    all parties: a party contributes the number of digits of its largest key, or of the largest
+    number in its texts that look minted (real records of a synthetic table), nothing else.
+    KeyTypeError if a key is infinite: no number is above it.
     """
     kinds = {party: _kind(_values(keys)) for party, keys in keys_by_party.items()}
     largest = [_largest_number(party, kinds[party], keys) for party, keys in keys_by_party.items()]
     n_digits = [len(str(number)) for number in largest if number is not None]
     offset = 10 ** max(n_digits) if n_digits else 1
     return {
-        party: KeyMinter(str(keys.dtype), kinds[party], offset, _storage(keys))
+        party: KeyMinter(_described(keys.dtype), kinds[party], offset)
         for party, keys in keys_by_party.items()
     }
 
@@ -431,19 +379,10 @@ def learn_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMin
 def public_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMinter]:
     """Make minters that say nothing about the keys but their type, for private models.
 
-    Parameters
-    ----------
-    keys_by_party : mapping of str to pandas.Index
-        Only their types are looked at.
-
-    Returns
-    -------
-    dict of str to KeyMinter
-        Objects, whose types would have to be looked for in the records, get text, and so do numbers
-        of rows, for whether keys are such numbers was found in them. With one offset
-        for all parties: the largest power of ten that all their types can hold, as
-        far above usual keys as can be. That no real record has one of these keys is likely, not
-        certain: making sure would reveal something about the keys.
+    Objects, whose types would have to be looked for in the records, get text, and so do numbers of
+    rows, for whether keys are such numbers was found in them. The offset is the largest power of
+    ten that all types can hold, as far above usual keys as can be. That no real record has one of
+    these keys is likely, not certain: making sure would reveal something about the keys.
 
     Examples
     --------
@@ -456,7 +395,7 @@ def public_key_minters(keys_by_party: Mapping[str, pd.Index]) -> dict[str, KeyMi
         for party, keys in keys_by_party.items()
     }
     minters = {
-        party: KeyMinter(str(keys.dtype), _kind_of_dtype(_values(keys).dtype), 0, _storage(keys))
+        party: KeyMinter(_described(keys.dtype), _kind_of_dtype(_values(keys).dtype))
         for party, keys in typed.items()
     }
     numeric = [m for m in minters.values() if m.kind in ("integer", "float")]
@@ -488,41 +427,28 @@ def _largest_number(party: str, kind: str, keys: pd.Index) -> int | None:
     if kind == "text":
         texts = (_MINTED_TEXT.fullmatch(key) for key in values if isinstance(key, str))
         return max((int(found[1]) for found in texts if found), default=None)
-    if kind == "uuid":
-        numbers = (key.int - _UUID_BASE for key in values)
-        return max((n for n in numbers if 0 <= n < _UUID_NUMBERS), default=None)
     return None
 
 
 def _kind(keys: pd.Index) -> str:
     """Kind of keys, of objects by what they are."""
     if pd.api.types.is_object_dtype(keys.dtype):
-        types = frozenset(type(key) for key in keys)
-        return {frozenset({int}): "integer", frozenset({uuid.UUID}): "uuid"}.get(types, "text")
+        return "integer" if {type(key) for key in keys} == {int} else "text"
     return _kind_of_dtype(keys.dtype)
 
 
 def _kind_of_dtype(dtype: Any) -> str:
-    if pd.api.types.is_bool_dtype(dtype):
-        return "unsupported"
-    if pd.api.types.is_integer_dtype(dtype):
-        return "integer"
-    if pd.api.types.is_float_dtype(dtype):
-        return "float"
-    if isinstance(dtype, pd.StringDtype) or dtype == pd.ArrowDtype(pa.string()):
+    if pd.api.types.is_object_dtype(dtype):
         return "text"
-    return "text" if pd.api.types.is_object_dtype(dtype) else "unsupported"
+    minted = {"whole number": "integer", "number": "float", "text": "text"}
+    return minted.get(family_of(dtype), "unsupported")
 
 
-def _storage(keys: pd.Index) -> str | None:
-    if isinstance(keys.dtype, pd.ArrowDtype) and _kind(keys) == "text":
-        return "arrow"
-    if not isinstance(keys.dtype, pd.StringDtype):
-        return None
-    return f"{keys.dtype.storage}/{'NA' if keys.dtype.na_value is pd.NA else 'nan'}"
-
-
-def _numpy_name(dtype: str) -> str:
-    """Return the numpy name of a nullable or Arrow dtype: ``Int64``, ``int64[pyarrow]``."""
-    name = dtype.removesuffix("[pyarrow]").lower()
-    return {"double": "float64", "float": "float32"}.get(name, name)
+def _described(dtype: Any) -> Any:
+    """Write a dtype down, without the categories, which are keys."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        return "category"
+    try:
+        return dtype_to_json(dtype)
+    except TypeError:  # no keys can be minted of such
+        return str(dtype)

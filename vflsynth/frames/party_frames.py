@@ -31,8 +31,8 @@ from vflsynth.frames.alignment import (
     Difference,
     align_keys,
     check_key_types,
+    compared,
     positions,
-    who_is_lost,
 )
 from vflsynth.frames.keys import MatchOn, in_form, is_text, key_of, warn_of_keys
 from vflsynth.frames.logical import as_frame
@@ -118,7 +118,7 @@ def check_party_frames(
         if not allow_empty_columns:
             check_no_empty_column(party, frame)
         frames[party] = with_keys_in_form(frame, on, party)
-    _check_owners(frames, on)
+    check_owners(frames, on)
     keys = {party: party_keys(frame, on.of(party)) for party, frame in frames.items()}
     check_key_types(keys)
     if not private and len(keys) > 1:
@@ -203,38 +203,46 @@ def party_keys(frame: pd.DataFrame, on: Hashable = None) -> pd.Index:
 def with_lost(
     report: AlignmentReport, frames: PartyFrames, on: Any, common: pd.Index
 ) -> AlignmentReport:
-    """Add to a report how the parties' dropped records differ from their matched ones.
-
-    Parameters
-    ----------
-    report : AlignmentReport
-    frames : mapping of str to DataFrame
-        Of `check_party_frames`.
-    on : hashable, mapping or MatchOn
-    common : Index
-        The matched keys.
-    """
+    """Add to a report how the dropped records of checked tables differ from their matched ones."""
     return replace(
         report,
         lost={party: lost_of(f, key_of(on, party), common) for party, f in frames.items()},
     )
 
 
+_WORST, _LEVEL = 3, 0.01
+
+
 def lost_of(frame: pd.DataFrame, on: Hashable, common: pd.Index) -> tuple[Difference, ...]:
-    """Say how a party's own dropped records differ from its matched ones; it needs no other's."""
+    """Say how a party's own dropped records differ from its matched ones; it needs no other's.
+
+    The three columns are returned that differ most, of those that differ by more than chance at 1
+    in 100.
+    """
     keys, matched = party_keys(frame, on), np.zeros(len(frame), np.bool_)
     matched[positions(keys, common)] = True
-    columns = [label for label in frame.columns if label != on]
-    return who_is_lost(frame[columns], keys, matched)
+    if matched.all() or not matched.any():
+        return ()
+    plain = frame.reset_index(drop=True)
+    columns = {str(label): plain[label] for label in plain.columns if label != on}
+    columns["how keys are written"] = pd.Series([_form_of(key) for key in keys])
+    found = []
+    for label, column in columns.items():
+        distance, p_value = compared(column, matched)
+        if p_value * len(columns) < _LEVEL:
+            found.append(Difference(label, distance, p_value * len(columns)))
+    return tuple(sorted(found, key=lambda own: -own.distance)[:_WORST])
+
+
+def _form_of(key: Any) -> str:
+    """Say in which letters a key is written."""
+    text = str(key)
+    letters = "no letters" if text.upper() == text.lower() else "letters"
+    return letters if text.isascii() else "letters beyond ASCII"
 
 
 def check_no_empty_column(party: str, frame: pd.DataFrame, among: str = "rows") -> None:
-    """Check that every column has at least one value.
-
-    Raises
-    ------
-    EmptyColumnError
-    """
+    """Check that every column has at least one value, or raise EmptyColumnError."""
     empty = [column for column, count in frame.count().items() if count == 0]
     if empty:
         more = f"; so have {len(empty) - 1} other columns" if len(empty) > 1 else ""
@@ -298,7 +306,7 @@ def vertical_split(
         if key_name is not None:
             keys = frame[key_name] if key_name in frame.columns else frame.index.to_series()
             frames[party].insert(0, key_name, keys)
-    _check_owners(frames, key_name)
+    check_owners(frames, key_name)
     return frames
 
 
@@ -339,12 +347,33 @@ def _check_party_names(party_frames: PartyFrames) -> None:
 
 def _check_frame(party: str, frame: Any, on: Hashable) -> None:
     """Check what a party can check without the others."""
+    check_table(frame, party)
+    check_keys(party, frame, on)
+    if on is not None and len(frame.columns) == 1:
+        raise NoColumnsError(
+            f"the table has no columns beside the key {on!r}", fix=_NO_COLUMNS, party=party
+        )
+
+
+_NO_COLUMNS = "add the party's columns, or leave the party out"
+
+
+def check_is_frame(frame: object, party: str | None) -> None:
+    """Check that something is a DataFrame, or raise PartyDataError."""
     if not isinstance(frame, pd.DataFrame):
         raise PartyDataError(
             f"expected a pandas DataFrame, got {_describe(frame)}",
             fix="convert it, for example with pandas.DataFrame(...)",
             party=party,
         )
+
+
+def check_table(frame: Any, party: str | None) -> None:
+    """Check that something is a table with rows and columns, whose names are usable.
+
+    Raises PartyDataError, ColumnNameError, TooFewRecordsError or NoColumnsError.
+    """
+    check_is_frame(frame, party)
     if not frame.columns.is_unique:
         repeated = frame.columns[frame.columns.duplicated()]
         raise ColumnNameError(
@@ -364,13 +393,8 @@ def _check_frame(party: str, frame: Any, on: Hashable) -> None:
             )
     if not len(frame):
         raise TooFewRecordsError("the table has no rows", fix="pass a table with rows", party=party)
-    check_keys(party, frame, on)
-    if len(frame.columns) == (on is not None):
-        raise NoColumnsError(
-            "the table has no columns" + ("" if on is None else f" beside the key {on!r}"),
-            fix="add the party's columns, or leave the party out",
-            party=party,
-        )
+    if not labels:
+        raise NoColumnsError("the table has no columns", fix=_NO_COLUMNS, party=party)
 
 
 def check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
@@ -409,7 +433,8 @@ def _blank_among(keys: pd.Index) -> list[Any]:
     return [key for key in keys.unique() if isinstance(key, str) and not key.strip()]
 
 
-def _check_owners(party_frames: PartyFrames, on: Any) -> None:
+def check_owners(party_frames: PartyFrames, on: Any) -> None:
+    """Check that every column but the keys is one party's alone, or raise SharedColumnError."""
     owner: dict[Hashable, str] = {}
     keys = {party: key_of(on, party) for party in party_frames}
     for party, frame in party_frames.items():

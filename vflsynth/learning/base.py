@@ -13,8 +13,7 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams, KeySchedule
-from vflsynth._random import RandomStreams
+from vflsynth._random import HiddenStreams, KeySchedule, RandomStreams
 from vflsynth.columns import PublicSchema, TableTransformer, check_public
 from vflsynth.exceptions import ProtocolError
 from vflsynth.frames import KeyMinter, learn_key_minters, public_key_minters
@@ -208,22 +207,18 @@ class Method(ABC):
 
     # -- when records are matched -----------------------------------------------------------------
 
-    def agree(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None = None
-    ) -> None:
+    def agree(self, columns: Mapping[str, ColumnCounts], n_records: int) -> None:
         """Calibrate the noise by public numbers; every node gets the same plan.
 
-        `n_records` are matched; `holder` names who holds the joined table, if anybody does.
+        `n_records` are matched.
         """
         if self.privacy is not None and self.plan is None:
             self.privacy.check_delta(n_records)
-            self.plan = self.privacy.plan(columns, self._asked(columns, n_records, holder))
+            self.plan = self.privacy.plan(columns, self._asked(columns, n_records))
         self.columns, self.n_records = columns, n_records
 
-    def _asked(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
-    ) -> Asked:
-        return Asked(n_records=n_records, owners=self.owners, holder=holder)
+    def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
+        return Asked(n_records=n_records, owners=self.owners)
 
     def encoder(
         self,
@@ -308,10 +303,6 @@ class Method(ABC):
     def n_blocks(self, settings: Any) -> int:
         """Return how many blocks of records there are messages of, at most."""
         return 0
-
-    def n_dummies(self, party: Party, schedule: Schedule) -> int:
-        """Return how many of the records that the server counts are nobody's."""
-        return schedule.n_records - len(party.matched_rows)
 
     def build(self, party: Any, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
         """Make a party's networks."""

@@ -109,9 +109,6 @@ class RowScorer(Message):
     last: Tensor = holds(REAL, "replica", "hidden")
 
 
-UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
-
-
 @message(
     from_party=True,
     made_of=MadeOf.RECORDS,
@@ -122,8 +119,8 @@ UNIFORM = "nothing: uniformly random to its receiver, whatever the records are"
     "that is drawn of the shared secret; a proof that they are codes: places (b, columns), turned "
     "by it, the sum of their pads, which are drawn of it, too; for the proofs of others tags of "
     "all their places (b, places), a random seed and its seal",
-    tells=UNIFORM + ", and whatever it does (`vflsynth.secure.products`, "
-    "`vflsynth.secure.membership`)",
+    tells="nothing: uniformly random to its receiver, whatever the records are, and whatever it "
+    "does (`vflsynth.secure.products`, `vflsynth.secure.membership`)",
 )
 class MaskedStates(Message):
     """Masked codes of a block of records, and `vflsynth.secure.Proof`."""

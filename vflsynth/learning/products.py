@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from vflsynth._random import Purpose, RandomStreams
 from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.base import AtOnce, OneRound
 from vflsynth.learning.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
 from vflsynth.learning.party import Party
-from vflsynth.privacy.releases import Floats, Grid, Release
-from vflsynth.privacy.secure_sums import unit_arithmetic
-from vflsynth.protocol import SERVER, Channel, answers, takes
+from vflsynth.privacy.releases import RESOLUTION, TAIL, Floats, Grid, Release
+from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
 from vflsynth.secure import (
     Arithmetic,
     Challenge,
@@ -30,8 +34,23 @@ from vflsynth.secure import (
     product_blocks,
 )
 
+_FINEST = 20  # a unit has at most 2**20 steps, so that 64 bits hold more records than there are
+_LARGEST = 36  # binary digits of the largest noise that can be drawn, in steps
+
 ASKED = frozenset({MaskedStates, TagsAgreed, SumShares})
 """What `noisy_products` asks parties for."""
+
+
+def unit_grid(noise_std: float) -> Grid:
+    """Choose the grid of a sum of whole units, by the noise, in units, that each party adds.
+
+    A unit is from 1 to 2^20 steps; less than one, and so nothing, beside noise above 2^36.
+    """
+    binary = math.frexp(noise_std)[1] - 1
+    exponent = max(-_FINEST, binary - RESOLUTION)
+    if binary < _LARGEST:
+        exponent = min(0, exponent)
+    return Grid.of(noise_std, binary - exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +72,7 @@ class ProductTerms:
         cls, n_records: int, n_columns: Mapping[str, int], width: int, grid: Grid, largest: int
     ) -> ProductTerms:
         """Derive the rest of public numbers; `largest` is a record's largest product, in units."""
-        arithmetic = unit_arithmetic(n_records * largest, grid, 2)
+        arithmetic = Arithmetic.of(n_records * largest + 2 * TAIL * grid.noise_std, -grid.exponent)
         blocks = product_blocks(n_records, n_columns, width)
         return cls(n_columns, width, grid, arithmetic, blocks)
 
@@ -63,23 +82,29 @@ class ProductsParty(Party):
 
     _multiplied: ProductParty | None = None
 
-    def multiply(
-        self,
-        states: npt.NDArray[np.int64],
-        codebook: Codebook,
-        terms: ProductTerms,
-        secret: bytes,
-        noise: torch.Generator | None,
+    def share(
+        self, terms: ProductTerms | None, secret: bytes, noise: torch.Generator | None = None
     ) -> None:
-        """Prepare to mask the party's records, whose states are int64 (record, column).
+        """Prepare what the party contributes to; there may be no terms if it is the only party.
 
         The secret is the parties', new in every attempt; `noise` is for tests only, see
         `vflsynth.privacy.noise`.
         """
+        self._terms, self._secret, self._noise = terms, secret, noise
+
+    @property
+    def terms(self) -> ProductTerms:
+        """What all know of products across parties; ProtocolError if there are none."""
+        if self._terms is None:
+            raise ProtocolError(f"party {self.name!r} has nothing to multiply with other parties")
+        return self._terms
+
+    def multiply(self, states: npt.NDArray[np.int64], codebook: Codebook) -> None:
+        """Prepare to mask the party's records, whose states are int64 (record, column)."""
+        terms = self.terms
         self._multiplied = ProductParty(
-            self.name, states, codebook, secret, terms.arithmetic, terms.blocks
+            self.name, states, codebook, self._secret, terms.arithmetic, terms.blocks
         )
-        self._product_grid, self._product_noise = terms.grid, noise
 
     @property
     def _products(self) -> ProductParty:
@@ -120,8 +145,28 @@ class ProductsParty(Party):
     @answers(SumShares)
     def sum_shares(self, step: int) -> SumShares:
         """Send shares of all products with other parties' columns, all of them with noise."""
-        noise = self._product_grid.noise((self._products.n_shares,), rng=self._product_noise)
+        noise = self.terms.grid.noise((self._products.n_shares,), rng=self._noise)
         return SumShares(self.name, SERVER, step, self._products.shares(noise))
+
+
+class ProductsMethod(OneRound):
+    """A method whose parties' records are multiplied, in one round."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> ProductTerms | None:
+        """How products across parties are computed; None if there are none."""
+
+    def n_blocks(self, settings: AtOnce) -> int:
+        """Return how many blocks of records there are masked states of."""
+        terms = self.terms
+        return len(terms.blocks) if terms is not None and len(terms.n_columns) > 1 else 0
+
+    def build(
+        self, party: Any, settings: AtOnce, schedule: Schedule, streams: RandomStreams
+    ) -> None:
+        """Let a party prepare what it releases and masks."""
+        party.share(self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
 
 
 def one_hot_codes(terms: ProductTerms) -> Codebook:

@@ -4,7 +4,7 @@ Here is what a mechanism is, and those that serve several methods. One that serv
 is in that method's folder. Each has parameters, a calibration, and what pays for which message.
 """
 
-from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Length, Mechanism, Plan
+from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Mechanism, Plan
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.dpsgd import DPSGD, DPSGDPlan
 from vflsynth.mechanisms.first_layer import FirstLayer, FirstLayerPlan
@@ -18,7 +18,6 @@ __all__ = [
     "FirstLayer",
     "FirstLayerPlan",
     "HistogramMechanism",
-    "Length",
     "Mechanism",
     "Plan",
 ]

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from vflsynth._validation import Choice, Number, Optional
+from vflsynth._validation import Number, Optional
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.mechanisms.base import (
-    POSITIVE,
-    Asked,
-    Cover,
-    HistogramMechanism,
-    Length,
-    Plan,
-    Reports,
-    default_epochs,
-    power_of_two,
-)
+from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan, Reports
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.planning import (
     ARITHMETIC,
@@ -34,6 +23,7 @@ from vflsynth.privacy.accountants import PLDAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
+from vflsynth.protocol.schedule import Length, default_epochs, power_of_two
 from vflsynth.registry import register
 
 DPSGD_STEPS = 3_000
@@ -86,16 +76,12 @@ class DPSGDPlan(Plan):
         Noise standard deviation over `sensitivity`, in every coordinate of every owner.
     learning_rate : float
         Of the discriminators.
-    penalty_at_records : bool
-        Whether the gradient penalty is taken between real and fake records, and is then part of
-        what is clipped and noisy, or between fakes.
     """
 
     max_grad_norm: float
     sensitivity: float
     noise_multiplier: float
     learning_rate: float
-    penalty_at_records: bool
 
 
 @register
@@ -119,10 +105,6 @@ class DPSGD(HistogramMechanism):
         Public number of records, which may be rough: the sample rate comes from it. Required with
         "add_or_remove_one", where the true number is private; default with "replace_one": the true
         number.
-    gradient_penalty_at : {"fakes", "records"}, default="fakes"
-        Where the gradient penalty is taken: between fakes, where it costs nothing, or between real
-        and fake records as WGAN-GP does, where it takes its part of every clipped gradient. A
-        `SplitNNClassifier` has no penalty and takes "fakes" only.
 
     Notes
     -----
@@ -134,10 +116,10 @@ class DPSGD(HistogramMechanism):
     `SplitNNClassifier` recipients of the fitted models are protected, and no party is: outputs of
     the bottom models and gradients at them are exchanged without noise.
 
-    Departs from the paper in that fakes, and a penalty between them, are added after the noise:
-    they are computed from what was released before. The default is about 3,000 discriminator steps
-    with an eighth of the records, and ten times the generators' learning rate for the
-    discriminators.
+    Departs from the paper in that fakes, and the gradient penalty, which is taken between them, are
+    added after the noise: they are computed from what was released before. The default is about
+    3,000 discriminator steps with an eighth of the records, and ten times the generators' learning
+    rate for the discriminators.
 
     Examples
     --------
@@ -150,18 +132,15 @@ class DPSGD(HistogramMechanism):
     rules = HistogramMechanism.rules | {
         "max_grad_norm": POSITIVE,
         "n_records": Optional(Number(2, whole=True)),
-        "gradient_penalty_at": Choice(("fakes", "records")),
     }
 
     max_grad_norm: float = 1.0
     n_records: int | None = None
-    gradient_penalty_at: Literal["fakes", "records"] = "fakes"
 
     @property
     def reports(self) -> Reports:
-        """Mean scores of fakes; a penalty at records would be one more release."""
-        at_records = self.gradient_penalty_at == "records"
-        return "fake scores" if at_records else "fake scores and penalties"
+        """Mean scores of fakes, and penalties between them."""
+        return "fake scores and penalties"
 
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> DPSGDPlan:
         """Calibrate the noise for all owners together; see `Mechanism.plan`."""
@@ -172,8 +151,6 @@ class DPSGD(HistogramMechanism):
         relation, bound = self.relation, self.max_grad_norm
         owners = asked.owners.owners(columns)
         split = asked.owners is Discriminators.SPLIT
-        at_records = self.gradient_penalty_at == "records" and not split
-        penalised = " and penalties" if at_records else ""
         factor = 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
         joint = joint_sensitivity([bound] * len(owners))
         models = "bottom and top model" if split else "discriminator"
@@ -181,7 +158,7 @@ class DPSGD(HistogramMechanism):
         def training(noise_multiplier: float) -> SampledRelease:
             releases = tuple(
                 GaussianRelease(
-                    released=f"clipped per-record gradients{penalised} of the {network}",
+                    released=f"clipped per-record gradients of the {network}",
                     party=party,
                     noise_multiplier=noise_multiplier * joint / bound,
                     sensitivity=factor * bound,
@@ -222,7 +199,6 @@ class DPSGD(HistogramMechanism):
             sensitivity=factor * joint,
             noise_multiplier=noise,
             learning_rate=DISCRIMINATOR_RATE * asked.learning_rate,
-            penalty_at_records=at_records,
         )
 
     def public_number(self, n_records: int) -> int:

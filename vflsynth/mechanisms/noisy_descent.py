@@ -49,21 +49,18 @@ class NoisyDescent:
         layers: Sequence[Layer],
         traces: Sequence[LayerTrace],
         n_real: Tensor,
-        penalties: Sequence[LayerTrace] | None = None,
     ) -> None:
         """Add the gradient of ``E[F(x~)] - E[F(x)]`` to the layers' ``.grad``.
 
         `layers` are (weight, bias), the bias changed too if the trace says that it has one.
         `traces`, one per layer, are of `n_real` real records per replica and then `batch_size`
-        fakes, with respect to each record's own F; rows between them do not count. `penalties` are
-        of the penalty that belongs to each row of real records, which is then clipped together with
-        the record's F.
+        fakes, with respect to each record's own F; rows between them do not count.
         """
         rows = traces[0].inputs.shape[1] - self.batch_size
         real = [of_rows(trace, slice(None, rows), -1.0) for trace in traces]
         fake = [of_rows(trace, slice(rows, None)) for trace in traces]
         counted = torch.arange(rows, device=n_real.device) < n_real.unsqueeze(1)
-        self.release(layers, [real] if penalties is None else [real, penalties], counted)
+        self.release(layers, [real], counted)
         factors = clip_factors(per_example_norms(fake), self.plan.max_grad_norm)
         for layer, sums in zip(layers, clipped_gradient_sum(fake, factors), strict=True):
             for parameter, at_fakes in zip(layer, sums):

@@ -32,19 +32,10 @@ RECIPIENTS = "recipients of the synthetic data and of the generators"
 SERVER_AND_PARTIES = (
     "the server and the other parties: they see uniformly random numbers and noisy releases"
 )
-SERVER_TRAINS = (
-    "the server and the other parties: they see uniformly random numbers and noisy releases. The "
-    "server makes all generators of these, and can draw synthetic records as everybody can who has "
-    "the generators"
-)
 IN_LEAGUE = "a party and the server together: the parties' secret takes the masks off all records"
 PROVED = (
     "a party that deviates from the protocol: it proves that what it masks are codes of states of "
     "its columns, or the run ends before anything is published, but with probability 2^-33"
-)
-DEVIATES = (
-    "a party that deviates from the protocol: what it sends is masked, so that nobody sees that it "
-    "counts a record thousands of times, which can then be read from what is published"
 )
 KNOWN_ANYWAY = "a party: it knows its own records and whose records the other parties have, too"
 SERVER_COUNTS = (
@@ -71,26 +62,12 @@ class Audience(TypedDict):
     not_protected_against: tuple[str, ...]
 
 
-def audience(
-    mechanism: HistogramMechanism,
-    columns: Mapping[str, ColumnCounts],
-    *more: str,
-    holder: str | None = None,
-    insiders: str = SERVER_AND_PARTIES,
-    proofs: bool = True,
-) -> Audience:
-    """Say against whom a run protects whose records nobody sees, or the holder of the join alone.
-
-    `more` are others against whom it does not; `insiders` says what server and parties see; with
-    `proofs` parties prove what they mask.
-    """
-    if holder is not None:
-        return {"protected_against": (RECIPIENTS,), "not_protected_against": (WHO_JOINS,)}
-    protected = [RECIPIENTS, insiders]
-    not_protected = [IN_LEAGUE, *more]
+def audience(mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts]) -> Audience:
+    """Say against whom a run protects whose records nobody sees."""
+    protected = [RECIPIENTS, SERVER_AND_PARTIES]
+    not_protected = [IN_LEAGUE, KNOWN_ANYWAY]
     if len(columns) > 1:  # else there is no masked sum
-        (protected if proofs else not_protected).append(PROVED if proofs else DEVIATES)
-    not_protected.append(KNOWN_ANYWAY)
+        protected.append(PROVED)
     padding = mechanism.padding(len(columns))
     if padding is not None:
         of = "" if len(columns) == 2 else " in every group of parties"

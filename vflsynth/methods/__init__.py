@@ -11,7 +11,6 @@ from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.latent_tree.estimator import DPLTSynthesizer
 from vflsynth.methods.latent_tree.mechanism import LatentTree
 from vflsynth.methods.marginals.estimator import GaussianCopulaSynthesizer, IndependentSynthesizer
-from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
 from vflsynth.methods.pairwise.estimator import MixtureSynthesizer
 from vflsynth.methods.pairwise.mechanism import PairwiseTables
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -32,7 +31,6 @@ __all__ = [
     "GaussianCopulaSynthesizer",
     "IndependentSynthesizer",
     "LatentTree",
-    "MeanEmbedding",
     "MixtureSynthesizer",
     "PairwiseTables",
     "TrainedSynthesizer",

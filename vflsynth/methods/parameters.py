@@ -178,6 +178,7 @@ ATTRIBUTES = {
     "alignment_": Parameter(
         "AlignmentReport", "Matched, dropped and duplicated records per party."
     ),
+    "history_": Parameter("DataFrame", "Empty: nothing is trained in epochs."),
     "settings_": Parameter("dict", "Sizes and rates after defaults were filled in."),
     "device_": Parameter("str", "Where it was trained."),
     "interrupted_": Parameter("bool", "Whether Ctrl-C ended training early."),
@@ -392,8 +393,6 @@ def _cannot_hide(estimator: Any) -> ParameterError | None:
         return None
     if not privacy.secure_sums:
         reason = "its batches are drawn from the common records, which the server counts"
-    elif getattr(estimator, "joins", False):
-        reason = f"whoever joins the tables for {type(estimator).__name__} sees all records"
     elif privacy.relation is NeighbouringRelation.REPLACE_ONE:
         reason = "'replace_one' takes their number as public. Fix: 'add_or_remove_one'"
     else:

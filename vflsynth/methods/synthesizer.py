@@ -245,7 +245,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             warn_user(
                 f"{type(stated.privacy).__name__} does not protect the synthetic data: its epsilon "
                 "is the budget of the gradients that it perturbs only. It is for reproduction and "
-                "comparison; DPSGD and MeanEmbedding protect the synthetic data",
+                "comparison; DPSGD protects the synthetic data",
                 NoPrivacyWarning,
             )
         run = self._local_run(

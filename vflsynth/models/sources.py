@@ -79,7 +79,7 @@ _RULES: tuple[tuple[str, str, Source], ...] = (
     (r".*party\.json", _STATE + r"counts\[\]", Source.RELEASED),
     (r".*party\.json", _STATE + r"(exponent|noise_std)", Source.PUBLIC),
     # Bins follow from the bounds and the first histograms.
-    (r".*party\.json", _STATE + r"(lows|highs|quantile_map)\b.*", Source.COMPUTED),
+    (r".*party\.json", _STATE + r"(lows|highs)\b.*", Source.COMPUTED),
     (r".*party\.json", r"preparation\..*", Source.LISTED),
     (r".*sampler\.safetensors", r".*", Source.COMPUTED),
 )

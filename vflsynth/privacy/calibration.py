@@ -143,11 +143,6 @@ class StepBudget:
         self.steps = steps
         self.taken = 0
 
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether the next step would overshoot: the loop's reason to stop."""
-        return self.taken >= self.steps
-
     def take(self) -> None:
         """Pay for one step; call it before the records of the step are read.
 
@@ -156,7 +151,7 @@ class StepBudget:
         PrivacyBudgetError
             If all steps are spent.
         """
-        if self.is_exhausted:
+        if self.taken >= self.steps:
             raise PrivacyBudgetError(
                 f"All {self.steps} private steps are spent; one more would exceed epsilon. "
                 "Fix: stop training, or start again with a larger budget or more noise."

@@ -5,9 +5,9 @@ gradient ``d`` at its output, so its squared norm is ``|d|² (|a|² + 1)`` (Good
 clipping", Li et al. 2022), the 1 standing for the bias. Two passes over the batch give the clipped
 sum: one for norms, one matrix product per layer with the rows of ``d`` scaled.
 
-A record's gradient may also be the sum of several such products: that of its score and, where the
-gradient penalty is taken between real and fake records, that of the penalty, whose double backward
-is an outer product in every layer too (see `vflsynth.networks.layers`).
+A record's gradient may also be the sum of several such products. That of DPSGD-GAN's pairs of a
+real and a fake record has the scores of both, and the gradient penalty between them, whose double
+backward is an outer product in every layer too (see `vflsynth.networks.layers`).
 
 What is published is a sum of whole numbers (`vflsynth.privacy.releases`). A clipped gradient stays
 an outer product when it is rounded: both factors are rounded to whole numbers of so few digits that

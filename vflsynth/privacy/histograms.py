@@ -143,11 +143,6 @@ def first_cells(columns: PublicColumns, names: Iterable[Hashable], n_bins: int) 
     }
 
 
-def largest_count(n_records: int, noise_std: float) -> float:
-    """Return how large a count of `release_divided_histograms` can be, of either sign."""
-    return Grid.of(_second_round(noise_std, DECIMALS_SHARE)).most(n_records)
-
-
 def exact_histograms(frame: pd.DataFrame, cells: ColumnCells) -> dict[Hashable, _Counts]:
     """Count one party's records in every cell of every column; the last cell counts missing values.
 

@@ -249,17 +249,6 @@ class CheckpointNotice(Message):
 
 
 @message(
-    from_party=True,
-    made_of=MadeOf.PLANS,
-    when=When.EPOCH,
-    slow=True,
-    contents="nothing",
-)
-class Presence(Message):
-    """That the party is still there, while the server trains without it; the epoch, as the step."""
-
-
-@message(
     from_party=False,
     made_of=MadeOf.NETWORKS,
     when=When.EPOCH,

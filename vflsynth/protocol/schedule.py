@@ -1,9 +1,10 @@
-"""Schedule: which records and latents every step uses, from a secret shared by the parties."""
+"""How long a training is; which records and latents every step uses, from the parties' secret."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,51 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams, KeySchedule, hidden_normal
-from vflsynth._random import RandomStreams, derive
+from vflsynth._random import HiddenStreams, KeySchedule, RandomStreams, derive, hidden_normal
 
 ROTATION_SIZE = 128
 """The most records that one rotation mixes; making it takes time of the third order."""
+
+DEFAULT_STEPS = 15_000
+"""Discriminator steps of a GAN without noise."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """Size and number of the batches of a training.
+
+    Parameters
+    ----------
+    batch_size : int
+        Records per batch; of a Poisson sample, the number to be expected.
+    epochs : int
+    steps_per_epoch : int
+        Discriminator steps.
+    """
+
+    batch_size: int
+    epochs: int
+    steps_per_epoch: int
+
+    @classmethod
+    def of(cls, n_records: int, batch_size: int, epochs: int) -> Length:
+        """Count an epoch's steps: so many that their batches are as many records as there are."""
+        return cls(batch_size, epochs, -(-n_records // batch_size))
+
+    @property
+    def steps(self) -> int:
+        """Steps of all epochs."""
+        return self.epochs * self.steps_per_epoch
+
+
+def default_epochs(n_records: int, batch_size: int, steps: int = DEFAULT_STEPS) -> int:
+    """Return the number of epochs that have about `steps` steps, at least one."""
+    return max(1, round(steps * batch_size / n_records))
+
+
+def power_of_two(value: float, low: int, high: int) -> int:
+    """Round down to a power of two, within bounds."""
+    return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))
 
 
 class Schedule:
@@ -218,25 +259,6 @@ class PoissonSchedule(SubsetSchedule):
     def steps_per_epoch(self) -> int:
         """Batches after which every record was drawn once on average."""
         return math.ceil(1.0 / self.sample_rate - 1e-9)
-
-    def partners(self, step: int) -> tuple[Tensor, Tensor]:
-        """Draw a fake for every record of the batch, and where between the two a penalty is taken.
-
-        Fakes are int64 (replica, place), weights (replica, place, 1).
-
-        Privacy: independent draws per record, that nobody can repeat. If the k-th record of a batch
-        met the k-th fake, one record more would give other partners to all that come after it, and
-        the sum of their terms would move by more than the clipping bound.
-        """
-        drawn = self._drawn(step)
-        shape = (len(drawn), self._n_places(drawn))
-        fakes, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-        for replica, draws in enumerate(self.sampling.uniform("partners", step, (shape[1], 2))):
-            draws = draws[: len(drawn[replica])]
-            fakes[replica, : len(draws)] = np.floor(draws[:, 0] * self.batch_size)
-            weights[replica, : len(draws)] = draws[:, 1]
-        device = self.streams.device
-        return torch.tensor(fakes).to(device), torch.tensor(weights).to(device)[..., None]
 
     def n_real(self, step: int) -> Tensor:
         """Count the records drawn for each replica's batch, int64, shape (replica,)."""

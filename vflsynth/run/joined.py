@@ -51,7 +51,6 @@ class JoinedRun(LocalRun):
             options=options,
             schema=schema,
             encoders={JOINED: _PartByPart(method, self._parts, templates, schema)},
-            holder=JOINED,
             **shared,
         )
         self.transcript = transcript

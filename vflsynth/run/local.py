@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._device import available_memory
-from vflsynth._keys import KeySchedule, Purpose, repeatable
-from vflsynth._random import RandomStreams, derive
+from vflsynth._random import KeySchedule, Purpose, RandomStreams, derive, repeatable
 from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
@@ -110,7 +109,6 @@ class LocalRun(ServerRun):
         own: str | None = None,
         own_has_columns: bool = True,
         encoders: Mapping[str, EncodingSource] | None = None,
-        holder: str | None = None,
         identity: Mapping[str, Any] | None = None,
         least_records: int = 1,
     ) -> None:
@@ -131,7 +129,6 @@ class LocalRun(ServerRun):
         self.transcript = Transcript() if options.transcript else None
         self._opened: OpenAccount | None = None
         self.rows = _replica_rows(options.replica_rows, len(secrets))
-        self.holder = holder
         self.keys = [repeatable(own) for own in self.own]
         shared = self._shared = _Shared(secrets, device, self.rows, method.noise)
         self.parties = {
@@ -148,7 +145,6 @@ class LocalRun(ServerRun):
                     schema=schema,
                     checkpoints=directory.of(name),
                     encoder=(encoders or {}).get(name),
-                    holder=holder,
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
                     identity=self.identity,
@@ -225,10 +221,14 @@ class LocalRun(ServerRun):
             )
 
     def watchers(self, done: int) -> Sequence[Callback]:
-        """Return a progress bar and the user's callbacks."""
-        enabled = self.options.verbose and self.duration.n_epochs > 0
+        """Return a progress bar, if there are epochs, and the user's callbacks."""
+        if self.duration.n_epochs == 0:
+            return self.options.callbacks
         self._progress = Progress(
-            self.duration.n_epochs, done=done, phase=f"training on {self.device}", enabled=enabled
+            self.duration.n_epochs,
+            done=done,
+            phase=f"training on {self.device}",
+            enabled=self.options.verbose,
         )
         return [self._progress, *self.options.callbacks]
 

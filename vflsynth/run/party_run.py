@@ -151,8 +151,7 @@ class PartyRun(Participant):
         self.seat.checkpoints.forget_after(self.agreed.epoch)
         if not self.seat.has_columns:
             return
-        seat, counts = self.seat, self.agreed.counts
-        self.method.agree(counts, self.n_records, seat.holder)
+        self.method.agree(self.agreed.counts, self.n_records)
         self.open_account()
         self.encode()
         self._paid = self.agreed.epoch

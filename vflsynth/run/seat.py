@@ -173,10 +173,9 @@ class Seat:
     `padding_secret`, of `Agreed`, what they draw the number of dummies of. `fingerprint` keys the
     digest by which a checkpoint knows the records, and `identity`, JSON-safe, must be equal, too.
     The `template` has the declared kinds of the party's columns, `schema` what is public about
-    them; `encoder` takes the place of the method's. `holder` names who holds the joined table, this
-    party or nobody. `n_training` records per replica are by default all matched ones; with fewer
-    than `least_records` no model without a guarantee is fitted. An active party that has labels
-    only has no columns.
+    them; `encoder` takes the place of the method's. `n_training` records per replica are by default
+    all matched ones; with fewer than `least_records` no model without a guarantee is fitted. An
+    active party that has labels only has no columns.
     """
 
     name: str
@@ -190,7 +189,6 @@ class Seat:
     template: TableTransformer = field(default_factory=TableTransformer)
     schema: PublicSchema | None = None
     encoder: EncodingSource | None = None
-    holder: str | None = None
     n_training: int | None = None
     has_columns: bool = True
     identity: Mapping[str, Any] = field(default_factory=dict)

@@ -12,8 +12,7 @@ import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads
-from vflsynth._keys import KeySchedule
-from vflsynth._random import RandomStreams
+from vflsynth._random import KeySchedule, RandomStreams
 from vflsynth._version import __version__
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Algorithm, Duration, Method, Sent
@@ -40,8 +39,6 @@ class ServerRun(ABC):
     """Reaches the parties that train."""
     everybody: Channel
     """Reaches everybody who matches records."""
-    holder: str | None = None
-    """Name of the holder of the joined table, if there is one."""
     most_hours: float | None = None
     """How long training may take."""
 
@@ -152,7 +149,7 @@ class ServerRun(ABC):
     def plan(self, n_training: int) -> None:
         """Have the method plan its noise, by public numbers alone."""
         trainees = {name: self.agreed.counts[name] for name in self.channel.names}
-        self.method.agree(trainees, n_training, self.holder)
+        self.method.agree(trainees, n_training)
 
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Build the networks and train them, from epoch `done` on."""

@@ -3,8 +3,7 @@
 Parties share a secret that the server lacks; messages go through the server alone. Nobody sees a
 record of another: what is sent is hidden by masks of that secret, and what comes out has every
 party's noise. `products` has the tables of all pairs of columns, of numbers that are proved to be
-codes of columns' states in `membership`, `rotations` the random features of joint records. All say
-who sees what, and why.
+codes of columns' states in `membership`. Both say who sees what, and why.
 """
 
 from vflsynth.secure.membership import (
@@ -19,22 +18,8 @@ from vflsynth.secure.membership import (
 )
 from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
 from vflsynth.secure.ring import Arithmetic, Masks, record_blocks
-from vflsynth.secure.rotations import (
-    BITS,
-    RotationParty,
-    RotationServer,
-    Turning,
-    angles_of,
-    blocks_of,
-    bytes_per_angle,
-    largest_product,
-    points,
-    turns_of,
-    unit,
-)
 
 __all__ = [
-    "BITS",
     "MOST_STATES",
     "Arithmetic",
     "Challenge",
@@ -46,18 +31,8 @@ __all__ = [
     "ProductParty",
     "ProductServer",
     "Proof",
-    "RotationParty",
-    "RotationServer",
-    "Turning",
-    "angles_of",
-    "blocks_of",
-    "bytes_per_angle",
     "coordinates_of",
-    "largest_product",
     "pairs_of",
-    "points",
     "product_blocks",
     "record_blocks",
-    "turns_of",
-    "unit",
 ]

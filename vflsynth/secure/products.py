@@ -168,9 +168,10 @@ class ProductParty:
         return self._masks.draw(label, shape, self.arithmetic.ring)
 
     def _zero_share(self, pair: Pair, shape: tuple[int, ...]) -> Elements:
+        """Return R of a pair, which the second party takes away again."""
         first, second = (self.codebook.ranks[party] for party in pair)
-        label = f"products|{first}|{second}"
-        return self._masks.zero_share(label, 2, pair.index(self.name), shape)
+        drawn = self._masks.draw(f"products|{first}|{second}", shape)
+        return drawn if pair[0] == self.name else -drawn
 
 
 class ProductServer:

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._keys import key_stream
-from vflsynth._random import derive
+from vflsynth._random import derive, key_stream
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 Elements: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
@@ -47,29 +46,11 @@ class Masks:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def draw(self, label: str, shape: Sequence[int], ring: Ring, start: int = 0) -> Elements:
-        """Return uniform elements of a label: so many of its stream, from one of them on."""
-        n_bytes = math.prod(shape) * ring.itemsize
-        kept = key_stream(derive(self._secret, label), n_bytes, start * ring.itemsize)
+    def draw(self, label: str, shape: Sequence[int], ring: Ring = _WIDE) -> Elements:
+        """Return uniform elements of a label."""
+        kept = key_stream(derive(self._secret, label), math.prod(shape) * ring.itemsize)
         drawn: Elements = np.frombuffer(kept, ring.newbyteorder("<"))
         return drawn.astype(ring, copy=False).reshape(shape)
-
-    def zero_share(
-        self,
-        label: str,
-        n_parts: int,
-        part: int,
-        shape: Sequence[int],
-        ring: Ring = _WIDE,
-        start: int = 0,
-    ) -> Elements:
-        """Return one of several parts of zero.
-
-        All parts add up to zero; to whoever lacks the secret, all but one of them are independent
-        and uniform. A single part is zero.
-        """
-        own = self.draw(f"{label}|{part}", shape, ring, start)
-        return own - self.draw(f"{label}|{(part + 1) % n_parts}", shape, ring, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +67,13 @@ class Arithmetic:
     shift: int
 
     @classmethod
-    def of(cls, largest: float, shift: int, sizes: Sequence[int] = (32, 64)) -> Arithmetic:
-        """Choose the fewest bits, of rising `sizes`, in which sums cannot be mistaken.
+    def of(cls, largest: float, shift: int) -> Arithmetic:
+        """Choose 32 bits, or 64 if sums could be mistaken in these.
 
         `largest` is the size of the largest sum, noise included, in units. Raises ParameterError if
-        none are enough.
+        64 are not enough.
         """
-        for bits in sizes:
+        for bits in (32, 64):
             found = cls(bits, shift)
             if math.ldexp(largest, shift) < 2.0 ** (found.n_bits - 1):
                 return found
@@ -103,8 +84,8 @@ class Arithmetic:
 
     @property
     def ring(self) -> Ring:
-        """What is masked is computed in: of 2^bits elements or more."""
-        return _NARROW if self.bits <= 8 * _NARROW.itemsize else _WIDE
+        """What is masked is computed in, of 2^bits elements."""
+        return _NARROW if self.bits == 8 * _NARROW.itemsize else _WIDE
 
     @property
     def n_bits(self) -> int:
@@ -193,23 +174,6 @@ def elements_of(
         raise ProtocolError(f"{what}: {sent}; expected {expected} of shape {tuple(shape)}")
     found: Elements = tensor.cpu().contiguous().numpy().view(ring)
     return found
-
-
-def bytes_of(elements: Elements, bits: int) -> Tensor:
-    """Return the lowest bits of ring elements for a message: bytes (..., bits / 8), rising."""
-    every = np.ascontiguousarray(elements).astype(elements.dtype.newbyteorder("<")).view(np.uint8)
-    every = every.reshape(*elements.shape, elements.itemsize)[..., : bits // 8]
-    return torch.from_numpy(np.ascontiguousarray(every))  # noqa: TID251 - integers
-
-
-def elements_from(tensor: Tensor | None, shape: Sequence[int], what: str, bits: int) -> Elements:
-    """Undo `bytes_of` for a message, which may come from anybody; see `elements_of`."""
-    ring = Arithmetic(bits, 0).ring
-    found = elements_of(tensor, (*shape, bits // 8), what, np.dtype(np.uint8))
-    every = np.zeros((*shape, ring.itemsize), np.uint8)
-    every[..., : bits // 8] = found
-    elements: Elements = every.view(ring.newbyteorder("<")).reshape(shape).astype(ring, copy=False)
-    return elements
 
 
 class Once:

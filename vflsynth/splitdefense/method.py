@@ -19,11 +19,11 @@ from vflsynth.frames import KeyMinter
 from vflsynth.learning.base import Duration, Method
 from vflsynth.learning.party import Known, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
-from vflsynth.mechanisms.base import Length
 from vflsynth.models import RowSampler
 from vflsynth.parameters import to_json
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
+from vflsynth.protocol.schedule import Length
 from vflsynth.run import PartyRun
 from vflsynth.splitdefense.active import ActiveParty, SplitLearning
 from vflsynth.splitdefense.inputs import Labels
@@ -331,19 +331,15 @@ class SplitMethod(Method):
         assert length is not None
         return length
 
-    def agree(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None = None
-    ) -> None:
+    def agree(self, columns: Mapping[str, ColumnCounts], n_records: int) -> None:
         """Have the mechanism plan its noise; who has labels alone has no bottom model."""
-        super().agree({name: c for name, c in columns.items() if c.total}, n_records, holder)
+        super().agree({name: c for name, c in columns.items() if c.total}, n_records)
 
-    def _asked(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
-    ) -> Asked:
+    def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         assert isinstance(self.privacy, DPSGD)
         public = self.privacy.public_number(n_records)
         batch_size = min(self.parameters.batch_size, public)
-        asked = super()._asked(columns, n_records, holder)
+        asked = super()._asked(columns, n_records)
         return replace(asked, batch_size=batch_size, epochs=self.parameters.epochs)
 
     @classmethod
@@ -359,8 +355,6 @@ class SplitMethod(Method):
         Refused is what would make a record's gradient depend on other records, or learn something
         else of them than the ledger counts.
         """
-        if getattr(mechanism, "gradient_penalty_at", "fakes") != "fakes":
-            return "gradient_penalty_at='fakes': there is no penalty here"
         if not isinstance(parameters.make_objective(), CrossEntropy):
             return "objective=CrossEntropy(): others have no loss per record, or several networks"
         if parameters.classes is None:

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from vflsynth._random import RandomStreams
 from vflsynth._validation import Number
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import TrainableParty
-from vflsynth.learning.training import load_network_state, network_state
+from vflsynth.learning.party import TrainableParty, load_network_state, network_state
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice

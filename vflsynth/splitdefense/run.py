@@ -67,7 +67,7 @@ class SplitRun(LocalRun):
 
     def plan(self, n_training: int) -> None:
         """Have the method plan its noise, for the active party's own columns as well."""
-        self.method.agree(self.agreed.counts, n_training, self.holder)
+        self.method.agree(self.agreed.counts, n_training)
 
     def ledger(self, classifier: Any) -> PrivacyLedger | None:
         """Return what one classifier's training released."""

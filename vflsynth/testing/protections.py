@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams
+from vflsynth._random import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense.protections import Context, Draws, Protection
 from vflsynth.testing.laws import Check, checks_of, refused, require, same

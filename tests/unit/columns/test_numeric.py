@@ -133,7 +133,7 @@ def test_infinity_is_refused_with_its_rows() -> None:
 
 def test_a_missing_value_needs_one_when_fitted() -> None:
     transformer = ContinuousTransformer().fit(pd.Series([1.0, 2.5]))
-    with pytest.raises(UnseenValueError, match="missing values in 1 rows") as caught:
+    with pytest.raises(UnseenValueError, match="1 rows hold values that did not") as caught:
         transformer.transform(pd.Series([1.0, np.nan]))
     assert caught.value.rows == (1,)
 
@@ -143,7 +143,7 @@ def test_another_value_of_a_constant_column_is_an_error() -> None:
         transformer = ContinuousTransformer().fit(column)
         assert transformer.width_ == 0
         assert transformer.inverse_transform(np.zeros((2, 0))).tolist() == [3.0, 3.0]
-        with pytest.raises(UnseenValueError, match="new values in 1 rows"):
+        with pytest.raises(UnseenValueError, match="1 rows hold values that did not"):
             transformer.transform(pd.Series([3.0, 4.0]))
 
 

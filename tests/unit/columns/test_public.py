@@ -204,7 +204,6 @@ def test_a_kind_of_somebody_elses_needs_the_records_unless_it_says_otherwise(mon
         ({"continuous": "quantile"}, r"continuous: NormalScores\(\).*from the records.*'standard'"),
         ({"encoders": {"x": "ranks"}}, r"encoders\['x'\]: Ranks\(\).*from the records"),
         ({"spike_share": 0.2}, "spike_share=0.2.*read off the records"),
-        ({"max_categories": 9}, "max_categories=9"),
         ({"rare_threshold": 0.1}, "rare_threshold=0.1"),
     ],
 )

@@ -9,7 +9,6 @@ from sklearn.exceptions import NotFittedError
 from vflsynth.columns import OutputSpan, TableTransformer
 from vflsynth.exceptions import (
     ArtefactError,
-    CardinalityError,
     ColumnKindError,
     ColumnMismatchError,
     EmptyColumnError,
@@ -67,14 +66,12 @@ def test_labels_order_dtypes_and_name_of_the_index_come_back(frame: pd.DataFrame
     [
         [0, 1, 2, 3],
         pd.RangeIndex(4),
-        pd.Index(["a", 1, 2.5, None], dtype=object),
-        pd.Index([("a", 1), ("a", 2), ("b", 1), ("b", 2)], tupleize_cols=False),
-        pd.DatetimeIndex(["2020", "2021", "2022", "2023"]),
+        pd.Index(["a", 1, "b", 2], dtype=object),
         pd.CategoricalIndex(list("abcd"), name="c"),
     ],
     ids=str,
 )
-def test_labels_of_any_type(frame: pd.DataFrame, labels: object) -> None:
+def test_labels_are_text_and_whole_numbers(frame: pd.DataFrame, labels: object) -> None:
     frame.columns = labels
     table = TableTransformer(kinds={frame.columns[3]: "integer"}).fit(frame)
     assert list(table.kinds_) == list(frame.columns)
@@ -125,7 +122,6 @@ def test_columns_may_come_in_another_order_but_not_others(frame: pd.DataFrame) -
     [
         ([None] * 4, {}, EmptyColumnError),
         ([1.5, np.inf, 2.0, 3.0], {}, InfiniteValueError),
-        (["a", "b", "c", "d"], {"max_categories": 3}, CardinalityError),
         (["a", "b", "c", "d"], {"kinds": {"x": "continuous"}}, ColumnKindError),
         (["a", "b", "c", "d"], {"kinds": {"x": "nominal"}}, ColumnKindError),
         ([1j] * 4, {}, ColumnKindError),
@@ -155,7 +151,6 @@ def test_kinds_of_absent_columns_are_an_error(frame: pd.DataFrame) -> None:
     "parameters",
     [
         {"continuous": "minmax"},
-        {"max_categories": 0},
         {"rare_threshold": -1},
         {"spike_share": 2},
         {"kinds": ["age"]},
@@ -169,20 +164,20 @@ def test_parameters_are_checked_even_if_unused(parameters: dict) -> None:
 
 def test_tables_that_are_none(frame: pd.DataFrame) -> None:
     table = TableTransformer()
-    with pytest.raises(PartyDataError, match="got ndarray"):
+    with pytest.raises(PartyDataError, match="got a ndarray"):
         table.fit(frame.to_numpy())
     with pytest.raises(TooFewRecordsError):
         table.fit(frame.head(0))
     with pytest.raises(PartyDataError, match="no columns"):
         table.fit(frame[[]])
-    with pytest.raises(PartyDataError, match="MultiIndex"):
+    with pytest.raises(PartyDataError, match="is a tuple"):
         table.fit(frame.set_axis(pd.MultiIndex.from_product([["a", "b"], [1, 2]]), axis=1))
-    with pytest.raises(PartyDataError, match="more than once") as caught:
+    with pytest.raises(PartyDataError, match="2 columns of this name") as caught:
         table.fit(frame.rename(columns={"age": "sex"}))
     assert caught.value.column == "sex"
-    with pytest.raises(PartyDataError, match="use text or numbers"):
+    with pytest.raises(PartyDataError, match="with text or integers"):
         table.fit(frame.rename(columns={"age": b"age"}))
-    with pytest.raises(PartyDataError, match="got list"):
+    with pytest.raises(PartyDataError, match="got a list"):
         table.fit(frame).transform([1])
 
 
@@ -209,7 +204,7 @@ def test_a_table_of_constants_has_width_zero() -> None:
 
 def test_state_is_plain_and_strict_json(frame: pd.DataFrame) -> None:
     kinds = {"visits": "integer"}
-    table = TableTransformer(kinds, max_categories=np.int64(9)).fit(frame, party="lab")
+    table = TableTransformer(kinds, max_levels=np.int64(9)).fit(frame, party="lab")
     content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     restored = TableTransformer.from_dict(content)
     pd.testing.assert_frame_equal(

@@ -12,7 +12,6 @@ from vflsynth import (
     GaussianCopulaSynthesizer,
     IndependentSynthesizer,
     LatentTree,
-    MeanEmbedding,
     MixtureSynthesizer,
     PairwiseTables,
     PartyContract,
@@ -115,10 +114,6 @@ def test_zero_violations(estimator):
     [
         DPLTSynthesizer(privacy=LatentTree(epsilon=20, delta=1e-3)),
         MixtureSynthesizer(privacy=PairwiseTables(epsilon=5, delta=1e-3)),
-        VFLGANSynthesizer(
-            privacy=MeanEmbedding(epsilon=5, delta=1e-3, n_features=50),
-            **SMALL | {"batch_size": 96},
-        ),
     ],
     ids=lambda e: type(e).__name__,
 )

@@ -71,20 +71,21 @@ def make_private_trial(tmp_path):
     """Make a trial of a small private run, with some of privacy's parameters changed."""
 
     def make(n_parties=2, *, privacy=None, parameters=None, budget=_BUDGET, random_state=0, **job):
+        chosen = {"mechanism": "pairwise_tables", "epsilon": 2.0, "delta": 1e-3} | (privacy or {})
+        at_once = chosen["mechanism"] == "pairwise_tables"
         frames = {
             name: table[[KEY, *(c for c in table if c.split("_")[0] in _PRIVATE)]]
             for name, table in make_party_frames(40, n_parties, random_state=2).items()
         }
         if parameters is None:
-            parameters = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
-        chosen = {"epsilon": 2.0, "delta": 1e-3} | (privacy or {})
-        if "mechanism" not in chosen:
-            chosen["n_features"] = 20
-        if chosen.get("mechanism") != "first_layer":
+            gan = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
+            parameters = {"n_components": 4} if at_once else gan
+        if chosen["mechanism"] != "first_layer":
             chosen.setdefault("n_bins", 4)
         content = {
             "name": "trial",
             "parties": sorted(frames),
+            "method": "MixtureSynthesizer" if at_once else "VFLGANSynthesizer",
             "on": KEY,
             "parameters": parameters | {"privacy": chosen},
             "exchange_timeout": 600.0,

@@ -27,7 +27,6 @@ PARAMETERS = {
     "MixtureSynthesizer": {"n_components": 4},
 }
 PRIVACY = {
-    "kernel_mean_embedding": {"epsilon": 2.0},
     "dpsgd": {"mechanism": "dpsgd", "n_records": 40, "epsilon": None, "noise_multiplier": 10.0},
     "first_layer": {"mechanism": "first_layer", "epsilon": None, "noise_multiplier": 10.0},
     "latent_tree": {"mechanism": "latent_tree", "epsilon": 2.0},
@@ -45,7 +44,6 @@ def test_these_are_the_methods():
     """A mechanism that is carried to a synthesizer is tried below without being listed there."""
     assert {
         ("VFLGANSynthesizer", None),
-        ("VFLGANSynthesizer", "kernel_mean_embedding"),
         ("VFLGANSynthesizer", "dpsgd"),
         ("VFLGANSynthesizer", "first_layer"),
         ("VertiGANSynthesizer", None),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.unit.federation.test_every_method import GAN, PARAMETERS, PRIVACY
-from vflsynth import _keys
+from vflsynth import _random
 from vflsynth.federation.attempts import server_node
 from vflsynth.federation.psi import Dummies
 from vflsynth.federation.site import Budget
@@ -25,7 +25,6 @@ PUBLIC = [
     ("AutoregressiveSynthesizer", PARAMETERS["AutoregressiveSynthesizer"]),
 ]
 PRIVATE = [
-    ("VFLGANSynthesizer", "kernel_mean_embedding", {}),
     ("VFLGANSynthesizer", "dpsgd", {}),
     ("DPLTSynthesizer", "latent_tree", {}),
     ("MixtureSynthesizer", "pairwise_tables", {"intersection_epsilon": 1.0}),
@@ -36,18 +35,18 @@ PRIVATE = [
 def drawn(monkeypatch):
     """Keys of all streams, and texts of all dummies, of the run that goes on."""
     found = set()
-    stream, of = _keys.key_stream, Dummies.of.__func__
+    stream, of = _random.key_stream, Dummies.of.__func__
 
-    def noted(key, n_bytes, start=0):
+    def noted(key, n_bytes):
         found.add(key)
-        return stream(key, n_bytes, start)
+        return stream(key, n_bytes)
 
     def noted_dummies(cls, *args):
         made = of(cls, *args)
         found.update(made.texts)
         return made
 
-    monkeypatch.setattr(_keys, "key_stream", noted)
+    monkeypatch.setattr(_random, "key_stream", noted)
     monkeypatch.setattr(ring, "key_stream", noted)
     monkeypatch.setattr(Dummies, "of", classmethod(noted_dummies))
     return found

@@ -31,20 +31,15 @@ from vflsynth.exceptions import (
 from vflsynth.federation.account import FILE, KNOWN
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget, Site, kept_secret
-from vflsynth.federation.wire import Request, decode, encode
+from vflsynth.federation.wire import decode, encode
 from vflsynth.frames import write_table
-from vflsynth.learning.messages import MaskedReal, MaskedStates, SumShares
+from vflsynth.learning.messages import MaskedStates, SumShares
 from vflsynth.methods.latent_tree.messages import LatentTables, LatentTree
-from vflsynth.methods.mean_embedding.messages import (
-    MaskedPoints,
-    NoisyHistograms,
-    WindowWidth,
-)
 from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
 from vflsynth.methods.vertigan.messages import BackboneGradients
 from vflsynth.methods.vflgan.messages import SampledFeatures
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, SampledRelease
-from vflsynth.protocol.messages import EncodedSize, Presence
+from vflsynth.protocol.messages import EncodedSize
 from vflsynth.secure import ProductParty, ring
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -85,49 +80,34 @@ def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n
     for node in ("server", *trial.sites):
         found = report(trial, node)
         noised = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
-        assert noised["NoisyHistograms"]
-        assert noised["GeneratorWeights"]
-        assert noised["WindowWidth"]
-        assert noised["MaskedPoints"]  # or masked
+        assert noised["ColumnTables"]
+        assert noised["Mixture"]
+        assert noised["MaskedStates"]  # or masked
         assert noised["SumShares"]
         privacy = found["privacy"]
         ledger = PrivacyLedger.from_dict(privacy["ledger"])
         assert ledger.epsilon() <= 2.0 + 1e-9
         assert ledger.epsilon() > 1.99
         assert privacy["attempts that released something"] == 1
-        assert [entry.purpose for entry in ledger.entries] == ["preprocessing", "mean embedding"]
+        assert [entry.purpose for entry in ledger.entries] == ["preprocessing", "pairs"]
         assert len(account(trial, node)) == 1
     for name in trial.sites:
         half = PartyModel.load(trial.folder / name / "trial" / "half")
         assert len(half.sample(20, 3)) == 20
 
 
-FEWER = {"most_megabytes": 8e-4}
-"""Of ten frequencies there are bytes for half."""
-
 TREE = {"privacy": {"mechanism": "latent_tree"}, "parameters": {}, "method": "DPLTSynthesizer"}
-
-PAIRS = {
-    "privacy": {"mechanism": "pairwise_tables"},
-    "parameters": {"n_components": 4},
-    "method": "MixtureSynthesizer",
-}
-
-FINE = PAIRS | {"privacy": {"mechanism": "pairwise_tables", "epsilon": 1e6, "n_bins": 16}}
+PAIRS = {}
+FINE = {"privacy": {"epsilon": 1e6, "n_bins": 16}}
 """With so little noise that numbers have codes of knots."""
 
 
 @pytest.mark.parametrize(
     ("more", "n_parties", "stated"),
     [
-        *itertools.product([{}], [2], [True, False]),
-        *itertools.product([{"privacy": FEWER}], [2], [True]),
         *itertools.product([TREE, PAIRS], [2], [True, False]),
-        *itertools.product([{}, FINE], [3], [True]),
-        *(
-            pytest.param(more, 3, True, marks=pytest.mark.slow)
-            for more in ({"privacy": FEWER}, TREE, PAIRS)
-        ),
+        (FINE, 3, True),
+        *(pytest.param(more, 3, True, marks=pytest.mark.slow) for more in (TREE, PAIRS)),
     ],
 )
 def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
@@ -154,7 +134,7 @@ def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
     for node in ("server", *trial.sites):
         for row in report(trial, node)["left"]:
             key = row["message"], row["sender"], row["receiver"]
-            if row["message"] in ("MaskedPoints", "MaskedStates", "SumShares"):
+            if row["message"] in ("MaskedStates", "SumShares"):
                 assert row["messages"] == crossed.loc[key, "messages"]
                 assert row["bytes"] == crossed.loc[key, "bytes"]
                 assert row["messages"] > 1 or row["message"] == "SumShares"
@@ -184,26 +164,10 @@ def filled(values, number):
     return torch.full_like(values, number)
 
 
-def that_wrap_around(n_cells):
-    """Other numbers with the same sum modulo 2^64."""
-    found = filled(n_cells, 2)
-    found[:2] = 2**63 - 1
-    found[2] += (n_cells - found).sum()
-    assert found.sum() == n_cells.sum()
-    return found
-
-
 @pytest.mark.parametrize(
     ("more", "kind", "change", "says"),
     [
-        ({}, MaskedPoints, lambda m: {"points": m.points[..., 1:]}, "sent masked points"),
-        (
-            {},
-            MaskedPoints,
-            lambda m: {"turns": m.turns.int()},
-            "MaskedPoints whose turns are int32",
-        ),
-        ({}, SumShares, lambda m: {"shares": m.shares[1:]}, "sent shares"),
+        (PAIRS, SumShares, lambda m: {"shares": m.shares[1:]}, "sent shares"),
         (TREE, MaskedStates, lambda m: {"numbers": m.numbers[:, 1:]}, "sent a masked matrix"),
         (TREE, MaskedStates, lambda m: {"tags": m.tags[:, 1:]}, "sent tags"),
         (PAIRS, MaskedStates, lambda m: {"places": m.places + 99}, "sent places"),
@@ -224,33 +188,6 @@ def that_wrap_around(n_cells):
         (PAIRS, ColumnTables, lambda m: {"counts": filled(m.counts, 2**63 - 1)}, "counts of up to"),
         (PAIRS, ColumnTables, lambda m: {"counts": filled(m.counts, -(2**63))}, "counts of up to"),
         (PAIRS, ColumnTables, lambda m: {"shares": filled(m.shares, 1e308)}, "a column's states"),
-        (
-            {},
-            NoisyHistograms,
-            lambda m: {
-                "exponents": filled(m.exponents, 511),
-                "counts": filled(m.counts, 2**63 - 1),
-            },
-            "sent noisy histograms that cannot be",
-        ),
-        (
-            {},
-            NoisyHistograms,
-            lambda m: {"n_cells": filled(m.n_cells, 2**63 - 1)},
-            "sent noisy histograms that cannot be",
-        ),
-        (
-            {},
-            NoisyHistograms,
-            lambda m: {"n_cells": that_wrap_around(m.n_cells)},
-            "sent noisy histograms that cannot be",
-        ),
-        (
-            {"privacy": FEWER},
-            MaskedPoints,
-            lambda m: {"windows": torch.arange(len(m.windows), 0, -1, dtype=torch.int32)},
-            "sent windows that are none",
-        ),
     ],
 )
 @pytest.mark.parametrize("of", ["party_1", pytest.param("party_2", marks=pytest.mark.slow)])
@@ -263,20 +200,6 @@ def test_what_is_wrong_with_a_message_ends_the_run_by_name(
     assert says in str(trial.outcome["server"])
     for node in NODES:
         assert f"party '{of}'" in str(trial.outcome[node])
-
-
-@pytest.mark.parametrize("of", ["party_1", "party_2"])
-def test_of_two_parties_that_say_other_windows_both_are_named(make_private_trial, of):
-    """Nobody can tell which of them deviates."""
-    trial = make_private_trial(privacy=FEWER, budget=Budget(9.0, 1e-3))
-
-    def other(m):  # all are 0 where noise makes records so few that they count at all frequencies
-        return replace(m, windows=filled(m.windows, int(not m.windows.any())))
-
-    trial.run(changing(MaskedPoints, other, of))
-    assert isinstance(trial.outcome["server"], ProtocolError)
-    for node in NODES:
-        assert re.search("party 'party_[12]' and party 'party_[12]' sent", str(trial.outcome[node]))
 
 
 @pytest.mark.parametrize(
@@ -340,21 +263,6 @@ def test_a_server_that_publishes_no_distribution_is_refused(
     assert not (trial.folder / "party_1" / trial.job.name / "half").exists()
 
 
-@pytest.mark.parametrize(
-    ("of", "change"),
-    [
-        ("party_1", lambda m: replace(m, width=m.width + 1)),
-        ("party_1", lambda m: replace(m, width=10**6)),
-        ("party_2", lambda m: replace(m, width=0)),
-    ],
-)
-def test_a_server_that_tells_an_impossible_width_is_refused(make_private_trial, of, change):
-    trial = make_private_trial().run(changing(WindowWidth, change, of))
-    assert isinstance(trial.outcome[of], ProtocolError)
-    assert "the server" in str(trial.outcome[of])
-    assert isinstance(trial.outcome["server"], PartyStoppedError)
-
-
 def test_a_half_holds_neither_the_number_of_records_nor_digits_of_keys(make_private_trial):
     trial = make_private_trial().run()
     for name in trial.sites:
@@ -378,7 +286,7 @@ class Watching(Direct):
 
     def exchange(self, frame, timeout):
         for message in decode(frame, 1 << 28).messages:
-            if isinstance(message, NoisyHistograms | MaskedPoints | SumShares):
+            if isinstance(message, ColumnTables | MaskedStates | SumShares):
                 path = self._node.folder.parents[1] / self._name / FILE
                 attempts = len(PrivacyAccount(path).attempts)
                 self.left.setdefault((self._name, type(message)), []).append((attempts, message))
@@ -391,7 +299,7 @@ class Watching(Direct):
 
 def contents_of(message):
     """All masked numbers of a message, one after the other."""
-    return torch.cat([value.ravel() for key, value in message.contents() if key != "windows"])
+    return torch.cat([value.ravel() for _, value in message.contents()])
 
 
 def ending(at, how=RuntimeError):
@@ -402,7 +310,7 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
     make_private_trial,
 ):
     trial = make_private_trial(budget=Budget(4.0, 1e-3))
-    link = ending((Presence, 1), Dead)  # the release is out, no checkpoint is there
+    link = ending((SumShares, 0), Dead)  # the columns' tables are out
     trial.run(link)
     assert isinstance(trial.outcome["party_1"], Dead)
     assert [len(account(trial, node)) for node in NODES] == [1, 1, 1]
@@ -410,15 +318,16 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
     trial.run(link)
     assert set(trial.outcome.values()) == {None}
     for name in trial.sites:
-        (one, first), (two, second) = link.left[name, NoisyHistograms]
+        (one, first), (two, second) = link.left[name, ColumnTables]
         assert (one, two) == (1, 2)
-        n = min(len(first.counts), len(second.counts))  # bins follow from noise, too
-        assert not np.allclose(first.counts[:n], second.counts[:n], atol=1e-3)
-        for kind in (MaskedPoints, SumShares):
+        n = min(len(first.counts), len(second.counts))  # states follow from noise, too
+        assert (first.counts[:n] == second.counts[:n]).double().mean() < 0.05
+        for kind in (MaskedStates, SumShares):
             sent = [contents_of(m) for _, m in link.left[name, kind]]
             first, second = np.array_split(np.arange(len(sent)), 2)
             for before, after in zip(first, second, strict=True):
-                assert (sent[before] == sent[after]).double().mean() < 0.05  # fresh masks, too
+                n = min(len(sent[before]), len(sent[after]))
+                assert (sent[before][:n] == sent[after][:n]).double().mean() < 0.05  # fresh masks
     for node in NODES:
         privacy = report(trial, node, 2)["privacy"]
         assert privacy["attempts that released something"] == 2
@@ -433,7 +342,7 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
 def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial):
     """Too much in the account, never too little."""
     trial = make_private_trial()
-    trial.run(ending((NoisyHistograms, 0)))
+    trial.run(ending((ColumnTables, 0)))
     assert len(account(trial, "party_1")) == 1
 
 
@@ -461,12 +370,11 @@ def test_wrong_tags_of_a_party_s_records_are_what_that_party_refuses(
     assert not asked
 
 
-@pytest.mark.parametrize(("more", "kind"), [({}, MaskedPoints), (TREE, MaskedStates)])
 def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_masks(
-    make_private_trial, monkeypatch, more, kind
+    make_private_trial, monkeypatch
 ):
     monkeypatch.setattr(ring, "BLOCK_ELEMENTS", 300)
-    trial = make_private_trial(budget=Budget(9.0, 1e-3), **more)
+    trial = make_private_trial(budget=Budget(9.0, 1e-3), **TREE)
     seen = []
 
     class Link(Direct):
@@ -474,7 +382,7 @@ def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_mask
 
         def exchange(self, frame, timeout):
             for message in decode(frame, 1 << 28).messages:
-                if self._name == "party_2" and isinstance(message, kind):
+                if self._name == "party_2" and isinstance(message, MaskedStates):
                     seen.append((message.step, contents_of(message)))
                     if self.ends and message.step == 1:
                         raise RuntimeError
@@ -491,42 +399,6 @@ def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_mask
         assert (before == after).double().mean() < 0.05
 
 
-@pytest.mark.parametrize("privacy", [{}, FEWER])
-def test_a_run_that_goes_on_from_a_checkpoint_releases_nothing(make_private_trial, privacy):
-    trial = make_private_trial(privacy=privacy)
-    link = ending((Presence, 2))  # in epoch 2 of 2
-    trial.run(link)
-    saved = {name: trial.folder / name / "trial" / "checkpoints" for name in NODES}
-    assert [[p.name for p in folder.iterdir()] for folder in saved.values()] == [
-        ["epoch-000001"]
-    ] * 3
-    before = {node: account(trial, node) for node in NODES}
-    link.at = None
-    trial.run(link)
-    assert set(trial.outcome.values()) == {None}
-    assert {node: account(trial, node) for node in NODES} == before
-    numbers = {kind: len(messages) for (_, kind), messages in link.left.items()}
-    assert numbers == {NoisyHistograms: 1, MaskedPoints: 2, SumShares: 1}
-    first = halves(trial)
-    for folder in saved.values():  # back to epoch 1 once more: the same bytes
-        (folder / "epoch-000002").rename(folder.parent / "away")
-    trial.run()
-    second = halves(trial)
-    for name, tensors in first.items():
-        for key, value in tensors.items():
-            assert value.numpy().tobytes() == second[name][key].numpy().tobytes()
-    asked = [NoisyHistograms, MaskedPoints, SumShares, MaskedReal]
-    for kind in asked:  # by a server that wants a second release
-        with pytest.raises(ProtocolError, match="not part of this run"):
-            trial.nodes["party_1"].rules.check(Request(kind, 0))
-    for folder in saved.values():
-        (folder / "epoch-000002").rename(folder.parent / "away-again")
-    (trial.folder / "party_2" / "trial" / "encoding.json").unlink()
-    trial.run()  # networks that know one encoding do not go on with another
-    assert isinstance(trial.outcome["party_2"], ArtefactError)
-    assert "encoding.json cannot be read" in str(trial.outcome["party_2"])
-
-
 # -- what a site agrees to ------------------------------------------------------------------------
 
 
@@ -541,7 +413,7 @@ def test_a_budget_that_is_too_small_stops_the_run_before_anything_is_released(ma
     assert account(trial, "party_2") == ()
     assert isinstance(trial.outcome["server"], PartyStoppedError)
     arrived = {row["message"] for row in report(trial, "server")["arrived"]}
-    assert not arrived & {"NoisyHistograms", "MaskedPoints", "SumShares"}
+    assert not arrived & {"ColumnTables", "MaskedStates", "SumShares"}
 
 
 def test_the_budget_is_for_all_runs_of_the_folder(make_private_trial):
@@ -581,7 +453,7 @@ def test_runs_without_privacy_read_csv_files(make_trial, tmp_path):
     PartyNode(trial.job, trial.sites["party_1"])
 
 
-@pytest.mark.parametrize("mechanism", ["kernel_mean_embedding", "dpsgd"])
+@pytest.mark.parametrize("mechanism", ["pairwise_tables", "dpsgd"])
 def test_nobody_is_told_that_a_column_has_no_value(make_private_trial, mechanism):
     privacy = DPSGD if mechanism == "dpsgd" else {}
     trial = make_private_trial(privacy=privacy, budget=Budget(20.0, 1e-3))
@@ -634,7 +506,7 @@ def test_public_bounds_of_the_sites_are_enough_without_histograms(make_private_t
         ({"mechanism": "latent_tree"}, "LatentTree is for DPLTSynthesizer"),
         ({"mechanism": "dpsgd_gan"}, "DPSGDGAN is for WGANGPSynthesizer"),
         ({"public_schema": {}}, "site files"),
-        ({"sigma": 2}, "privacy: kernel_mean_embedding has no 'sigma'; there are "),
+        ({"sigma": 2}, "privacy: pairwise_tables has no 'sigma'; there are "),
         ({"delta": 2}, "delta"),
     ],
 )
@@ -733,7 +605,7 @@ def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial,
     error = trial.outcome["server"]
     assert isinstance(error, AccountRewoundError)
     assert "party 'party_1': its privacy account" in str(error)
-    assert not {r["message"] for r in report_of(trial, "fourth")["arrived"]} & {"NoisyHistograms"}
+    assert not {r["message"] for r in report_of(trial, "fourth")["arrived"]} & {"ColumnTables"}
     (trial.folder / "server" / KNOWN).unlink()
     trial.job = replace(trial.job, name="fifth")
     trial.run()

@@ -16,7 +16,7 @@ from vflsynth.federation.wire import decode
 from vflsynth.learning.base import Duration
 from vflsynth.methods.vflgan.messages import DiscriminatorFeatures
 from vflsynth.protocol import SERVER, Transcript
-from vflsynth.protocol.messages import BlindedKeys, Hello, Presence
+from vflsynth.protocol.messages import BlindedKeys, Hello
 from vflsynth.reporting import duration_text
 
 
@@ -58,15 +58,6 @@ def test_what_is_written_and_how_long_it_will_take(tmp_path, clock):
     assert found()["epoch"] == 4
     assert found()["seconds_left"] == pytest.approx(40)
     assert sentence(found()).startswith("training, epoch 4 of 10, about 40 s left; 0.0 MB sent")
-
-
-def test_how_long_a_server_that_trains_alone_will_take(tmp_path, clock):
-    noted = Progress(tmp_path, "lab", lambda: Duration(10, 100), Transcript())
-    noted.note(Presence, 3)  # as the third epoch begins
-    clock.now += 8.0
-    noted.note(Presence, 7)  # two seconds an epoch, four to go
-    found = json.loads((tmp_path / progress.FILE).read_text())
-    assert (found["epoch"], found["n_epochs"], found["seconds_left"]) == (7, 10, 8.0)
 
 
 def test_a_server_says_once_what_helps_where_each_step_takes_long(tmp_path, clock, caplog):

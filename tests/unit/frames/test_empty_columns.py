@@ -9,7 +9,6 @@ from vflsynth import (
     GSWGAN,
     DPLTSynthesizer,
     LatentTree,
-    MeanEmbedding,
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
@@ -73,9 +72,7 @@ def dplt(epsilon):
 
 GIVEN = {"epsilon": None, "noise_multiplier": 3.0}  # to calibrate it takes longer than to fit
 PRIVATE = {
-    "kernel_mean_embedding": gan(VFLGANSynthesizer, MeanEmbedding, n_features=20),
     "dpsgd": gan(VFLGANSynthesizer, DPSGD, n_records=N, **GIVEN),
-    "joined kernel_mean_embedding": gan(WGANGPSynthesizer, MeanEmbedding, n_features=20),
     "joined dpsgd": gan(WGANGPSynthesizer, DPSGD, n_records=N, **GIVEN),
     "dpsgd_gan": gan(WGANGPSynthesizer, DPSGDGAN, **GIVEN),
     "gs_wgan": gan(WGANGPSynthesizer, GSWGAN, n_shards=2, **GIVEN),
@@ -92,9 +89,8 @@ def test_private_fits_do_not_tell_that_a_column_has_no_value(frames, method):
         pd.testing.assert_series_equal(table[list(frame)].dtypes, frame.dtypes)
 
 
-@pytest.mark.parametrize("method", ["kernel_mean_embedding", "DPLT"])
-def test_with_little_noise_the_histograms_say_that_all_is_missing(frames, method):
-    synth = PRIVATE[method](500.0).fit(frames)
+def test_with_little_noise_the_histograms_say_that_all_is_missing(frames):
+    synth = dplt(500.0).fit(frames)
     columns = {
         label: column
         for party in synth.parties_.values()
@@ -103,11 +99,10 @@ def test_with_little_noise_the_histograms_say_that_all_is_missing(frames, method
     assert min(columns[label].histogram_.missing_share for label in EMPTY) > 0.9
 
 
-@pytest.mark.parametrize("method", ["kernel_mean_embedding", "DPLT"])
-def test_private_fits_do_not_tell_that_no_matched_record_has_a_value(frames, method):
+def test_private_fits_do_not_tell_that_no_matched_record_has_a_value(frames):
     lab = frames["lab"].assign(dose=[3.0] * 10 + [np.nan] * (N - 10), key=range(N))
     clinic = frames["clinic"].assign(key=range(10, N + 10))
-    synth = PRIVATE[method](3.0).fit({"lab": lab, "clinic": clinic}, on="key")
+    synth = dplt(3.0).fit({"lab": lab, "clinic": clinic}, on="key")
     assert len(synth.sample(10)) == 10
 
 

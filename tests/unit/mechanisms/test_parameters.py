@@ -3,30 +3,28 @@ import math
 import pytest
 from sklearn.base import clone
 
-from vflsynth import DPSGDGAN, GSWGAN, LatentTree, MeanEmbedding, PairwiseTables
+from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import NeighbouringRelation, PublicSchema, Sampler
 
 SCHEMA = PublicSchema(dtypes="given", bounds={"x": (0, 1)})
 VALID = {"epsilon": 10.0, "delta": 5e-4}
-ALL = (DPSGD, DPSGDGAN, FirstLayer, GSWGAN, LatentTree, MeanEmbedding, PairwiseTables)
+ALL = (DPSGD, DPSGDGAN, FirstLayer, GSWGAN, LatentTree, PairwiseTables)
 
 
 def test_clone_and_set_params_round_trip():
-    mechanism = MeanEmbedding(**VALID, public_schema=SCHEMA, bandwidths=[1.0])
+    mechanism = DPSGD(**VALID, public_schema=SCHEMA, n_records=60)
     copy = clone(mechanism)
     assert copy is not mechanism
     assert copy.get_params() == mechanism.get_params()
-    assert copy.set_params(n_features=500).n_features == 500
+    assert copy.set_params(n_records=500).n_records == 500
 
 
-def test_parameters_are_keyword_only_and_stored_unchanged():
+def test_parameters_are_keyword_only():
     for mechanism in ALL:
         with pytest.raises(TypeError):
             mechanism(10.0, 1e-5)
-    bandwidths = [1.0, 2.0]
-    assert MeanEmbedding(bandwidths=bandwidths).bandwidths is bandwidths
 
 
 @pytest.mark.parametrize("mechanism", ALL)
@@ -41,7 +39,6 @@ def test_every_mechanism_takes_its_own_parameters_only(mechanism):
 @pytest.mark.parametrize(
     ("mechanism", "name", "relation", "sampler", "one_release"),
     [
-        (MeanEmbedding, "kernel_mean_embedding", "add_or_remove_one", "none", True),
         (LatentTree, "latent_tree", "add_or_remove_one", "none", True),
         (PairwiseTables, "pairwise_tables", "add_or_remove_one", "none", True),
         (DPSGD, "dpsgd", "add_or_remove_one", "poisson", False),
@@ -95,20 +92,15 @@ FIXED = (DPSGDGAN, FirstLayer, GSWGAN)
     [
         (CLIPPING, {"max_grad_norm": 0.0}, "max_grad_norm"),
         (FIXED, {"neighbouring_relation": "add_or_remove_one"}, "'replace_one' for {}"),
-        ((DPSGD,), {"gradient_penalty_at": "nowhere"}, "gradient_penalty_at"),
         ((DPSGD,), {"n_records": 1}, "n_records"),
         ((GSWGAN,), {"n_shards": 1}, "n_shards"),
-        ((MeanEmbedding, LatentTree), {"preprocessing_share": 0.0}, "share must be more than 0"),
+        ((PairwiseTables, LatentTree), {"preprocessing_share": 0.0}, "share must be more than 0"),
         (HISTOGRAMS, {"preprocessing_share": 1.0}, "preprocessing_share"),
         (HISTOGRAMS, {"preprocessing_share": -0.1}, "preprocessing_share"),
         ((DPSGD, DPSGDGAN, GSWGAN), {"preprocessing_share": 0}, "public_schema"),
         (HISTOGRAMS, {"public_schema": {"bounds": {"a": (0, 1)}}}, "public_schema"),
         (HISTOGRAMS, {"n_bins": 1}, "n_bins"),
         (HISTOGRAMS, {"n_bins": 2.5}, "n_bins"),
-        ((MeanEmbedding,), {"n_features": 7}, "n_features"),
-        ((MeanEmbedding,), {"bandwidths": ()}, "bandwidths"),
-        ((MeanEmbedding,), {"bandwidths": (1.0, -1.0)}, "bandwidths"),
-        ((MeanEmbedding,), {"bandwidths": 3.0}, "bandwidths"),
     ],
 )
 def test_illegal_values_of_what_some_have_are_named(mechanisms, changes, message):
@@ -123,7 +115,7 @@ def test_public_scaling_costs_nothing_with_dpsgd():
 
 @pytest.mark.parametrize(
     ("mechanism", "relation"),
-    [(FirstLayer, None), (GSWGAN, None), (MeanEmbedding, "replace_one"), (DPSGD, "replace_one")],
+    [(FirstLayer, None), (GSWGAN, None), (PairwiseTables, "replace_one"), (DPSGD, "replace_one")],
 )
 def test_a_delta_of_one_over_n_is_refused_unless_insisted_on(mechanism, relation):
     given = mechanism(epsilon=1.0, delta=1e-2, neighbouring_relation=relation)
@@ -147,7 +139,7 @@ def test_a_delta_that_no_table_justifies_is_refused_unless_insisted_on(mechanism
         given.set_params(large_delta=True).check()
 
 
-@pytest.mark.parametrize("mechanism", [MeanEmbedding, LatentTree])
+@pytest.mark.parametrize("mechanism", [PairwiseTables, LatentTree])
 def test_a_private_number_of_records_is_not_compared_with_delta(mechanism):
     """Whether a fit is refused would tell it."""
     mechanism(epsilon=1.0, delta=1e-2).check_delta(10**6)

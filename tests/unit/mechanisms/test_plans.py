@@ -5,13 +5,14 @@ from math import comb, exp, expm1, log
 
 import pytest
 
-from vflsynth import DPSGDGAN, GSWGAN, LatentTree, MeanEmbedding, PairwiseTables
+from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
-from vflsynth.mechanisms import DPSGD, Asked, Discriminators, FirstLayer, Length
+from vflsynth.mechanisms import DPSGD, Asked, Discriminators, FirstLayer
 from vflsynth.privacy import PLDAccountant, PublicSchema, RDPAccountant, WangAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.privacy.events import releases_in
+from vflsynth.protocol.schedule import Length
 
 COLUMNS = {"lab": ColumnCounts(6), "taste": ColumnCounts(6)}
 JOINED = {"joined": ColumnCounts(12)}
@@ -27,7 +28,6 @@ OWN = {
     FirstLayer: {"public_schema": None},
     GSWGAN: {"n_shards": 26},
     LatentTree: {},
-    MeanEmbedding: {},
     PairwiseTables: {},
 }
 ASKED = {
@@ -36,7 +36,6 @@ ASKED = {
     FirstLayer: {"plain": PLAIN},
     GSWGAN: {"batch_size": 32, "epochs": 300, "owners": ALONE},
     LatentTree: {"groups": {"lab": [3, 3], "taste": [3, 3]}},
-    MeanEmbedding: {},
     PairwiseTables: {},
 }
 
@@ -56,15 +55,15 @@ def planned(mechanism, **changes):
     return made(mechanism, **changes).plan(columns, asked(mechanism))
 
 
-def planned_for(columns, mechanism, owners=SHARED, *, holder=None, **changes):
-    return made(mechanism, **changes).plan(columns, asked(mechanism, owners=owners, holder=holder))
+def planned_for(columns, mechanism, owners=SHARED, **changes):
+    return made(mechanism, **changes).plan(columns, asked(mechanism, owners=owners))
 
 
 @pytest.mark.parametrize(
     ("mechanism", "epsilon"),
     [
-        *((name, 10.0) for name in (MeanEmbedding, DPSGD, FirstLayer)),
-        *((name, 1.0) for name in (MeanEmbedding, DPSGD, FirstLayer)),
+        *((name, 10.0) for name in (PairwiseTables, DPSGD, FirstLayer)),
+        *((name, 1.0) for name in (PairwiseTables, DPSGD, FirstLayer)),
         (DPSGDGAN, 10.0),
         (GSWGAN, 10.0),
     ],
@@ -73,7 +72,7 @@ def test_the_target_is_met_and_not_exceeded(mechanism, epsilon):
     ledger = planned(mechanism, epsilon=epsilon).ledger
     spent = ledger.epsilons()
     reference = {
-        MeanEmbedding: "Gaussian DP, exact",
+        PairwiseTables: "Gaussian DP, exact",
         DPSGD: PLDAccountant().name,
         FirstLayer: RDPAccountant().name,
         DPSGDGAN: RDPAccountant().name,
@@ -93,8 +92,8 @@ def test_the_papers_bound_takes_more_noise_than_the_gradients_need(epsilon, time
 
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 def test_shares_of_the_one_shot_release(relation):
-    plan = planned(MeanEmbedding, neighbouring_relation=relation)
-    assert plan.ledger.shares() == pytest.approx({"preprocessing": 0.2, "mean embedding": 0.8})
+    plan = planned(PairwiseTables, neighbouring_relation=relation)
+    assert plan.ledger.shares() == pytest.approx({"preprocessing": 0.4, "pairs": 0.6})
     assert plan.ledger.epsilon() <= 10.0
 
 
@@ -103,16 +102,16 @@ def test_replacing_needs_more_noise_than_adding():
         [
             release.noise_std
             for release in releases_in(
-                planned(MeanEmbedding, neighbouring_relation=relation).ledger.event
+                planned(PairwiseTables, neighbouring_relation=relation).ledger.event
             )
         ]
         for relation in ("add_or_remove_one", "replace_one")
     )
-    assert [b / a for a, b in zip(one, other)] == pytest.approx([2**0.5] * 4 + [2.0])
+    assert [b / a for a, b in zip(one, other)] == pytest.approx([2**0.5] * 4 + [2.0] * 3)
 
 
 def test_unequal_parties_put_the_same_noise_on_every_cell():
-    plan = planned_for({"lab": ColumnCounts(1), "taste": ColumnCounts(3)}, MeanEmbedding)
+    plan = planned_for({"lab": ColumnCounts(1), "taste": ColumnCounts(3)}, PairwiseTables)
     histograms = [r for r in releases_in(plan.ledger.event) if "histogram" in r.released]
     once = plan.histogram_noise_multiplier * 4**0.5
     stds = [release.noise_std for release in histograms]  # two parties, in each of two rounds
@@ -120,15 +119,15 @@ def test_unequal_parties_put_the_same_noise_on_every_cell():
 
 
 def test_two_rounds_of_histograms_cost_what_one_would():
-    plan = planned_for({"lab": ColumnCounts(1), "taste": ColumnCounts(3)}, MeanEmbedding)
+    plan = planned_for({"lab": ColumnCounts(1), "taste": ColumnCounts(3)}, PairwiseTables)
     histograms = [r for r in releases_in(plan.ledger.event) if "histogram" in r.released]
     squared_mu = sum(release.noise_multiplier**-2 for release in histograms)
     assert squared_mu == pytest.approx(plan.histogram_noise_multiplier**-2)
 
 
 def test_a_party_without_columns_releases_no_histogram():
-    plan = planned_for({"lab": ColumnCounts(1), "keys": ColumnCounts(0)}, MeanEmbedding)
-    assert plan.ledger.parties == ("lab", "server")
+    plan = planned_for({"lab": ColumnCounts(2), "keys": ColumnCounts(0)}, PairwiseTables)
+    assert plan.ledger.parties == ("lab",)
 
 
 def test_every_block_of_dpsgd_has_noise_for_the_joint_sensitivity():
@@ -155,10 +154,11 @@ def test_noise_multiplier_given_instead_of_epsilon():
     assert one.noise_multiplier == 1.3
     assert one.ledger.target_epsilon is None
     assert one.ledger.shares()["preprocessing"] == pytest.approx(0.2, abs=0.01)
-    shot = planned(MeanEmbedding, epsilon=None, noise_multiplier=0.5)
-    assert shot.ledger.shares()["preprocessing"] == pytest.approx(0.2)
-    (mean_embedding,) = (r for r in releases_in(shot.ledger.event) if r.party == "server")
-    assert mean_embedding.noise_multiplier == pytest.approx(0.5 / 0.8**0.5)
+    shot = planned(PairwiseTables, epsilon=None, noise_multiplier=0.5)
+    assert shot.ledger.shares()["preprocessing"] == pytest.approx(0.4)
+    pairs = [r for r in releases_in(shot.ledger.event) if "pairs" in r.released]
+    joint = sum(r.noise_multiplier**-2 for r in pairs) ** -0.5
+    assert joint == pytest.approx(0.5 / 0.6**0.5)
 
 
 def test_the_papers_settings_give_the_papers_budget_per_party_and_more_together():
@@ -204,7 +204,7 @@ def test_two_parties_need_root_two_times_the_noise():
 
 
 def test_only_the_papers_mechanism_disclaims_the_synthetic_data():
-    for mechanism in (MeanEmbedding, DPSGD, DPSGDGAN, GSWGAN):
+    for mechanism in (PairwiseTables, DPSGD, DPSGDGAN, GSWGAN):
         assert planned(mechanism).ledger.covers_synthetic_data
     ledger = planned(FirstLayer).ledger
     assert not ledger.covers_synthetic_data
@@ -215,12 +215,12 @@ def test_only_the_papers_mechanism_disclaims_the_synthetic_data():
 
 def test_plans_check_their_parameters():
     with pytest.raises(ParameterError, match="delta"):
-        planned(MeanEmbedding, delta=None)
+        planned(PairwiseTables, delta=None)
 
 
 @pytest.mark.parametrize("n_parties", [2, 5])
 @pytest.mark.parametrize(
-    ("mechanism", "owners"), [(MeanEmbedding, SHARED), *((DPSGD, own) for own in Discriminators)]
+    ("mechanism", "owners"), [(PairwiseTables, SHARED), *((DPSGD, own) for own in Discriminators)]
 )
 def test_a_ledger_is_one_screen_however_many_the_parties(mechanism, owners, n_parties):
     columns = {f"party {number}": ColumnCounts(6, 2) for number in range(n_parties)}
@@ -234,7 +234,6 @@ def test_one_holder_of_everything_releases_everything():
     """A single discriminator has a single bound: one block, and nobody is called a server."""
     given = {"epsilon": None, "noise_multiplier": 4.0, "max_grad_norm": 2.0}
     for plan, block in (
-        (planned_for(JOINED, MeanEmbedding, ALONE, holder="joined"), 1.0),
         (planned_for(JOINED, DPSGD, ALONE, **given), 2.0),
         (planned_for(JOINED, FirstLayer, ALONE, **given), 4.0),
         (planned(DPSGDGAN, **given), 4.0),
@@ -289,13 +288,6 @@ def test_private_discriminators_are_calibrated_to_the_target():
     assert plan.ledger.epsilon_of_party("lab") < 8.0
     shared = planned(DPSGD)
     assert plan.noise_multiplier == pytest.approx(shared.noise_multiplier)  # the same ε for all
-
-
-def test_the_ledger_says_whether_penalties_are_part_of_what_is_released():
-    for at, said in (("records", True), ("fakes", False)):
-        plan = planned(DPSGD, epsilon=None, noise_multiplier=1.3, gradient_penalty_at=at)
-        released = {r.released for r in releases_in(plan.ledger.event)}
-        assert any("penalties" in text for text in released) == said
 
 
 @pytest.mark.parametrize("mechanism", [DPSGDGAN, GSWGAN])
@@ -364,7 +356,7 @@ def test_the_papers_mechanism_trains_as_long_as_without_privacy():
 
 
 def test_nothing_is_trained_on_records_after_a_single_release():
-    for mechanism in (MeanEmbedding, LatentTree):
+    for mechanism in (PairwiseTables, LatentTree):
         assert planned(mechanism).length is None
 
 
@@ -409,10 +401,9 @@ def test_every_message_is_paid_for_by_an_entry_of_the_ledger(mechanism):
 
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 def test_noise_of_the_releases_is_that_of_the_ledger(relation):
-    plan = planned(MeanEmbedding, neighbouring_relation=relation, bandwidths=(3.0,))
-    *_, features = releases_in(plan.ledger.event)
-    assert plan.noise_std == pytest.approx(features.noise_std)
-    assert (plan.n_features, plan.bandwidths) == (2000, (3.0,))
+    plan = planned(PairwiseTables, neighbouring_relation=relation)
+    *_, pairs = releases_in(plan.ledger.event)
+    assert plan.pair_std == pytest.approx(pairs.noise_std)
     tree = planned(LatentTree, neighbouring_relation=relation)
     for release in releases_in(tree.ledger.event):
         if "histogram" not in release.released:

@@ -6,7 +6,7 @@ from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning import FromRecords
 from vflsynth.learning.messages import MaskedFake
-from vflsynth.learning.training import RunningLosses
+from vflsynth.learning.party import RunningLosses
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,

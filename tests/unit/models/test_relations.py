@@ -61,6 +61,27 @@ def test_order_stays_within_a_leaf_and_with_it_what_other_parties_know(found):
     assert float(torch.corrcoef(both)[0, 1]) > 0.9
 
 
+def test_trees_of_a_column_together_stretch_no_tail():
+    n = 6
+    spans = [OutputSpan(k, 1, "identity", str(k), "value") for k in range(n + 1)]
+
+    def numbers(seed, related):
+        x = torch.randn(6000, n + 1, generator=torch.Generator().manual_seed(seed))
+        x[:, n] = 0.6 * x[:, n] + 0.8 * x[:, :n].sum(1) / n**0.5 if related else x[:, n]
+        return x
+
+    for seed in range(3):
+        found = Relations.fit(spans, numbers(seed, False), numbers(9, True), uniform(6000, 2))
+        drawn = numbers(seed + 5, False)
+        mended = found.apply(drawn, uniform(6000, found.n_uniform))[:, n]
+        assert len(found.mends) > 3
+        assert mended.abs().max() < 4.5  # of so many standard normal numbers: 4 or so
+        assert float(mended.std()) == pytest.approx(1.0, abs=0.06)
+        # One map of all rows comes last; where a leaf's map ends values stay apart.
+        assert len(found.mends[-1].tree.columns) == 1
+        assert len(mended.unique()) > 5990
+
+
 def test_rows_that_differ_by_chance_stay_as_they_are():
     for seed in range(5):
         ours, theirs = rows(2000, 10 + seed, True), rows(2000, 20 + seed, True)
@@ -116,6 +137,7 @@ def test_restored_relations_mend_as_the_saved_ones(found):
         lambda t: [v.neg_() for k, v in t.items() if k.endswith(".after")],
         lambda t: t.update({k: v[:1] for k, v in t.items() if k.endswith(".before")}),
         lambda t: t.update({k: v[:, :1] for k, v in t.items() if k.endswith(".slopes")}),
+        lambda t: [v.zero_() for k, v in t.items() if k.endswith(".reach")],
     ],
 )
 def test_damaged_relations_are_refused(found, change):

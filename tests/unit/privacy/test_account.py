@@ -20,7 +20,7 @@ from vflsynth import (
     DPLTSynthesizer,
     IndependentSynthesizer,
     LatentTree,
-    MeanEmbedding,
+    PairwiseTables,
     VFLGANSynthesizer,
 )
 from vflsynth import _artefacts as artefacts
@@ -57,7 +57,7 @@ DELTA = 1e-5
 
 
 def planned(relation="add_or_remove_one", epsilon=1.0):
-    privacy = MeanEmbedding(
+    privacy = PairwiseTables(
         epsilon=epsilon, delta=DELTA, public_schema=PublicSchema(), neighbouring_relation=relation
     )
     asked = Asked(n_records=40, owners=Discriminators.PRIVATE)
@@ -596,7 +596,7 @@ def test_the_command_makes_shows_and_limits(tmp_path, capsys):
     capsys.readouterr()
     assert main(["account", str(path)]) == 0
     shown = capsys.readouterr().out
-    for words in ("ε = 1.0 at δ = 1e-05", "budget: ε = 3", "preprocessing, mean embedding", "run"):
+    for words in ("ε = 1.0 at δ = 1e-05", "budget: ε = 3", "preprocessing, pairs", "run"):
         assert words in shown
     left = float(re.search("noise with ε = ([0-9.]+)", shown)[1])
     assert left == pytest.approx(PrivacyAccount(path).left(), abs=2e-4)

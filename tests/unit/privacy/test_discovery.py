@@ -16,7 +16,8 @@ from vflsynth import (
     DPSGDGAN,
     DPLTSynthesizer,
     LatentTree,
-    MeanEmbedding,
+    MixtureSynthesizer,
+    PairwiseTables,
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
@@ -112,7 +113,7 @@ def test_a_value_of_one_record_passes_the_threshold_as_seldom_as_stated():
 
 
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
-@pytest.mark.parametrize("mechanism", [MeanEmbedding, DPSGD])
+@pytest.mark.parametrize("mechanism", [PairwiseTables, DPSGD])
 def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
     own = {"n_records": 500} if mechanism is DPSGD else {}
     privacy = mechanism(epsilon=3.0, delta=1e-4, neighbouring_relation=relation, **own)
@@ -138,7 +139,7 @@ def test_everything_together_spends_the_budget_and_no_more(mechanism, relation):
 
 
 def test_a_complete_schema_costs_nothing_more():
-    privacy = MeanEmbedding(epsilon=3.0, delta=1e-4)
+    privacy = PairwiseTables(epsilon=3.0, delta=1e-4)
     listed = {name: ColumnCounts(own.total) for name, own in COLUMNS.items()}
     ledger = privacy.plan(listed, ASKED).ledger
     assert "nobody stated" not in str(ledger)
@@ -328,7 +329,7 @@ def test_a_kind_that_cannot_be_discovered_is_refused_before_anything_is_released
 
 def test_nothing_is_released_that_the_noise_was_not_calibrated_for():
     """For instance because the kinds were forgotten when columns were counted, or later."""
-    privacy = MeanEmbedding(epsilon=3.0, delta=1e-4)
+    privacy = PairwiseTables(epsilon=3.0, delta=1e-4)
     frame = pd.DataFrame({"yes": [0, 1] * 20})
     counts = count_columns({"lab": frame}, None, None, {"yes": "boolean"})
     terms = {"relation": privacy.relation, "delta": privacy.delta}
@@ -358,9 +359,7 @@ def frames(n=600, seed=0):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **privacy: VFLGANSynthesizer(
-            privacy=MeanEmbedding(**privacy, n_features=200), epochs=1
-        ),
+        lambda **privacy: MixtureSynthesizer(privacy=PairwiseTables(**privacy), n_components=4),
         lambda **privacy: VFLGANSynthesizer(
             privacy=DPSGD(**privacy, n_records=600),
             epochs=1,
@@ -369,7 +368,7 @@ def frames(n=600, seed=0):
         lambda **privacy: WGANGPSynthesizer(privacy=DPSGDGAN(**privacy), epochs=1),
         lambda **privacy: DPLTSynthesizer(privacy=LatentTree(**privacy)),
     ],
-    ids=["kernel_mean_embedding", "dpsgd", "dpsgd_gan", "latent_tree"],
+    ids=["pairwise_tables", "dpsgd", "dpsgd_gan", "latent_tree"],
 )
 def test_without_a_schema_everything_is_paid_for(make, tmp_path):
     pytest.importorskip("dp_accounting")
@@ -390,11 +389,8 @@ def test_without_a_schema_everything_is_paid_for(make, tmp_path):
 
 @pytest.mark.slow
 def test_relations_survive_without_a_schema():
-    synth = VFLGANSynthesizer(
-        privacy=MeanEmbedding(epsilon=10.0, delta=1e-4, n_features=500, public_schema=NOBODY),
-        epochs=5,
-        random_state=0,
-    ).fit(frames(3000), on="id")
+    privacy = PairwiseTables(epsilon=10.0, delta=1e-4, public_schema=NOBODY)
+    synth = MixtureSynthesizer(privacy=privacy, random_state=0).fit(frames(3000), on="id")
     table = synth.sample(3000)
     older = table["age"] > 54
     share = (table["smoker"] == "yes").groupby(older).mean()
@@ -406,8 +402,8 @@ def test_part_of_a_schema_is_taken_as_given():
     schema = PublicSchema(dtypes="given", bounds={"age": (0, 120)})
     counts = count_columns(frames(), "id", schema)
     assert counts == {"lab": ColumnCounts(2, 1), "clinic": ColumnCounts(1, 1)}
-    privacy = MeanEmbedding(epsilon=8.0, delta=1e-3, public_schema=schema, n_features=200)
-    synth = VFLGANSynthesizer(privacy=privacy, epochs=1).fit(frames(), on="id")
+    privacy = PairwiseTables(epsilon=8.0, delta=1e-3, public_schema=schema)
+    synth = MixtureSynthesizer(privacy=privacy, n_components=4).fit(frames(), on="id")
     histograms = synth.parties_["lab"].transformer.transformers_
     assert histograms["age"].histogram_.column.high == 120
     assert "of 1 columns given by the user" in " ".join(str(synth.privacy_ledger_).split())

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vflsynth._keys import HiddenStreams
-from vflsynth._random import RandomStreams
+from vflsynth._random import HiddenStreams, RandomStreams
 from vflsynth.protocol import PoissonSchedule, Schedule, SubsetSchedule
 from vflsynth.protocol.schedule import places_of_batches
 
@@ -106,39 +105,6 @@ def test_an_epoch_of_poisson_batches_is_as_long_as_the_public_number_says(n_publ
     assert poisson_of(7, batch_size, n_public).steps_per_epoch == -(-n_public // batch_size)
 
 
-def test_partners_of_one_record_do_not_depend_on_what_comes_after_it():
-    """The more records are drawn, the more partners are: the others keep theirs."""
-    for step in range(20):
-        fewer, more = poisson_of(30, 8, 30), poisson_of(31, 8, 30)
-        n = int(fewer.n_real(step)[0])
-        assert int(more.n_real(step)[0]) - n in (0, 1)
-        for one, other in zip(fewer.partners(step), more.partners(step)):
-            assert torch.equal(one[0, :n], other[0, :n])
-
-
-def test_partners_are_uniform_and_follow_the_secret_alone():
-    schedule = poisson_of(400, 10, 20)
-    fakes, weights = zip(*(schedule.partners(step) for step in range(40)))
-    n = [int(schedule.n_real(step)[0]) for step in range(40)]
-    counts = torch.bincount(torch.cat([f[0, :k] for f, k in zip(fakes, n)]), minlength=10)
-    expected = sum(n) / 10
-    assert ((counts - expected).abs() < 5 * expected**0.5).all()
-    drawn = torch.cat([w[0, :k, 0] for w, k in zip(weights, n)])
-    assert drawn.mean().item() == pytest.approx(0.5, abs=0.02)
-    assert drawn.var().item() == pytest.approx(1 / 12, rel=0.05)
-    assert not torch.equal(fakes[0], poisson_of(400, 10, 20, secret=b"other").partners(0)[0])
-
-
-def test_partners_of_replicas_are_their_own():
-    both = poisson_of(50, 8, 50, replicas=2)
-    fakes, weights = both.partners(3)
-    n = both.n_real(3)
-    alone = poisson_of(50, 8, 50).partners(3)
-    assert torch.equal(fakes[0, : n[0]], alone[0][0, : n[0]])
-    assert torch.equal(weights[0, : n[0]], alone[1][0, : n[0]])
-    assert not torch.equal(fakes[0, : n.min()], fakes[1, : n.min()])
-
-
 @given(expected=st.integers(1, 5000))
 def test_batches_have_a_public_number_of_places(expected):
     """What networks compute may depend on it in the last bits: it must not tell who was drawn."""
@@ -153,7 +119,6 @@ def test_the_number_of_places_does_not_follow_the_draw():
     drawn = {int(schedule.n_real(step)[0]) for step in range(50)}
     assert len(drawn) > 5
     assert {schedule.rows(step).shape for step in range(50)} == {(1, 64)}
-    assert {schedule.partners(step)[1].shape for step in range(50)} == {(1, 64, 1)}
     crowded = poisson_of(4000, 16, 400)  # ten times as many records as somebody said
     assert {crowded.rows(step).shape[1] % 64 for step in range(5)} == {0}
     assert all(crowded.rows(step).shape[1] >= crowded.n_real(step)[0] for step in range(5))

@@ -82,7 +82,7 @@ def test_what_leaves_says_which_entry_pays_and_what_is_refused():
 
 
 def test_what_the_server_sends_does_not_leave_a_party():
-    covers = {"One": {"GeneratorWeights": Paid("training", True)}}
+    covers = {"One": {"DiscriminatorGradients": Paid("training", True)}}
     assert leaving_table(covers) == leaving_table({})
 
 

@@ -166,21 +166,13 @@ def expected_gradients(name, party, bound, step=0):
         return {k: g / BATCH for k, g in clipped_sum(party, pairs, OF_A_SUM * bound).items()}
     real = real[: int(schedule.n_real(step)[0])]
     of_fake = clipped_sum(party, [score(party, z) for z in fake], bound)
-    if name == "dpsgd at records":
-        partners, weights = (drawn[0] for drawn in schedule.partners(step))
-        points = [fake[j] + w * (x - fake[j]) for x, j, w in zip(real, partners, weights)]
-        losses = [penalty(party, m) - score(party, x) for x, m in zip(real, points)]
-        bound = OF_A_SUM * bound
-        of_public = dict.fromkeys(of_fake, 0.0)
-    else:
-        losses = [-score(party, x) for x in real]
-        weights = schedule.interpolation(step)[0]
-        between = fake + weights * (torch.cat([fake[-1:], fake[:-1]]) - fake)
-        public = sum(penalty(party, m) for m in between) / BATCH
-        named = dict(party.discriminator.named_parameters())
-        found = torch.autograd.grad(public, list(named.values()), allow_unused=True)
-        of_public = {k: 0.0 if g is None else g for k, g in zip(named, found)}
-    of_real = clipped_sum(party, losses, bound)
+    weights = schedule.interpolation(step)[0]
+    between = fake + weights * (torch.cat([fake[-1:], fake[:-1]]) - fake)
+    public = sum(penalty(party, m) for m in between) / BATCH
+    named = dict(party.discriminator.named_parameters())
+    found = torch.autograd.grad(public, list(named.values()), allow_unused=True)
+    of_public = {k: 0.0 if g is None else g for k, g in zip(named, found)}
+    of_real = clipped_sum(party, [-score(party, x) for x in real], bound)
     return {k: (of_real[k] + of_fake[k]) / BATCH + of_public[k] for k in of_fake}
 
 
@@ -192,11 +184,11 @@ def assert_noise_is_claimed(found, silent=()):
             assert not noise.any(), key
             continue
         n = noise.numel()
-        assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * n), key
-        assert abs(noise.mean().item()) < 5.0 / math.sqrt(n), key
+        assert abs(noise.std().item() - 1.0) < 6.0 / math.sqrt(2 * n), key
+        assert abs(noise.mean().item()) < 6.0 / math.sqrt(n), key
         rows.append(noise)
     together = torch.cat(rows, 1)
     correlation = torch.corrcoef(together.T) - torch.eye(together.shape[1])
     assert correlation.abs().max() < 5.5 / math.sqrt(len(together))
     between = torch.corrcoef(together) - torch.eye(len(together))
-    assert between.abs().max() < 5.5 / math.sqrt(together.shape[1])
+    assert between.abs().max() < 6.5 / math.sqrt(together.shape[1])

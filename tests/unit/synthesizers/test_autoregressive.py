@@ -13,12 +13,11 @@ from torch.nn.functional import cross_entropy
 from vflsynth import (
     AutoregressiveSynthesizer,
     IndependentSynthesizer,
-    MeanEmbedding,
+    PairwiseTables,
     PartyModel,
     TableTransformer,
 )
-from vflsynth._keys import repeatable
-from vflsynth._random import RandomStreams, secret_from
+from vflsynth._random import RandomStreams, repeatable, secret_from
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import (
     ArtefactError,
@@ -513,8 +512,8 @@ def test_parameters_out_of_range_are_named(frames, name, value):
 
 
 def test_other_mechanisms_are_refused_and_the_reason_says_who_has_them(frames):
-    with pytest.raises(PrivacyParameterError, match=r"None for Auto.*is for VFLGANSynthesizer"):
-        make(privacy=MeanEmbedding(epsilon=1.0, delta=1e-5)).fit(frames, KEY)
+    with pytest.raises(PrivacyParameterError, match=r"None for Auto.*is for MixtureSynthesizer"):
+        make(privacy=PairwiseTables(epsilon=1.0, delta=1e-5)).fit(frames, KEY)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 19, 21])

@@ -14,6 +14,7 @@ from tests import planted
 from vflsynth import DPLTSynthesizer, LatentTree, VFLGANSynthesizer
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.learning.messages import MaskedReal
+from vflsynth.learning.products import unit_grid
 from vflsynth.mechanisms import DPSGD
 from vflsynth.methods.latent_tree import method as server_module
 from vflsynth.methods.latent_tree import party as party_module
@@ -24,7 +25,6 @@ from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import PublicEncoding
 from vflsynth.privacy.events import releases_in
 from vflsynth.privacy.histograms import exact_tables
-from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import Transcript
 from vflsynth.run import Options, local
 from vflsynth.secure import ProductServer

@@ -5,7 +5,6 @@ import torch
 
 from vflsynth import (
     GaussianCopulaSynthesizer,
-    MeanEmbedding,
     VertiGANSynthesizer,
     VFLGANSynthesizer,
 )
@@ -196,17 +195,6 @@ def test_wide_tables_are_drawn_at_once_unless_asked_otherwise(widest, head):
 def test_mechanisms_that_count_steps_refuse_both(frames, mechanism, few, reason):
     with pytest.raises(ParameterError, match=reason):
         fit(frames, privacy=mechanism, **few)
-
-
-def test_a_method_without_discriminators_has_no_use_for_them(frames):
-    with pytest.raises(ParameterError, match="steps_per_exchange=2 has no effect"):
-        fit(
-            frames,
-            privacy=MeanEmbedding(epsilon=1.0, delta=1e-3),
-            epochs=None,
-            batch_size=None,
-            steps_per_exchange=2,
-        )
 
 
 @pytest.mark.parametrize("kind", [VFLGANSynthesizer, GaussianCopulaSynthesizer])

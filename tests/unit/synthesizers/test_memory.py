@@ -15,7 +15,6 @@ from vflsynth import (
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
     LatentTree,
-    MeanEmbedding,
     MixtureSynthesizer,
     PairwiseTables,
     VFLGANSynthesizer,
@@ -87,9 +86,6 @@ def test_estimates_are_of_the_size_that_is_measured(name):
 PRIVATE = {
     "latent tree": lambda given: DPLTSynthesizer(privacy=LatentTree(**given)),
     "mixture": lambda given: MixtureSynthesizer(privacy=PairwiseTables(**given)),
-    "mean embedding": lambda given: VFLGANSynthesizer(
-        epochs=1, verbose=0, device="cpu", privacy=MeanEmbedding(**given)
-    ),
 }
 
 

@@ -16,13 +16,11 @@ from sklearn.base import clone
 from tests import planted
 from tests.unit.synthesizers.private_steps import (
     BATCH,
-    OF_A_SUM,
     RECORDS,
     SCHEMA,
     assert_noise_is_claimed,
     fit_with_noise,
     make_frames,
-    rounding,
     sessions_of,
     stopped_before_training,
     with_one_more,
@@ -58,7 +56,6 @@ DPSGD = DPSGDMechanism(
     preprocessing_share=0.0,
     max_grad_norm=0.3,
 )
-AT_RECORDS = clone(DPSGD).set_params(gradient_penalty_at="records")
 FIRST_LAYER = FirstLayer(noise_multiplier=1.5, delta=1e-3, max_grad_norm=0.2)
 FEATURES = 5
 
@@ -123,71 +120,26 @@ def score(session, record):
     return total + weight * (hidden @ shared[-1].weight[0]).sum()
 
 
-def clipped(session, records, mixed=None):
-    """Sum over records of each owner's gradient of F, clipped per record and owner.
-
-    With `mixed` points, one per record, that of F minus the penalty there.
-    """
+def clipped(session, records):
+    """Sum over records of each owner's gradient of F, clipped per record and owner."""
     total = {
         owner: {name: torch.zeros_like(p) for name, p in network.named_parameters()}
         for owner, network in networks(session).items()
     }
-    for k, record in enumerate(records):
+    for record in records:
         for owner, network in networks(session).items():
             named = dict(network.named_parameters())
-            judged = score(session, record)
-            if mixed is not None:
-                judged = judged - record_penalty(session, owner, mixed[k])
-            found = torch.autograd.grad(judged, list(named.values()), allow_unused=True)
+            found = torch.autograd.grad(
+                score(session, record), list(named.values()), allow_unused=True
+            )
             norm = math.sqrt(sum(g.double().square().sum().item() for g in found if g is not None))
             bound = session.parties["bank"].descent.noisy.plan.max_grad_norm
-            bound *= 1.0 if mixed is None else OF_A_SUM
             if owner == "server":  # λ_1 is a factor of what is clipped and noisy
                 bound *= session.settings.shared_weights[0]
             for name, g in zip(named, found):
                 if g is not None:
                     total[owner][name] += g * min(1.0, bound / norm)
     return total
-
-
-def record_penalty(session, owner, point, weight=10.0):
-    """An owner's penalty at one point; what does not depend on the point is left out."""
-    of_whole = session.settings.gradient_penalty == "paper"
-    if owner == "server":
-        shared = session.algorithm.server.discriminator
-        inputs = point["features"].detach().requires_grad_()
-        output = shared(inputs[None, None]).sum()
-    else:
-        discriminator = session.parties[owner].discriminator
-        inputs = point[owner].detach().requires_grad_()
-        output = discriminator.first_part(inputs[None, None])
-        head = discriminator.second_part
-        if of_whole and head is None:
-            return 0.0
-        output = (head(output) if of_whole else output).sum()
-    (slope,) = torch.autograd.grad(output, inputs, create_graph=True)
-    return weight * (slope.norm() - 1.0).square()
-
-
-def mixed_points(session, real, fake, step=0):
-    """Between every real record and its partner among the fakes; of features as the server does."""
-    schedule = session.parties["bank"].schedule
-    partners, weights = (drawn[0] for drawn in schedule.partners(step))
-    points = []
-    for k in range(len(real["bank"])):
-        x, z = ({n: part[n][i] for n in part} for part, i in ((real, k), (fake, partners[k])))
-        point = {n: z[n] + weights[k] * (x[n] - z[n]) for n in x}
-        first = {n: session.parties[n].discriminator.first_part for n in sorted(x)}
-        if session.settings.gradient_penalty == "paper":
-            f_x, f_z = (
-                torch.cat([first[n](rows[n][None, None])[0, 0] for n in sorted(x)])
-                for rows in (x, z)
-            )
-            features = f_z + weights[k] * (f_x - f_z)
-        else:
-            features = torch.cat([first[n](point[n][None, None])[0, 0] for n in sorted(x)])
-        points.append(point | {"features": features})
-    return points
 
 
 def penalty_gradients(session, mixed, weight=10.0):
@@ -256,35 +208,6 @@ def test_a_step_is_the_clipped_sum_one_record_at_a_time(
     without_noise(monkeypatch)
     session = session_of(frames, private_heads=heads, shared_weights=(shared, 1.0))
     assert_step_is_the_clipped_sum(session)
-
-
-@pytest.mark.parametrize("heads", [True, False])
-@pytest.mark.parametrize("penalty", ["layerwise", "paper"])
-@pytest.mark.parametrize("bound", [0.3, 25.0])
-def test_a_step_with_the_penalty_at_records_one_record_at_a_time(
-    frames, session_of, monkeypatch, heads, penalty, bound
-):
-    """The interpolating penalty by double backward, clipped together with the record's score."""
-    without_noise(monkeypatch)
-    privacy = clone(AT_RECORDS).set_params(max_grad_norm=bound)
-    session = session_of(frames, privacy, private_heads=heads, gradient_penalty=penalty)
-    real, fake, _ = batch_of(session)
-    of_real = clipped(session, joint(real), mixed_points(session, real, fake))
-    of_fake = clipped(session, joint(fake))
-    of_heads = {}
-    if heads and penalty == "layerwise":  # whatever the records are
-        for owner, party in session.parties.items():
-            weight = party.discriminator.second_part.weight
-            excess = 10.0 * (weight.norm() - 1.0).square()
-            of_heads[owner, "second_part.weight"] = torch.autograd.grad(excess, weight)[0]
-    session.algorithm.update_discriminators(0)
-    for owner, parts in gradients(session).items():
-        for name, actual in parts.items():
-            expected = (of_fake[owner][name] - of_real[owner][name]) / BATCH
-            expected = expected + of_heads.get((owner, name), 0.0)
-            torch.testing.assert_close(
-                actual, expected, atol=rounding(bound), rtol=5e-4, msg=f"{owner} {name}"
-            )
 
 
 def test_clipping_of_the_whole_batch_is_noticed(frames, session_of, monkeypatch):
@@ -371,10 +294,9 @@ def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkey
 
 
 @pytest.mark.parametrize("record", RECORDS)
-@pytest.mark.parametrize("privacy", [DPSGD, AT_RECORDS], ids=["fakes", "records"])
 @pytest.mark.parametrize("seed", range(5))
 def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
-    session_of, monkeypatch, record, seed, privacy
+    session_of, monkeypatch, record, seed
 ):
     """All records in the batch, two tables, the same everything else."""
     without_noise(monkeypatch)
@@ -383,7 +305,7 @@ def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
     moved = {}
     steps = []
     for table in (frames, with_one_more(frames, record)):
-        session = session_of(table, privacy)
+        session = session_of(table)
         session.algorithm.update_discriminators(0)
         steps.append(gradients(session))
     for owner, parts in steps[0].items():
@@ -403,17 +325,7 @@ def test_a_record_that_is_not_clipped_would_be_noticed(session_of, monkeypatch):
             monkeypatch,
             {"age": 40, "smoker": "no", "income": 9.0, "grade": 1},
             0,
-            DPSGD,
         )
-
-
-def test_who_meets_whom_is_drawn_from_what_nobody_can_repeat(frames):
-    """Partners by position would all shift when a record is added before them."""
-    drawn = []
-    for _ in range(2):
-        schedule = stopped_before_training([synthesizer()], frames).parties["bank"].schedule
-        drawn.append([schedule.partners(step)[0].tolist() for step in range(4)])
-    assert drawn[0] != drawn[1]
 
 
 # -- no learning without information ---------------------------------------------------------------

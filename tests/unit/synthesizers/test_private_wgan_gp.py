@@ -29,7 +29,6 @@ from vflsynth import (
     DPSGDGAN,
     GSWGAN,
     LatentTree,
-    MeanEmbedding,
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
@@ -61,12 +60,11 @@ COMMON = {
 }
 PRIVACY = {
     "dpsgd": DPSGDMechanism(n_records=60, **COMMON),
-    "dpsgd at records": DPSGDMechanism(n_records=60, gradient_penalty_at="records", **COMMON),
     "dpsgd_gan": DPSGDGAN(**COMMON),
     "gs_wgan": GSWGAN(n_shards=N_SHARDS, **COMMON),
     "first_layer": FirstLayer(noise_multiplier=NOISE, delta=1e-3, max_grad_norm=BOUND),
 }
-DPSGD = ["dpsgd", "dpsgd at records", "dpsgd_gan"]
+DPSGD = ["dpsgd", "dpsgd_gan"]
 SOUND = [*DPSGD, "gs_wgan"]
 
 
@@ -194,7 +192,6 @@ def test_gradients_to_the_generator_that_are_not_clipped_are_noticed(
 REPLICAS = 40
 STD = {
     "dpsgd": NOISE * BOUND / BATCH,
-    "dpsgd at records": NOISE * BOUND / BATCH,
     "dpsgd_gan": NOISE * 2.0 * BOUND / BATCH,
 }
 
@@ -410,34 +407,6 @@ def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name
     assert not sample(frames, quiet).equals(sample(other, quiet))
 
 
-# -- the one-shot release --------------------------------------------------------------------------
-
-ONE_SHOT = MeanEmbedding(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_features=20, n_bins=8)
-
-
-def test_the_release_of_one_holder_is_that_of_the_parties(frames):
-    """The same sums of the same records with noise of the same size: only who releases differs."""
-    fitted = {}
-    for cls in (WGANGPSynthesizer, VFLGANSynthesizer):
-        model = cls(
-            privacy=ONE_SHOT, random_state=0, epochs=1, batch_size=32, device="cpu", verbose=0
-        )
-        fitted[cls] = fit_with_noise(model, frames)
-    joined, apart = (m.privacy_ledger_ for m in fitted.values())
-    assert joined.parties == ("joined",)
-    assert apart.parties == ("bank", "clinic", "server")
-    assert joined.epsilon() == pytest.approx(apart.epsilon())
-    assert 4.99 < joined.epsilon() <= 5.0
-    assert "whoever joins the tables" in str(joined)
-    # Histograms were released once, and every party decodes by what was published.
-    parts = fitted[WGANGPSynthesizer].sample(40, by_party=True, random_state=0)
-    assert {name: list(part) for name, part in parts.items()} == {
-        "clinic": ["age", "smoker"],
-        "bank": ["income", "grade"],
-    }
-    assert set(parts["bank"]["grade"]) <= {1, 2, 3}
-
-
 # -- ledger, history, saving -----------------------------------------------------------------------
 
 
@@ -466,7 +435,6 @@ def test_the_ledger_is_within_budget_and_the_model_is_saved(frames, name, tmp_pa
     ("name", "columns"),
     [
         ("dpsgd", {"fake_score_joined", "penalty_joined"}),
-        ("dpsgd at records", {"fake_score_joined"}),
         ("dpsgd_gan", {"fake_score_joined"}),
         ("gs_wgan", set()),
     ],

@@ -1,4 +1,4 @@
-"""What every encoder promises: an increasing map of numbers, with an inverse."""
+"""What every encoder promises, an increasing map with an inverse; curves, standard scores, logs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 
-from vflsynth._validation import Rule, check_parameters
+from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.columns.arrays import Floats
-from vflsynth.columns.codec import scalar_from_json, scalar_to_json
 from vflsynth.exceptions import ParameterError
-from vflsynth.registry import Members, full_name, named_in_file
+from vflsynth.frames.codec import scalar_from_json, scalar_to_json
+from vflsynth.registry import Members, full_name, named_in_file, register
 
 FLOAT32_ROUNDING = 2.0**-24
 """Half a unit in the last place: the matrix rounds a scaled number by at most this factor."""
@@ -102,10 +102,7 @@ class Encoder(BaseEstimator, ABC):  # type: ignore[misc]
     def published(self) -> Curve:
         """Return what encodes by published histograms, under differential privacy.
 
-        Raises
-        ------
-        ParameterError
-            If it needs the records. This is the default.
+        ParameterError if it needs the records, which is the default.
         """
         raise ParameterError(
             f"{self!r} does not go with differential privacy: it learns from the records, and "
@@ -134,12 +131,7 @@ class Encoder(BaseEstimator, ABC):  # type: ignore[misc]
     def from_dict(content: Mapping[str, Any]) -> Encoder:
         """Undo `to_dict`, for an encoder of any registered class.
 
-        Raises
-        ------
-        ParameterError
-            If there is no such class.
-        ValueError
-            If what was learned cannot be.
+        ParameterError if there is no such class, ValueError if what was learned cannot be.
         """
         parameters = {k: scalar_from_json(v) for k, v in content["parameters"].items()}
         encoder: Encoder = named_in_file(content["object"], "encoders")(**parameters)
@@ -212,10 +204,14 @@ class Curve(Encoder):
         return numbers if self._is_plain else (numbers - self.zero_) / self.unit_
 
     def error(self, lower: float, upper: float) -> float:
-        """Bound the rounding; of a curve whose inverse is steepest at an end, as most are."""
+        """Bound the rounding to float32, and of the float64 arithmetic.
+
+        For curves whose inverse is steepest at an end, as most are.
+        """
         ends = np.array([lower, upper])
         bent = self.bend(self._numbers(ends))
-        away = self._error_of_bent(bent)
+        reach = float(np.abs(bent - self.mean_).max())
+        away = reach * FLOAT32_ROUNDING * 1.01 + (abs(self.mean_) + reach) * 2.0**-50
         off = [
             np.abs(self.unscale((bent + side - self.mean_) / self.std_) - ends)
             for side in (-away, away)
@@ -227,17 +223,64 @@ class Curve(Encoder):
         """Return this: mean and standard deviation can be those of a histogram."""
         return self
 
-    def _error_of_bent(self, bent: Floats) -> float:
-        """Bound the rounding of scores to float32 and of the float64 arithmetic."""
-        reach = float(np.abs(bent - self.mean_).max())
-        return reach * FLOAT32_ROUNDING * 1.01 + (abs(self.mean_) + reach) * 2.0**-50
-
     @property
     def _is_plain(self) -> bool:
         return self.zero_ == 0.0 and self.unit_ == 1.0
 
     def _numbers(self, coordinates: Floats) -> Floats:
         return coordinates if self._is_plain else self.zero_ + self.unit_ * coordinates
+
+
+@register
+class Standardizer(Curve):
+    """``(x - mean) / std``.
+
+    Notes
+    -----
+    Source: VFLGAN §4.1, Eq. 22.
+
+    Departs from the paper's words, not from its code: the paper calls the divisor "variance", the
+    release divides by the standard deviation with n - 1 in its denominator. So do we; the test is
+    ``tests/unit/columns/test_encoders.py``.
+    """
+
+    name: ClassVar[str] = "standard"
+    is_straight: ClassVar[bool] = True
+
+    def bend(self, numbers: Floats) -> Floats:
+        """Return the numbers."""
+        return numbers
+
+    def unbend(self, bent: Floats) -> Floats:
+        """Return the numbers."""
+        return bent
+
+
+@register
+class Log(Curve):
+    """``sign(x) log(1 + |x| / linear)``, standardised: for amounts that span orders of magnitude.
+
+    Parameters
+    ----------
+    linear : float, default=1.0
+        Numbers that are small against this keep their distances, so that 0 and negative numbers
+        have a place. In the column's unit; of times, the unit of their type.
+    """
+
+    name: ClassVar[str] = "log"
+    rules: ClassVar = {"linear": Number(0, closed=(False, True))}
+
+    def __init__(self, linear: float = 1.0) -> None:
+        self.linear = linear
+
+    def bend(self, numbers: Floats) -> Floats:
+        """Take the logarithm."""
+        return np.copysign(np.log1p(np.abs(numbers) / self.linear), numbers)
+
+    def unbend(self, bent: Floats) -> Floats:
+        """Take the exponential."""
+        with np.errstate(over="ignore"):  # what a generator makes has no end
+            return np.copysign(np.expm1(np.abs(bent)) * self.linear, bent)
 
 
 def encoder_of(given: str | Encoder, owner: str = "encoder") -> Encoder:

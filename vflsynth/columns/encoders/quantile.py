@@ -1,4 +1,4 @@
-"""Normal scores of ranks, of quantiles and of repeated values."""
+"""Normal scores of ranks, of quantiles and of repeated values, and when to choose them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from vflsynth.columns.arrays import Flags, Floats, even_points
-from vflsynth.columns.encoders.base import FLOAT32_ROUNDING, Encoder
+from vflsynth.columns.encoders.base import FLOAT32_ROUNDING, Encoder, Standardizer
 from vflsynth.registry import register
 
 MOST_KNOTS = 1000
@@ -166,16 +166,8 @@ class Ranks(NormalScores):
     def spread(self, scaled: npt.NDArray[Any]) -> Floats:
         """Move encoded atoms within their intervals, so that scores are normally distributed.
 
-        Parameters
-        ----------
-        scaled : array, shape (record,)
-            As `scale` returns them.
-
-        Returns
-        -------
-        float64 array, shape (record,)
-            Decodes to the same. The k-th record of an atom gets the k-th place of a sequence that
-            fills it evenly: nothing is drawn, and records that follow each other are far apart.
+        They decode to the same. The k-th record of an atom gets the k-th place of a sequence that
+        fills it evenly: nothing is drawn, and records that follow each other are far apart.
         """
         lower, upper = self.lower_, self.upper_
         spread = scaled.astype(np.float64)
@@ -203,3 +195,35 @@ def _quantiles(starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]) -> Fl
     found = np.zeros(len(starts), np.bool_)
     found[np.searchsorted(starts, np.clip(positions, 0, n_records - 1), side="right") - 1] = True
     return found
+
+
+# A column has long tails if its standard deviation is so many times that of a normal column of the
+# same interquartile range, or if a value is so many standard deviations from the mean.
+_WIDE, _FAR = 2.0, 8.0
+_IQR_OF_NORMAL = 1.349
+
+
+@register
+class Auto(Standardizer):
+    """Standard scores, and normal scores of ranks for a column with long tails.
+
+    Standardised, most values of such a column would lie within a few hundredths of each other,
+    where a network cannot tell them apart.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    def fit(
+        self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
+    ) -> Encoder:
+        """Return a fitted `Standardizer` or `NormalScores`."""
+        standard = Standardizer().fit(ordered)
+        scaled = standard.scale(ordered)
+        low, high = np.quantile(scaled, [0.25, 0.75])
+        wide = _WIDE * (high - low) < _IQR_OF_NORMAL
+        long_tails = wide or max(-scaled[0], scaled[-1]) > _FAR
+        return NormalScores().fit(ordered) if long_tails else standard
+
+    def published(self) -> Standardizer:
+        """Return standard scores: histograms tell no ranks."""
+        return Standardizer()

@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, Duration, Method
-from vflsynth.learning.training import labelled, section
+from vflsynth.learning.party import labelled, section
 from vflsynth.methods.autoregressive.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import ENCODED_AT_ONCE, TrainableParty
-from vflsynth.learning.training import RunningMeans, labelled, section
+from vflsynth.learning.party import ENCODED_AT_ONCE, RunningMeans, TrainableParty, labelled, section
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender
 from vflsynth.methods.autoregressive.layout import MOST_SEEING_ALL, Layout, at_rows, seen_columns
@@ -260,12 +259,7 @@ class AutoregressiveParty(TrainableParty):
             wanted = [*self.optimizer.parameters, *([contexts] if contexts.requires_grad else [])]
             gradients = torch.autograd.grad(-total, wanted, allow_unused=True)
             at_contexts = gradients[-1] if contexts.requires_grad else None
-            self.optimizer.set_gradient(
-                [
-                    torch.zeros_like(p) if g is None else g
-                    for p, g in zip(self.optimizer.parameters, gradients)
-                ]
-            )
+            self.optimizer.set_gradient(gradients[: len(self.optimizer.parameters)])
         with torch.no_grad():
             self._clip()
             self.step()

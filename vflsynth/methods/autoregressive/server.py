@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsynth._keys import KeySchedule, Purpose, hidden_normal
-from vflsynth._random import RandomStreams
+from vflsynth._random import KeySchedule, Purpose, RandomStreams, hidden_normal
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.training import labelled, section
+from vflsynth.learning.party import labelled, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import at_rows
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
@@ -205,12 +204,7 @@ class TrainedContextServer(ContextServer):
         outputs = list(self._pending.values())
         upstream = [gradients[name] for name in self._pending]
         found = torch.autograd.grad(outputs, self.optimizer.parameters, upstream, allow_unused=True)
-        self.optimizer.set_gradient(
-            [
-                torch.zeros_like(p) if g is None else g
-                for p, g in zip(self.optimizer.parameters, found)
-            ]
-        )
+        self.optimizer.set_gradient(found)
         self.optimizer.step()
         with torch.no_grad():
             n = self.optimizer.steps

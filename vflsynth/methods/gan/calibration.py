@@ -57,7 +57,7 @@ class MarginalMap:
             (_present(generated, *where), _present(records, *where))
             for where in zip(columns, gates)
         ]
-        before, after, slopes = quantile_maps(pairs, len(records))
+        before, after, slopes, _ = quantile_maps(pairs)
         device, dtype = generated.device, generated.dtype
         return cls(
             columns.to(device),
@@ -68,7 +68,7 @@ class MarginalMap:
     def apply(self, rows: Tensor) -> Tensor:
         """Map encoded rows, shape (n, encoded)."""
         x = rows[:, self.columns].T
-        y = interpolated(self.before, self.after, self.slopes, x)
+        y = interpolated(x, self.before, self.after, self.slopes)
         there = (rows[:, self.gates] > 0.0).T | (self.columns == self.gates).unsqueeze(1)
         return rows.index_copy(1, self.columns, torch.where(there, y, x).T)
 
@@ -100,12 +100,7 @@ class MarginalMap:
         """
         columns, gates = places_of_numbers(spans)
         before, after, slopes = (tensors[name] for name in ("before", "after", "slopes"))
-        if before.dim() != 2 or before.shape != after.shape or before.shape[1] < 2:
-            raise ValueError("a map needs as many values after as before")
-        if len(before) != len(columns) or slopes.shape != (len(columns), 2):
-            raise ValueError(f"maps of {len(before)} values, and {len(columns)} columns have one")
-        if (before.diff(dim=1) < 0).any() or (after.diff(dim=1) < 0).any() or (slopes < 0).any():
-            raise ValueError("a map must rise")
+        check_maps(len(columns), before, after, slopes)
         device = before.device
         return cls(columns.to(device), gates.to(device), before, after, slopes)
 
@@ -116,28 +111,24 @@ class PlaceOffsets:
 
     Group and place come from the same latent and are drawn apart, so that what is common in one
     group would be drawn in all. With these every group has its own shares, and only places that it
-    has. `spans` are those of the places; their groups are in the span before each. Each of the
-    offsets has shape (group, place).
+    has. `offsets`, (group, place), are by span of the places; the span before it has the groups.
     """
 
-    spans: tuple[OutputSpan, ...]
-    offsets: tuple[Tensor, ...]
+    offsets: dict[OutputSpan, Tensor]
 
-    @classmethod
-    def fit(
-        cls,
+    def learn(
+        self,
         spans: Sequence[OutputSpan],
         place: slice,
         logits: Tensor,
         rows: Tensor,
         records: Tensor,
-    ) -> Self:
+    ) -> None:
         """Learn the offsets of some adjacent encoded columns, at a place in the encoded row.
 
         Logits, (n, column), are of these columns; rows, (n, encoded), were drawn, for their groups.
         """
-        found, spans = [], [s for s in spans if place.start <= s.start < place.stop]
-        for span in places_of(spans):
+        for span in places_of([s for s in spans if place.start <= s.start < place.stop]):
             groups, codes = _groups(rows, span), _groups(records, span)
             own = logits[:, span.start - place.start : span.stop - place.start]
             there = records[:, span.start : span.stop]
@@ -149,36 +140,25 @@ class PlaceOffsets:
                 of_group = own[groups == group]
                 some = of_group if len(of_group) >= _RECORDS_PER_KNOT else own
                 table[group] += offsets_to(some + table[group], shares)
-            found.append(table)
-        return cls(places_of(spans), tuple(found))
-
-    @classmethod
-    def joined(cls, parts: Sequence[PlaceOffsets]) -> Self:
-        """Put the offsets of all columns together."""
-        spans = (span for part in parts for span in part.spans)
-        return cls(tuple(spans), tuple(table for part in parts for table in part.offsets))
+            self.offsets[span] = table
 
     def apply(self, place: slice, logits: Tensor, rows: Tensor) -> Tensor:
         """Add the offsets of the rows' groups to logits of some adjacent encoded columns."""
         shifted = logits.clone()
-        for span, table in zip(self.spans, self.offsets, strict=True):
+        for span, table in self.offsets.items():
             if place.start <= span.start < place.stop:
                 own = slice(span.start - place.start, span.stop - place.start)
                 shifted[..., own] += table[_groups(rows, span)]
         return shifted
 
-    def part(self, place: slice, spans: Sequence[OutputSpan]) -> PlaceOffsets:
-        """Return those of some adjacent encoded columns, whose own spans these are."""
-        own = [
-            table
-            for span, table in zip(self.spans, self.offsets, strict=True)
-            if place.start <= span.start < place.stop
-        ]
-        return PlaceOffsets(places_of(spans), tuple(own))
+    def part(self, place: slice) -> PlaceOffsets:
+        """Return those of some adjacent encoded columns, which are counted from the first."""
+        own = (item for item in self.offsets.items() if place.start <= item[0].start < place.stop)
+        return PlaceOffsets({span.shifted(-place.start): table for span, table in own})
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what has to be saved besides the spans."""
-        return {str(k): table for k, table in enumerate(self.offsets)}
+        return {str(k): table for k, table in enumerate(self.offsets.values())}
 
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]) -> Self:
@@ -186,11 +166,10 @@ class PlaceOffsets:
 
         Raises ValueError if they are not of these spans.
         """
-        own = places_of(spans)
-        tables = tuple(tensors[str(k)] for k in range(len(own)))
-        if any(t.shape != (len(s.within or ()), s.width) for s, t in zip(own, tables, strict=True)):
+        own = {span: tensors[str(k)] for k, span in enumerate(places_of(spans))}
+        if any(table.shape != (len(s.within or ()), s.width) for s, table in own.items()):
             raise ValueError("offsets of other groups or places")
-        return cls(own, tables)
+        return cls(own)
 
 
 def places_of(spans: Sequence[OutputSpan]) -> tuple[OutputSpan, ...]:
@@ -258,38 +237,55 @@ def _present(rows: Tensor, column: Tensor, gate: Tensor) -> Tensor:
 
 
 def quantile_maps(
-    pairs: Sequence[tuple[Tensor, Tensor]], n_records: int
-) -> tuple[Tensor, Tensor, Tensor]:
+    pairs: Sequence[tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Find increasing maps that give generated values the quantiles of records' values.
 
-    `pairs` are the two, unsorted. Returns knots before and after, (map, knot), and slopes outside
-    them, (map, 2), float64. Where there are too few values the map changes nothing.
+    `pairs` are the two, unsorted. Returns knots before and after, (map, knot), slopes outside them,
+    (map, 2), and the standard deviations of the records whose means the outermost knots are,
+    (map, 2), float64. Where there are too few values the map changes nothing.
     """
-    most = max(2, min(_MOST_KNOTS, n_records // _RECORDS_PER_KNOT))
+    sizes = [min(map(len, pair)) // _RECORDS_PER_KNOT for pair in pairs]
+    most = max(2, min(_MOST_KNOTS, max(sizes, default=0)))
     before, after = torch.zeros(2, len(pairs), most, dtype=torch.float64)
-    slopes = torch.ones(len(pairs), 2, dtype=torch.float64)
-    for i, values in enumerate(pairs):
-        ours, theirs = (value.double().cpu().sort().values for value in values)
-        n_knots = min(most, len(ours) // _RECORDS_PER_KNOT, len(theirs) // _RECORDS_PER_KNOT)
-        if n_knots < 2:
+    slopes, spread = torch.ones(2, len(pairs), 2, dtype=torch.float64)
+    for i, (values, size) in enumerate(zip(pairs, sizes)):
+        if size < 2:
             continue
-        before[i], before_ends = _quantiles(ours, n_knots, most)
-        after[i], after_ends = _quantiles(theirs, n_knots, most)
-        slopes[i] = (after_ends / before_ends.clamp_min(1e-12)).clamp_max(_LARGEST_SLOPE)
-    return before, after, slopes
+        ours, theirs = (value.double().cpu().sort().values for value in values)
+        before[i], before_ends = _quantiles(ours, min(most, size), most)
+        after[i], spread[i] = _quantiles(theirs, min(most, size), most)
+        slopes[i] = (spread[i] / before_ends.clamp_min(1e-12)).clamp_max(_LARGEST_SLOPE)
+    return before, after, slopes, spread
 
 
-def interpolated(before: Tensor, after: Tensor, slopes: Tensor, x: Tensor) -> Tensor:
-    """Map values, (map, value), by maps as `quantile_maps` finds them."""
+def check_maps(n: int, before: Tensor, after: Tensor, slopes: Tensor) -> None:
+    """Raise ValueError unless these are n maps as `quantile_maps` finds them, which rise."""
+    if before.dim() != 2 or before.shape != after.shape or before.shape[1] < 2:
+        raise ValueError("a map needs as many values after as before")
+    if len(before) != n or slopes.shape != (n, 2):
+        raise ValueError(f"there are {len(before)} maps; it must be {n}")
+    if (before.diff(dim=1) < 0).any() or (after.diff(dim=1) < 0).any() or (slopes < 0).any():
+        raise ValueError("a map must rise")
+
+
+def interpolated(
+    x: Tensor, before: Tensor, after: Tensor, slopes: Tensor, reach: Tensor | None = None
+) -> Tensor:
+    """Map values, (map, value), by maps as `quantile_maps` finds them.
+
+    If there is a `reach`, (map, 2), a value lies less than this beyond the outermost knots before.
+    """
     last = before.shape[1] - 1
     right = torch.searchsorted(before, x.contiguous()).clamp(1, last)
     x0, x1 = before.gather(1, right - 1), before.gather(1, right)
     y0, y1 = after.gather(1, right - 1), after.gather(1, right)
     inside = ((x - x0) / (x1 - x0).clamp_min(1e-12)).clamp(0.0, 1.0)
     y = torch.lerp(y0, y1, inside)
-    y += slopes[:, :1] * (x - before[:, :1]).clamp_max(0.0)
-    y += slopes[:, 1:] * (x - before[:, -1:]).clamp_min(0.0)
-    return y
+    below, above = (x - before[:, :1]).clamp_max(0.0), (x - before[:, -1:]).clamp_min(0.0)
+    if reach is not None:
+        below, above = below / (1.0 - below / reach[:, :1]), above / (1.0 + above / reach[:, 1:])
+    return y + slopes[:, :1] * below + slopes[:, 1:] * above
 
 
 def _quantiles(ordered: Tensor, n_knots: int, n_slots: int) -> tuple[Tensor, Tensor]:

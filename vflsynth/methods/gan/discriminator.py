@@ -343,15 +343,6 @@ class Discriminator(MLP):
         upstream = torch.full_like(trace[-1], -1.0 / features.shape[1])
         return self.input_gradient(self.cotangents(trace, upstream))
 
-
-class SharedDiscriminator(Discriminator):
-    """D_s of VFLGAN's server, over the concatenated intermediate features of all parties."""
-
-    def __init__(
-        self, in_dim: int, hidden: Sequence[int], *, bias: bool, streams: RandomStreams
-    ) -> None:
-        super().__init__(in_dim, hidden, bias=bias, streams=streams, name="shared")
-
     def settle_jointly(
         self, judged: Slope, rows: int, directions: Tensor, penalty_weight: float
     ) -> tuple[Tensor, Tensor]:

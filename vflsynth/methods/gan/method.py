@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsynth._moments import frechet_distance_of_moments
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError, TooFewRecordsError, TrainingDivergedError
 from vflsynth.learning.base import Algorithm, Duration, Method
@@ -24,16 +23,18 @@ from vflsynth.learning.messages import (
     moments,
     n_masked_blocks,
 )
-from vflsynth.learning.training import RunningLosses
-from vflsynth.mechanisms import Asked, Length, Mechanism
-from vflsynth.mechanisms.base import DEFAULT_STEPS, Reports, default_epochs, power_of_two
+from vflsynth.learning.party import RunningLosses
+from vflsynth.mechanisms import Asked, Mechanism
+from vflsynth.mechanisms.base import Reports
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.resampling import feature_blocks, learn_to_tell
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
+from vflsynth.networks.layers import frechet_distance_of_moments
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, Message, Schedule, When
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
+from vflsynth.protocol.schedule import DEFAULT_STEPS, Length, default_epochs, power_of_two
 
 
 class GANServer:
@@ -221,9 +222,7 @@ class GANMethod(Method):
     plain_descent: ClassVar[Callable[[], Any]]
     """What makes the descent without privacy."""
 
-    def _asked(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
-    ) -> Asked:
+    def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         own, parameters = self.plain_settings(n_records, [1], check=False), self.parameters
         epochs = self.default_epochs(n_records, own.batch_size)
         return Asked(
@@ -235,7 +234,6 @@ class GANMethod(Method):
             discriminator_steps=parameters.discriminator_steps,
             plain=Length.of(n_records, own.batch_size, epochs),
             default_epochs=self.default_epochs,
-            holder=holder,
         )
 
     @property

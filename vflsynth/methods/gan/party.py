@@ -19,9 +19,11 @@ from vflsynth.learning.messages import (
     RowFeatures,
     RowScorer,
 )
-from vflsynth.learning.party import Known, TrainableParty, TrainedLearning
-from vflsynth.learning.training import (
+from vflsynth.learning.party import (
+    Known,
     RunningLosses,
+    TrainableParty,
+    TrainedLearning,
     floats,
     labelled,
     load_network_state,

@@ -5,6 +5,9 @@ trees tell it at once. So each column is mended given those before it. A tree di
 generated rows where the column differs most between them. In a leaf an increasing map gives numbers
 the quantiles of the records there, and codes that are too frequent there make way for those that
 are too rare. Order stays within a leaf, and with it most relations to other parties' columns.
+A leaf has too few records to say how much a tail must be stretched, and the trees of a column would
+multiply what each gets wrong. So beyond a leaf's outermost quantiles values keep their distance, up
+to a bound, and in the end one map of all rows gives a column its tails.
 
 Sees: one party's encoded records and generated rows. Sends: nothing.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +25,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.columns import OutputSpan
-from vflsynth.methods.gan.calibration import interpolated, quantile_maps
+from vflsynth.methods.gan.calibration import check_maps, interpolated, places_of, quantile_maps
 from vflsynth.methods.gan.sequential import turns_of
 
 _Floats = npt.NDArray[np.float64]
@@ -40,6 +43,9 @@ _BY_CHANCE = 0.5
 
 _PRIOR = 5.0
 """Records that a leaf's shares of codes count as known before."""
+
+_REACH = 2.0
+"""Bound of what is beyond a leaf's outermost mean, in standard deviations of what it is of."""
 
 
 class _Question(NamedTuple):
@@ -69,9 +75,6 @@ class _Sample(NamedTuple):
 
     answers: _Codes
     classes: _Codes
-
-    def of(self, rows: npt.NDArray[Any]) -> _Sample:
-        return _Sample(self.answers[rows], self.classes[rows])
 
     def counts(self, starts: _Codes, n_cells: int, n_classes: int) -> _Floats:
         """Count rows, (answer, class), the answers of all questions after each other."""
@@ -115,7 +118,7 @@ class Tree:
                 for rows in (ours, theirs):
                     answers = rows.answers[:, place]
                     goes = answers == code if question.thresholds is None else answers > code
-                    parts.append(rows.of(goes == above))
+                    parts.append(_Sample(*(own[goes == above] for own in rows)))
                 children.append(grow(parts[0], parts[1], depth - 1))
             nodes[own] = (column, threshold, children[0], children[1])
             return own
@@ -191,19 +194,25 @@ def _differences(counts: _Floats) -> _Floats:
 
 @dataclass(frozen=True)
 class NumberMend:
-    """Increasing maps of a number, by leaf: `before` and `after`, (node, knot), with `slopes`."""
+    """Increasing maps of a number, by leaf: `before` and `after`, (node, knot), with `slopes`.
+
+    What is below the first knot or above the last is first drawn in, to less than `reach`,
+    (node, 2), from it.
+    """
 
     span: OutputSpan
     tree: Tree
     before: Tensor
     after: Tensor
     slopes: Tensor
+    reach: Tensor
 
     def apply(self, rows: Tensor, uniform: Tensor) -> Tensor:
         """Change rows, (row, encoded); with no randomness."""
         leaves, column = self.tree.leaves(rows), self.span.start
         values = rows[:, column : column + 1]
-        mapped = interpolated(self.before[leaves], self.after[leaves], self.slopes[leaves], values)
+        maps = (own[leaves] for own in (self.before, self.after, self.slopes, self.reach))
+        mapped = interpolated(values, *maps)
         if self.span.gate is not None:
             mapped = torch.where(rows[:, self.span.gate : self.span.gate + 1] > 0.0, mapped, values)
         return rows.index_copy(1, torch.tensor([column], device=rows.device), mapped)
@@ -211,12 +220,9 @@ class NumberMend:
     def check(self) -> None:
         """Raise ValueError unless maps rise."""
         n = len(self.tree.columns)
-        if self.before.shape != self.after.shape or self.before.dim() != 2:
-            raise ValueError("a map needs as many values after as before")
-        if len(self.before) != n or self.before.shape[1] < 2 or self.slopes.shape != (n, 2):
-            raise ValueError("every leaf needs a map")
-        if (self.before.diff(dim=1) < 0).any() or (self.after.diff(dim=1) < 0).any():
-            raise ValueError("a map must rise")
+        check_maps(n, self.before, self.after, self.slopes)
+        if self.reach.shape != (n, 2) or not (self.reach > 0).all():
+            raise ValueError("every leaf needs a reach")
 
 
 @dataclass(frozen=True)
@@ -279,49 +285,52 @@ class Relations:
 
         `uniform` numbers, (row, 2), are for the codes.
         """
-        theirs, device = records.double().cpu().numpy(), rows.device
-        rows, uniform = rows.cpu(), uniform.cpu()
+        device, rows, records, uniform = rows.device, rows.cpu(), records.cpu(), uniform.cpu()
+        theirs = records.double().numpy()
         mends: list[NumberMend | CodeMend] = []
-        in_parts = {
-            start
-            for span in spans
-            if span.within is not None
-            for start in (span.start, span.start - len(span.within))
-        }
+        places = places_of(spans)
+        in_parts = {s.start for s in places} | {s.start - len(s.within or ()) for s in places}
         for turn in turns_of(spans):
             first = turn[0].start
             questions = [_question(span, theirs) for span in spans if span.start < first]
             questions = [question for question in questions if question.n_codes > 1]
             if not questions:
                 continue
-            answers = np.stack([question.codes(theirs) for question in questions], 1)
-            of_ours = rows.double().numpy()
-            asked = np.stack([question.codes(of_ours) for question in questions], 1)
+            ours = rows.double().numpy()
+            asked, answers = (
+                np.stack([question.codes(own) for question in questions], 1)
+                for own in (ours, theirs)
+            )
             for span in sorted(turn, key=lambda span: span.activation != "softmax"):
                 # A bound is exact, and so are the places that a group has.
                 fixed = span.bound is not None or span.start in in_parts
                 for _ in range(0 if fixed else _ROUNDS):
-                    mend = _mend(span, turn, questions, (rows, asked), (records.cpu(), answers))
+                    mend = _mend(span, turn, questions, (rows, asked), (records, answers))
                     if mend is None:
                         break
                     # Of a second round other numbers than of the first.
                     uniform = (uniform + 0.618034) % 1.0
                     rows = mend.apply(rows, uniform)
                     mends.append(mend)
-        return cls(tuple(_moved(mend, device) for mend in mends))
+                if mends and mends[-1].span == span and span.activation == "identity":
+                    root = Tree(torch.tensor([0]), torch.zeros(1), torch.tensor([[0, 0]]))
+                    there = (r[_present(r, span.gate)] for r in (rows, records))
+                    mend = _mapped(span, root, *there)
+                    mends.append(replace(mend, reach=torch.full_like(mend.reach, torch.inf)))
+                    rows = mends[-1].apply(rows, uniform)
+        found = cls(tuple(mends)).tensors()
+        return cls.restore({name: value.to(device) for name, value in found.items()}, spans)
 
     @property
     def n_uniform(self) -> int:
         """Uniform numbers that a row takes."""
         return 2 * sum(isinstance(mend, CodeMend) for mend in self.mends)
 
-    def apply(self, rows: Tensor, uniform: Tensor | None) -> Tensor:
+    def apply(self, rows: Tensor, uniform: Tensor) -> Tensor:
         """Mend rows, (row, encoded), by uniform numbers, (row, n_uniform)."""
-        taken = 0
         for mend in self.mends:
-            own = rows[:, :0] if uniform is None else uniform[:, taken : taken + 2]
-            rows = mend.apply(rows, own)
-            taken += 2 * isinstance(mend, CodeMend)
+            rows = mend.apply(rows, uniform)
+            uniform = uniform[:, 2 * isinstance(mend, CodeMend) :]
         return rows
 
     def tensors(self) -> dict[str, Tensor]:
@@ -379,10 +388,9 @@ def _mend(
 ) -> NumberMend | CodeMend | None:
     """Mend one span of a turn by one tree, or return None if there is nothing to mend."""
     (rows, asked), (records, answers) = generated, recorded
-    if span.gate is not None:
-        there, known = rows[:, span.gate] > 0.0, records[:, span.gate] > 0.0
-        rows, asked = rows[there], asked[there.numpy()]
-        records, answers = records[known], answers[known.numpy()]
+    there, known = (_present(r, span.gate) for r in (rows, records))
+    rows, asked = rows[there], asked[there.numpy()]
+    records, answers = records[known], answers[known.numpy()]
     if min(len(rows), len(records)) < 2 * _FEWEST:
         return None
     if span.activation == "softmax":
@@ -399,19 +407,13 @@ def _mend(
     n_nodes = len(tree.columns)
     if n_nodes == 1:
         return None
-    leaf_of, leaf_of_records = tree.leaves(rows), tree.leaves(records)
     if span.activation == "identity":
-        pairs = [
-            (rows[leaf_of == node, span.start], records[leaf_of_records == node, span.start])
-            for node in range(n_nodes)
-        ]
-        most = max(len(theirs) for _, theirs in pairs)
-        before, after, slopes = (t.to(rows.dtype) for t in quantile_maps(pairs, most))
-        return NumberMend(span, tree, before, after, slopes)
+        mend = _mapped(span, tree, rows, records)
+        return replace(mend, slopes=torch.ones_like(mend.slopes))
     one_hot = records[:, span.start : span.stop]
     had, wanted = torch.zeros(2, n_nodes, span.width, dtype=rows.dtype)
-    had.index_add_(0, leaf_of, rows[:, span.start : span.stop])
-    wanted.index_add_(0, leaf_of_records, one_hot)
+    had.index_add_(0, tree.leaves(rows), rows[:, span.start : span.stop])
+    wanted.index_add_(0, tree.leaves(records), one_hot)
     wanted += _PRIOR * one_hot.mean(0)
     had, wanted = (t / t.sum(1, keepdim=True).clamp_min(1.0) for t in (had, wanted))
     missing = (wanted - had).clamp_min_(0.0)
@@ -419,12 +421,21 @@ def _mend(
     instead = missing / missing.sum(1, keepdim=True).clamp_min(1e-12)
     numbers = _gated(span, turn)
     pairs = [(own, own) for own in (records[records[:, s.gate] > 0.0, s.start] for s in numbers)]
-    quantiles = quantile_maps(pairs, len(records))[1].to(rows.dtype)
+    quantiles = quantile_maps(pairs)[1].to(rows.dtype)
     return CodeMend(span, tree, keep, instead, numbers, quantiles)
 
 
-def _moved(mend: Any, device: torch.device) -> Any:
-    """Put a mend where rows are drawn."""
-    tree = Tree(**{name: value.to(device) for name, value in vars(mend.tree).items()})
-    own = {k: v.to(device) for k, v in vars(mend).items() if isinstance(v, Tensor)}
-    return replace(mend, tree=tree, **own)
+def _present(rows: Tensor, gate: int | None) -> Tensor:
+    """Tell which rows have a value."""
+    return torch.ones(len(rows), dtype=torch.bool) if gate is None else rows[:, gate] > 0.0
+
+
+def _mapped(span: OutputSpan, tree: Tree, rows: Tensor, records: Tensor) -> NumberMend:
+    """Give a number the records' quantiles in every leaf."""
+    leaf_of, leaf_of_records = tree.leaves(rows), tree.leaves(records)
+    pairs = [
+        (rows[leaf_of == node, span.start], records[leaf_of_records == node, span.start])
+        for node in range(len(tree.columns))
+    ]
+    before, after, slopes, spread = (table.to(rows.dtype) for table in quantile_maps(pairs))
+    return NumberMend(span, tree, before, after, slopes, _REACH * spread.clamp_min(1e-6))

@@ -24,8 +24,13 @@ from vflsynth.registry import register
 CALIBRATION_ROWS = 1 << 14
 """Generated rows that a calibration looks at."""
 
-# What the names of the tensors begin with that are not the generator's.
-_LABELS = ("marginals.", "places.", "residuals.", "relations.", "scores.")
+# What becomes of generated rows; the names of the tensors begin with these labels.
+_PARTS: dict[str, Any] = {
+    "marginals": MarginalMap,
+    "places": PlaceOffsets,
+    "residuals": Residuals,
+    "relations": Relations,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +98,10 @@ class GeneratorSampler(RowSampler):
         places: PlaceOffsets | None = None,
         residuals: Residuals | None = None,
         relations: Relations | None = None,
-        scores: RowScores | None = None,
     ) -> None:
         self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
         self.places, self.residuals, self.relations = places, residuals, relations
-        self.scores = scores
+        self.scores: RowScores | None = None
         # The initial weights are overwritten.
         self.generator = spec.build(spans, RandomStreams([b""], device))
         self.generator.load_state_dict(dict(weights))
@@ -143,16 +147,16 @@ class GeneratorSampler(RowSampler):
 
         sample_encoded(own.generator, latent, streams, 0, give_shares)
         own.generator.load_state_dict(weights)
-        found: list[PlaceOffsets] = []
+        found = PlaceOffsets({})
 
         def give_places(place: slice, logits: Tensor, rows: Tensor) -> Tensor:
-            found.append(PlaceOffsets.fit(self.spans, place, logits[0], rows[0], records))
-            return found[-1].apply(place, logits, rows)
+            found.learn(self.spans, place, logits[0], rows[0], records)
+            return found.apply(place, logits, rows)
 
         adjust = give_places if places_of(self.spans) else None
         rows = sample_encoded(own.generator, latent, streams, 0, adjust)[0]
         if adjust is not None:
-            own.places = PlaceOffsets.joined(found)
+            own.places = found
         if self.residuals is not None:
             own.residuals = self.residuals.calibrated(self.spans, rows, records)
         rows, whole = own.whole(rows), self.whole(records)
@@ -175,7 +179,7 @@ class GeneratorSampler(RowSampler):
         for name in ("output.weight", "output.bias"):
             weights[name] = weights[name][..., place]
         marginals = None if self.marginals is None else self.marginals.part(place)
-        places = None if self.places is None else self.places.part(place, spans)
+        places = None if self.places is None else self.places.part(place)
         return type(self)(self.spec, spans, weights, self.device, marginals, places)
 
     @property
@@ -196,10 +200,7 @@ class GeneratorSampler(RowSampler):
             rows = self.marginals.apply(rows)
         if self.relations is None:
             return rows
-        n_uniform = self.relations.n_uniform
-        if not n_uniform:
-            return self.relations.apply(rows, None)
-        uniform = streams.uniform("relations", index, (len(rows), n_uniform))
+        uniform = streams.uniform("relations", index, (len(rows), self.relations.n_uniform))
         return self.relations.apply(rows, uniform[0])
 
     def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
@@ -213,10 +214,9 @@ class GeneratorSampler(RowSampler):
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, running statistics and what becomes of generated numbers."""
         state: dict[str, Tensor] = self.generator.state_dict()
-        parts = (self.marginals, self.places, self.residuals, self.relations, self.scores)
-        for label, part in zip(_LABELS, parts, strict=True):
-            if part is not None:
-                state |= {label + name: value for name, value in part.tensors().items()}
+        for label in (*_PARTS, "scores"):
+            if (part := getattr(self, label)) is not None:
+                state |= {f"{label}.{name}": value for name, value in part.tensors().items()}
         return state
 
     @classmethod
@@ -231,25 +231,18 @@ class GeneratorSampler(RowSampler):
         content = dict(content)
         times = content.pop("resample")
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
-        weights = {k: v for k, v in tensors.items() if not k.startswith(_LABELS)}
+        weights, own = dict(tensors), {}
+        for label in (*_PARTS, "scores"):
+            names = [name for name in weights if name.startswith(f"{label}.")]
+            own[label] = {name.removeprefix(f"{label}."): weights.pop(name) for name in names}
         if spec.n_weights(spans) > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
-        marginals, places, residuals, relations, scores = (
-            {k.removeprefix(label): v for k, v in tensors.items() if k.startswith(label)}
-            for label in _LABELS
-        )
-        return cls(
-            spec,
-            spans,
-            weights,
-            device,
-            MarginalMap.restore(marginals, spans) if marginals else None,
-            PlaceOffsets.restore(places, spans) if places else None,
-            Residuals.restore(residuals, spans) if residuals else None,
-            Relations.restore(relations, spans) if relations else None,
-            RowScores.restore(times, scores, sum(s.width for s in spans)) if times > 1 else None,
-        )
+        parts = {k: kind.restore(own[k], spans) for k, kind in _PARTS.items() if own[k]}
+        made = cls(spec, spans, weights, device, **parts)
+        if times > 1:
+            made.scores = RowScores.restore(times, own["scores"], sum(s.width for s in spans))
+        return made
 
 
 def _spans_in(spans: Sequence[OutputSpan], place: slice) -> list[OutputSpan]:

@@ -45,18 +45,8 @@ class DPLTSynthesizer(BaseSynthesizer):
 
     Attributes
     ----------
-    {parties_, alignment_}
-    history_ : DataFrame
-        Empty: nothing is trained.
-    settings_ : dict
-        Empty: groups of columns and the tree are in every party's half.
-    device_ : str
-        ``"cpu"``.
-    interrupted_ : bool
-        False.
-    {transcript_}
-    privacy_ledger_ : PrivacyLedger
-        What was released, what it cost and what it does not cover; print it.
+    {parties_, alignment_, history_, settings_, device_, interrupted_, transcript_}
+    {privacy_ledger_}
 
     Notes
     -----

@@ -7,12 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, AtOnce, OneRound
+from vflsynth.learning.base import Algorithm, AtOnce
 from vflsynth.learning.messages import states_of, tables_of
 from vflsynth.learning.party import Known
-from vflsynth.learning.products import ASKED, ProductTerms, noisy_products, one_hot_codes
+from vflsynth.learning.products import (
+    ASKED,
+    ProductsMethod,
+    ProductTerms,
+    noisy_products,
+    one_hot_codes,
+    unit_grid,
+)
 from vflsynth.mechanisms import Asked
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan
 from vflsynth.methods.latent_tree.messages import LatentTables, LatentTree
@@ -29,7 +35,6 @@ from vflsynth.methods.latent_tree.model import (
 from vflsynth.methods.latent_tree.party import LatentTreeLearning, LatentTreeParty
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.releases import Grid
-from vflsynth.privacy.secure_sums import unit_grid
 from vflsynth.protocol import SERVER, Channel, Schedule
 
 
@@ -145,7 +150,7 @@ class PublishTree(Algorithm):
         self.channel.scatter(self.server.publish(tables, counts, rng))
 
 
-class LatentTreeMethod(OneRound):
+class LatentTreeMethod(ProductsMethod):
     """Differentially private latent tree (DPLT)."""
 
     party = LatentTreeParty
@@ -158,9 +163,7 @@ class LatentTreeMethod(OneRound):
         assert isinstance(plan, LatentTreePlan)
         return plan
 
-    def _asked(
-        self, columns: Mapping[str, ColumnCounts], n_records: int, holder: str | None
-    ) -> Asked:
+    def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         groups = {name: self._sizes(own.total) for name, own in columns.items()}
         return Asked(n_records=n_records, owners=self.owners, groups=groups)
 
@@ -187,19 +190,12 @@ class LatentTreeMethod(OneRound):
         """How tables across parties are computed."""
         return ProductTerms.of(self.n_records, self.n_groups, self.width, self.grid, 1)
 
-    def n_blocks(self, settings: AtOnce) -> int:
-        """Return how many blocks of records there are masked states of."""
-        return len(self.terms.blocks) if len(self.n_groups) > 1 else 0
-
     def build(
-        self,
-        party: LatentTreeParty,
-        settings: AtOnce,
-        schedule: Schedule,
-        streams: RandomStreams,
+        self, party: LatentTreeParty, settings: AtOnce, schedule: Schedule, streams: RandomStreams
     ) -> None:
-        """Let a party prepare what it releases and masks."""
-        party.share(self.tree, self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
+        """Tell a party its noise, and let it prepare what it releases and masks."""
+        party.plan = self.tree
+        super().build(party, settings, schedule, streams)
 
     def learning(self, known: Known) -> LatentTreeLearning:
         """Return what makes latent attributes of published tables, and draws a party's columns."""

@@ -20,7 +20,7 @@ from vflsynth.columns.bins import cell_codes
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import check_distributions
 from vflsynth.learning.party import Known, Learning, Releasing
-from vflsynth.learning.products import ProductsParty, ProductTerms, one_hot_codes
+from vflsynth.learning.products import ProductsParty, one_hot_codes
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan
 from vflsynth.methods.latent_tree.messages import LatentTables, LatentTree
 from vflsynth.methods.latent_tree.model import (
@@ -113,18 +113,8 @@ class LatentTreeParty(ProductsParty):
     released; to those with other parties' attributes it contributes masked states and shares.
     """
 
-    def share(
-        self,
-        plan: LatentTreePlan,
-        terms: ProductTerms,
-        secret: bytes,
-        noise: torch.Generator | None = None,
-    ) -> None:
-        """Prepare what the party contributes to, tables of latent attributes.
-
-        `secret` is the parties', new in every attempt; `noise` is for tests only.
-        """
-        self._plan, self._terms, self._secret, self._noise = plan, terms, secret, noise
+    plan: LatentTreePlan
+    """The noise of its own tables."""
 
     def pair_tables(self, columns: Sequence[DiscreteColumn]) -> list[Release]:
         """Release the tables of all pairs of columns."""
@@ -134,7 +124,7 @@ class LatentTreeParty(ProductsParty):
             [self._codes[a] for a, _ in index],
             [self._codes[b] for _, b in index],
             [(len(columns[a].cells), len(columns[b].cells)) for a, b in index],
-            noise_std=self._plan.pair_std,
+            noise_std=self.plan.pair_std,
             rng=self._noise,
         )
 
@@ -153,13 +143,13 @@ class LatentTreeParty(ProductsParty):
             [states for states, _, _ in made],
             [self._codes[column] for _, _, column in made],
             [(size, len(columns[column].cells)) for _, size, column in made],
-            noise_std=self._plan.tree_std,
+            noise_std=self.plan.tree_std,
             rng=self._noise,
         )
 
     def attribute_tables(self, latents: Sequence[LatentAttribute]) -> list[Release]:
         """Release tables of pairs of latent attributes; prepare those with other parties'."""
-        codes, terms = self._latents, self._terms
+        codes, terms = self._latents, self.terms
         del self._latents, self._codes
         index = pairs_of_one_party(len(codes), len(terms.n_columns))
         tables = exact_tables(
@@ -169,7 +159,7 @@ class LatentTreeParty(ProductsParty):
         )
         if len(terms.n_columns) > 1:
             states = np.stack(codes, 1)
-            self.multiply(states, one_hot_codes(terms), terms, self._secret, self._noise)
+            self.multiply(states, one_hot_codes(terms))
         grid = terms.grid
         return [grid.release(grid.count(table.ravel()), rng=self._noise) for table in tables]
 

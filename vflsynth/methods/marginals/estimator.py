@@ -33,16 +33,7 @@ class IndependentSynthesizer(BaseSynthesizer):
 
     Attributes
     ----------
-    {parties_, alignment_}
-    history_ : DataFrame
-        Empty: nothing is trained.
-    settings_ : dict
-        Empty.
-    device_ : str
-        ``"cpu"``.
-    interrupted_ : bool
-        False.
-    {transcript_}
+    {parties_, alignment_, history_, settings_, device_, interrupted_, transcript_}
     privacy_ledger_ : None
         As there is no private mode.
 

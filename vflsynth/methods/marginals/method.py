@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,23 +32,38 @@ from vflsynth.models.samplers import RowSampler
 from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
 
 
+@dataclass(frozen=True, slots=True)
+class CopulaSettings(AtOnce):
+    """In how many messages masked scores are sent, besides."""
+
+    n_masked_blocks: int = 1
+
+
 class MarginalParty(Party):
-    """A party that knows the distribution of each of its columns.
+    """A party that knows the distribution of each of its columns; it sends nothing."""
+
+    marginals: tuple[Marginal, ...]
+    loadings: Tensor | None = None
+
+    def build(self, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
+        """Learn the marginals of the matched records."""
+        self.marginals = fit_marginals(self.encode(), self.transformer.spans_)
+
+
+class CopulaParty(MarginalParty):
+    """A party whose columns' scores are compared with those of other parties.
 
     Sees its own records, the shared secret (through the schedule) and its loadings. Sends normal
     scores of its records, masked.
     """
 
-    marginals: tuple[Marginal, ...]
-    loadings: Tensor | None = None
-
-    def build(self, schedule: Schedule, n_blocks: int) -> None:
-        """Learn the marginals of the matched records; mask scores in so many messages."""
+    def build(self, settings: CopulaSettings, schedule: Schedule, streams: RandomStreams) -> None:
+        """Learn the marginals, and mask scores in so many messages."""
         self.schedule = schedule
         encoded = self.encode()
         self.marginals = fit_marginals(encoded, self.transformer.spans_)
         self._scores = torch.tensor(marginal_scores(self.marginals, encoded))
-        self._masked = MaskedBlocks(self._mask, n_blocks)
+        self._masked = MaskedBlocks(self._mask, settings.n_masked_blocks)
 
     @answers(MaskedReal)
     def masked_scores(self, step: int) -> MaskedReal:
@@ -70,39 +86,16 @@ class MarginalParty(Party):
         self.loadings = message.loadings
 
 
-@dataclass(frozen=True, slots=True)
-class MarginalSettings(AtOnce):
-    """In how many messages masked scores are sent, besides."""
-
-    n_masked_blocks: int = 1
-
-
 class IndependentMethod(OneRound):
     """Every column on its own: nothing is asked of the parties."""
 
     party = MarginalParty
 
-    def settings(self, n_records: int, widths: Mapping[str, int]) -> MarginalSettings:
-        """Say in how many messages masked scores are sent."""
-        return MarginalSettings(n_masked_blocks=n_masked_blocks(n_records, widths))
-
-    def build(
-        self,
-        party: MarginalParty,
-        settings: MarginalSettings,
-        schedule: Schedule,
-        streams: RandomStreams,
-    ) -> None:
-        """Learn a party's marginals."""
-        party.build(schedule, settings.n_masked_blocks)
-
-    def algorithm(
-        self, channel: Channel, settings: MarginalSettings, streams: RandomStreams
-    ) -> Algorithm:
+    def algorithm(self, channel: Channel, settings: Any, streams: RandomStreams) -> Algorithm:
         """Make an algorithm that does nothing."""
         return Algorithm(channel)
 
-    def samplers(self, party: MarginalParty, settings: MarginalSettings) -> list[RowSampler]:
+    def samplers(self, party: MarginalParty, settings: Any) -> list[RowSampler]:
         """Return the marginals, with the loadings of a copula if there are any."""
         width = party.transformer.width_
         return [MarginalSampler(party.marginals, party.loadings, width=width)]
@@ -123,15 +116,20 @@ class Copula(Algorithm):
 class CopulaMethod(IndependentMethod):
     """A Gaussian copula over the columns' own distributions."""
 
+    party = CopulaParty
     asks = frozenset({MaskedReal})
 
+    def settings(self, n_records: int, widths: Mapping[str, int]) -> CopulaSettings:
+        """Say in how many messages masked scores are sent."""
+        return CopulaSettings(n_masked_blocks=n_masked_blocks(n_records, widths))
+
     def algorithm(
-        self, channel: Channel, settings: MarginalSettings, streams: RandomStreams
+        self, channel: Channel, settings: CopulaSettings, streams: RandomStreams
     ) -> Copula:
         """Make the one exchange."""
         return Copula(channel, settings.n_masked_blocks)
 
-    def n_blocks(self, settings: MarginalSettings) -> int:
+    def n_blocks(self, settings: CopulaSettings) -> int:
         """Return how many blocks of masked scores there are."""
         return settings.n_masked_blocks
 

@@ -48,18 +48,8 @@ class MixtureSynthesizer(BaseSynthesizer):
 
     Attributes
     ----------
-    {parties_, alignment_}
-    history_ : DataFrame
-        Empty: nothing is trained on records.
-    settings_ : dict
-        Empty.
-    device_ : str
-        ``"cpu"``.
-    interrupted_ : bool
-        False.
-    {transcript_}
-    privacy_ledger_ : PrivacyLedger
-        What was released, what it cost and what it does not cover; print it.
+    {parties_, alignment_, history_, settings_, device_, interrupted_, transcript_}
+    {privacy_ledger_}
 
     Notes
     -----

@@ -8,11 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsynth._keys import Purpose
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, AtOnce, OneRound
+from vflsynth.learning.base import Algorithm, AtOnce
 from vflsynth.learning.party import Known
-from vflsynth.learning.products import ASKED, ProductTerms, noisy_products
+from vflsynth.learning.products import (
+    ASKED,
+    ProductsMethod,
+    ProductTerms,
+    noisy_products,
+    unit_grid,
+)
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.methods.pairwise.mechanism import PairwisePlan
 from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
@@ -20,8 +25,7 @@ from vflsynth.methods.pairwise.party import PairwiseLearning, PairwiseParty
 from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
 from vflsynth.methods.pairwise.server import PairwiseServer
 from vflsynth.privacy.releases import Grid
-from vflsynth.privacy.secure_sums import unit_grid
-from vflsynth.protocol import SERVER, Channel, Schedule
+from vflsynth.protocol import SERVER, Channel
 from vflsynth.secure import MOST_STATES, Codebook
 
 _COPIES = 8
@@ -62,7 +66,7 @@ class PublishPairs(Algorithm):
         return self._streams.normal(name, 0, shape)[0].float().cpu()
 
 
-class PairwiseMethod(OneRound):
+class PairwiseMethod(ProductsMethod):
     """Mixture of products, of noisy sums."""
 
     party = PairwiseParty
@@ -108,20 +112,6 @@ class PairwiseMethod(OneRound):
         if grid is None or len(n_columns) == 1:
             return None
         return ProductTerms.of(self.n_records, n_columns, self.width, grid, CODE_NORM**2)
-
-    def n_blocks(self, settings: AtOnce) -> int:
-        """Return how many blocks of records there are masked states of."""
-        return len(self.terms.blocks) if self.terms is not None else 0
-
-    def build(
-        self,
-        party: PairwiseParty,
-        settings: AtOnce,
-        schedule: Schedule,
-        streams: RandomStreams,
-    ) -> None:
-        """Let a party prepare what it contributes to."""
-        party.share(self.terms, schedule.keys.key(Purpose.MASKS), self.noise)
 
     def learning(self, known: Known) -> PairwiseLearning:
         """Return what says what codes are, and draws a party's columns."""

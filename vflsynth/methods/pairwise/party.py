@@ -18,7 +18,7 @@ from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import check_distributions
 from vflsynth.learning.party import Known, Learning, Releasing
-from vflsynth.learning.products import ProductsParty, ProductTerms
+from vflsynth.learning.products import ProductsParty
 from vflsynth.methods.latent_tree.model import Codes, Floats
 from vflsynth.methods.latent_tree.party import DiscreteColumn, codes_of_records
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
@@ -45,15 +45,6 @@ class PairwiseParty(ProductsParty):
     of columns. Those of its own columns are released; to those with others' it contributes masked
     codes and shares.
     """
-
-    def share(
-        self, terms: ProductTerms | None, secret: bytes, noise: torch.Generator | None = None
-    ) -> None:
-        """Prepare what the party contributes to; there are no terms if there is no other party.
-
-        `secret` is the parties', new in every attempt; `noise` is for tests only.
-        """
-        self._terms, self._secret, self._noise = terms, secret, noise
 
     def products(
         self, columns: Sequence[DiscreteColumn], vectors: Sequence[Codes], grid: Grid | None
@@ -83,8 +74,7 @@ class PairwiseParty(ProductsParty):
 
         ProtocolError if these are no codes of as many columns as all have, or not the party's own.
         """
-        terms = self._terms
-        assert terms is not None, "codes are of several parties"
+        terms = self.terms
         what, sizes = f"the server sent party {self.name!r}", message.sizes.tolist()
         total = sum(terms.n_columns.values())
         if len(sizes) != total or not all(0 < size <= terms.width for size in sizes):
@@ -96,7 +86,7 @@ class PairwiseParty(ProductsParty):
         book = Codebook({name: [*islice(codes, n)] for name, n in sorted(terms.n_columns.items())})
         if not all(map(np.array_equal, book.codes[self.name], self._vectors)):
             raise ProtocolError(f"{what} codes of its own columns that are not its own")
-        self.multiply(self._states, book, terms, self._secret, self._noise)
+        self.multiply(self._states, book)
         del self._states
 
 

@@ -37,10 +37,9 @@ class VertiGANSynthesizer(GANSynthesizer):
     {transformer}
     {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
-        Differential privacy (Notes): `DPSGD` or `FirstLayer`. `MeanEmbedding` has no discriminators
-        and so nothing of VertiGAN. With `DPSGD`, `batch_size` is the expected number of real
-        records in a batch, `learning_rate` is that of the generators and a tenth of the
-        discriminators', and the default is about 3,000 steps.
+        Differential privacy (Notes): `DPSGD` or `FirstLayer`. With `DPSGD`, `batch_size` is the
+        expected number of real records in a batch, `learning_rate` is that of the generators and a
+        tenth of the discriminators', and the default is about 3,000 steps.
         {no effect}
 
     Attributes
@@ -49,8 +48,7 @@ class VertiGANSynthesizer(GANSynthesizer):
     history_ : DataFrame
         One row per epoch: Wasserstein estimates and penalties of the discriminators, Fréchet
         distance between the *encoded* real and fake records of all parties, seconds. With `DPSGD`
-        `fake_score_*` instead of Wasserstein estimates, no distance, and no penalties where these
-        are taken at records.
+        `fake_score_*` instead of Wasserstein estimates, and no distance.
     {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes

@@ -10,14 +10,8 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGDPlan
-from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, layers_of, zero_gradients
-from vflsynth.methods.gan.critics import (
-    between_fakes,
-    descend_critic,
-    penalty_traces,
-    towards,
-)
-from vflsynth.methods.gan.discriminator import slope_penalty
+from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, layers_of
+from vflsynth.methods.gan.critics import between_fakes, descend_critic
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import SampledFeatures, Shape
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
@@ -31,9 +25,8 @@ class DPSGDCut(Cut):
     """DP-SGD on all parameters of a local discriminator; `noise` is for tests only.
 
     Source: Abadi et al. 2016, Algorithm 1, in place of VFLGAN Eqs. 14-16. Real records enter by
-    ``E[F(x)]``, through `NoisyDescent`, and by the gradient penalty only if that is taken at
-    records, as the paper's is; then every record's penalty is clipped together with its F. Taken
-    between fakes, it is post-processing of earlier steps, as are the generators.
+    ``E[F(x)]`` alone, through `NoisyDescent`. The gradient penalty, taken between fakes, is
+    post-processing of earlier steps, as are the generators.
 
     The head's bias is left at its initial value: it adds the same to all scores.
     """
@@ -51,45 +44,27 @@ class DPSGDCut(Cut):
         """Pay, and compute features of a Poisson sample of records, of fakes and mixed points."""
         self.noisy.budget.take()
         real, fake = party.real(step), party.fake(step, "discriminator")
-        schedule, at_records = _poisson(party), self.noisy.plan.penalty_at_records
-        if at_records:
-            mixed = towards(real, fake, partners := schedule.partners(step))
-        else:
-            mixed = between_fakes(fake, schedule.interpolation(step))
+        schedule = _poisson(party)
+        mixed = between_fakes(fake, schedule.interpolation(step))
         sent = party.trace(step, torch.cat([real, fake, mixed], 1))[-1]
         if party.settings.gradient_penalty == "paper":  # features are mixed, not records
-            sent, n_real = sent[:, : -mixed.shape[1]], real.shape[1]
-            if at_records:  # by the parties: the server must not know who meets whom
-                between = towards(sent[:, :n_real], sent[:, n_real:], partners)
-                sent = torch.cat([sent, between], 1)
+            sent = sent[:, : -mixed.shape[1]]
         return SampledFeatures(party.name, SERVER, step, sent, schedule.n_real(step))
 
     def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
         """Set the gradients, where `NoisyDescent` adds what depends on real records."""
-        n_rows, batch = party.n_pending, party.schedule.batch_size
-        at_records = self.noisy.plan.penalty_at_records
-        trace = party.answered(message, (n_rows + batch) // 2 if at_records else n_rows - batch)
-        rows = message.gradients.shape[1]
-        penalties, penalty = None, message.gradients.new_zeros(len(message.gradients))
-        if at_records:
-            penalties = _penalties_at_records(party, [outputs[:, rows:] for outputs in trace])
-        else:
-            nothing = message.gradients[:, :0]
-            _, penalty = party.discriminator.write_gradient(
-                [outputs[:, rows:] for outputs in trace],
-                nothing,
-                party.settings.gradient_penalty_weight,
-                upstream=nothing[..., :1],
-            )
-        judged = [outputs[:, :rows] for outputs in trace]
-        return self._add_records(party, judged, message, penalties), penalty
+        trace = party.answered(message, party.n_pending - party.schedule.batch_size)
+        rows, nothing = message.gradients.shape[1], message.gradients[:, :0]
+        _, penalty = party.discriminator.write_gradient(
+            [outputs[:, rows:] for outputs in trace],
+            nothing,
+            party.settings.gradient_penalty_weight,
+            upstream=nothing[..., :1],
+        )
+        return self._add_records(party, [outputs[:, :rows] for outputs in trace], message), penalty
 
     def _add_records(
-        self,
-        party: VFLGANParty,
-        trace: list[Tensor],
-        message: CutGradients,
-        penalties: list[LayerTrace] | None,
+        self, party: VFLGANParty, trace: list[Tensor], message: CutGradients
     ) -> Tensor:
         """Add the part of real and fake records; returns the head's mean score of the fakes.
 
@@ -106,29 +81,8 @@ class DPSGDCut(Cut):
             layers.append((head.weight, None))
             traces.append(LayerTrace(trace[-1], ones, has_bias=False))
             fake_score = head.forward(trace[-1][:, -party.schedule.batch_size :]).mean((1, 2))
-        self.noisy.add(layers, traces, _poisson(party).n_real(message.step), penalties)
+        self.noisy.add(layers, traces, _poisson(party).n_real(message.step))
         return fake_score
-
-
-def _penalties_at_records(party: VFLGANParty, mixed: list[Tensor]) -> list[LayerTrace] | None:
-    """Per-record gradients of this party's penalty; sets all others, which are public."""
-    first, head = party.discriminator.first_part, party.discriminator.second_part
-    weight = party.settings.gradient_penalty_weight
-    zero_gradients(party.discriminator)
-    of_whole = party.settings.gradient_penalty == "paper"
-    if head is not None and not of_whole:  # its slope is its weight, whatever the record
-        assert head.weight.grad is not None
-        head.weight.grad.copy_(slope_penalty(head.weight.mT, weight)[1].mT)
-    if head is None and of_whole:
-        return None
-    slopes = first.cotangents(mixed, party.discriminator.mixed_upstream(mixed[-1]))
-    traces, carried = penalty_traces(first, mixed, slopes, weight)
-    if head is not None:
-        ones = torch.ones_like(carried[..., :1])
-        traces.append(
-            LayerTrace(carried if of_whole else torch.zeros_like(carried), ones, has_bias=False)
-        )
-    return traces
 
 
 def _poisson(party: VFLGANParty) -> PoissonSchedule:
@@ -178,10 +132,8 @@ class DPSGDServer(VFLGANServer):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Join the parties' features: of real and fake records, of mixed ones; and sample sizes."""
         first, batch = received[min(received)], self.settings.batch_size
-        at_records = self.noisy.plan.penalty_at_records
         n_sent = first.features.shape[1]
-        n_public = (1 if at_records else self.settings.sent_blocks - 1) * batch
-        n_rows = (n_sent - n_public) // (2 if at_records else 1)
+        n_rows = n_sent - (self.settings.sent_blocks - 1) * batch
         for name, message in received.items():
             if n_rows < int(message.n_real.max()) or not torch.equal(message.n_real, first.n_real):
                 raise ProtocolError(
@@ -190,7 +142,7 @@ class DPSGDServer(VFLGANServer):
                 )
         features = self.join(received, n_sent)
         judged = features[:, : n_rows + batch]
-        if at_records or self.settings.gradient_penalty == "layerwise":
+        if self.settings.gradient_penalty == "layerwise":
             return judged, features[:, n_rows + batch :], first.n_real
         weights = self.streams.uniform("interpolation", step, (batch, 1))  # features, not records
         return judged, between_fakes(judged[:, n_rows:], weights), first.n_real

@@ -10,8 +10,6 @@ from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan.discriminator import PENALTIES, Penalty
 from vflsynth.methods.gan.estimator import GANSynthesizer
-from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
-from vflsynth.methods.mean_embedding.method import MeanEmbeddingMethod
 from vflsynth.methods.vflgan.method import VFLGANMethod
 from vflsynth.registry import register
 
@@ -78,11 +76,10 @@ class VFLGANSynthesizer(GANSynthesizer):
         a column repeats comes out; ``TableTransformer()`` with `privacy`.
     {memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
-        Differential privacy (Notes): `MeanEmbedding`, `DPSGD` or `FirstLayer`. `MeanEmbedding`
-        replaces the discriminators; an epoch is 100 steps (default 25) with batches of 512 fakes.
-        With `DPSGD`, `batch_size` is the expected number of real records in a batch,
-        `learning_rate` is that of the generators and a tenth of the discriminators', and the
-        default is about 3,000 steps; ``max_grad_norm=2`` did best.
+        Differential privacy (Notes): `DPSGD` or `FirstLayer`. With `DPSGD`, `batch_size` is the
+        expected number of real records in a batch, `learning_rate` is that of the generators and a
+        tenth of the discriminators', and the default is about 3,000 steps; ``max_grad_norm=2`` did
+        best.
         {no effect}
 
     Attributes
@@ -92,10 +89,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         One row per epoch: Wasserstein estimates and penalties of the shared and the local
         discriminators (``wasserstein_*``, ``penalty_*``), ``frechet_distance`` between the
         *encoded* real and fake records, ``seconds``, and whether the epoch's generators were
-        ``chosen`` in the end. There is no distance with ``model_selection="last"``. With
-        `MeanEmbedding` there are only `squared_distance`, of the fakes' mean embedding from what
-        was made of the release, ``seconds`` and ``chosen``; with `DPSGD` `fake_score_*` instead of
-        Wasserstein estimates, no distance, and no penalties where these are taken at records.
+        ``chosen`` in the end. There is no distance with ``model_selection="last"``. With `DPSGD`
+        there are `fake_score_*` instead of Wasserstein estimates, and no distance.
     {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
@@ -108,12 +103,9 @@ class VFLGANSynthesizer(GANSynthesizer):
     nobody sees the joint table (`vflsynth.protocol.messages`).
 
     Privacy: without `privacy`, none. The synthetic table, the generators and the intermediate
-    features can leak information about single records. With `MeanEmbedding` parties publish noisy
-    histograms of their columns and, through a trusted server, the noisy mean of random Fourier
-    features of the joint records (DP-MERF); encodings and generators are computed from these alone.
-    `DPSGD` publishes the histograms and, at every step, noisy sums of clipped per-record gradients
-    of all discriminator parameters over a Poisson sample, and takes the gradient penalty between
-    fakes, or at records and then as part of what is clipped (``gradient_penalty_at="records"``).
+    features can leak information about single records. `DPSGD` publishes noisy histograms of the
+    columns and, at every step, noisy sums of clipped per-record gradients of all discriminator
+    parameters over a Poisson sample, and takes the gradient penalty between fakes.
     `FirstLayer`, the paper's, gives the synthetic table no guarantee and warns. Noise and samples
     of records are drawn from the operating system whatever `random_state` is, so that two fits
     differ and each spends the whole budget anew. `save` leaves out alignment,
@@ -141,12 +133,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         "residuals": Choice((True, False)),
     }
 
-    methods: ClassVar = {
-        None: VFLGANMethod,
-        MeanEmbedding: MeanEmbeddingMethod,
-        DPSGD: VFLGANMethod,
-        FirstLayer: VFLGANMethod,
-    }
+    methods: ClassVar = dict.fromkeys((None, DPSGD, FirstLayer), VFLGANMethod)
 
     generator: Literal["sequential", "parallel"] | None = None
     first_part: Sequence[int] | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.training import load_network_state, network_state
+from vflsynth.learning.party import load_network_state, network_state
 from vflsynth.methods.gan.critics import FirstLayerNoise
 from vflsynth.methods.gan.discriminator import JointSlope, LocalDiscriminator, PartSlope
 from vflsynth.methods.gan.party import GANParty

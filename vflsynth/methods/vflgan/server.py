@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.learning.training import load_network_state, network_state
-from vflsynth.methods.gan.discriminator import SharedDiscriminator, steepest
+from vflsynth.learning.party import load_network_state, network_state
+from vflsynth.methods.gan.discriminator import Discriminator, steepest
 from vflsynth.methods.gan.method import GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
@@ -46,11 +46,12 @@ class VFLGANServer(GANServer):
         self.feature_dims = {name: shape.feature_dim for name, shape in sorted(shapes.items())}
         n_records = max(shape.n_records for shape in shapes.values())
         self.steps_per_epoch = -(-n_records // settings.batch_size)
-        self.discriminator = SharedDiscriminator(
+        self.discriminator = Discriminator(
             sum(self.feature_dims.values()),
             settings.shared_hidden,
             bias=settings.bias,
             streams=streams,
+            name="shared",
         )
         self.optimizer = settings.optimizer(self.discriminator)
 

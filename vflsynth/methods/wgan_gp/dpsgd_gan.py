@@ -98,5 +98,4 @@ class DPSGDGAN(HistogramMechanism):
             sensitivity=2.0 * bound,
             noise_multiplier=noise,
             learning_rate=asked.learning_rate,
-            penalty_at_records=True,
         )

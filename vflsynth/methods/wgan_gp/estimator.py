@@ -7,8 +7,6 @@ from typing import ClassVar
 from vflsynth._validation import Choice
 from vflsynth.mechanisms import DPSGD, Discriminators, FirstLayer
 from vflsynth.methods.gan.critics import DPSGDGANCritic
-from vflsynth.methods.mean_embedding.mechanism import MeanEmbedding
-from vflsynth.methods.mean_embedding.method import MeanEmbeddingMethod
 from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer
 from vflsynth.methods.vertigan.method import VertiGANMethod
 from vflsynth.methods.wgan_gp.dpsgd_gan import DPSGDGAN
@@ -49,9 +47,9 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
     resample : {1}
         Whoever may join the tables can choose rows by any classifier.
     privacy : Mechanism, optional
-        Differential privacy for the synthetic table. `MeanEmbedding`, `DPSGD` and `FirstLayer` are
-        those of `VFLGANSynthesizer`, with one discriminator to clip. `DPSGDGAN` and `GSWGAN` are
-        the published ones. With `DPSGDGAN` the default is about 3,000 steps with an eighth of the
+        Differential privacy for the synthetic table. `DPSGD` and `FirstLayer` are those of
+        `VFLGANSynthesizer`, with one discriminator to clip. `DPSGDGAN` and `GSWGAN` are the
+        published ones. With `DPSGDGAN` the default is about 3,000 steps with an eighth of the
         records. With `GSWGAN` `batch_size` is also the number of fakes whose gradients are released
         at each generator step; default: the largest power of two that is at most a shard's number
         of records, between 8 and 32.
@@ -61,9 +59,8 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
     ----------
     {parties_, alignment_, settings_, device_, interrupted_, transcript_}
     history_ : DataFrame
-        As of `VertiGANSynthesizer`, and with `MeanEmbedding` and `DPSGD` as of `VFLGANSynthesizer`.
-        `DPSGDGAN` has ``fake_score_joined``, `GSWGAN` no loss at all; both have ``seconds`` and
-        ``chosen``.
+        As of `VertiGANSynthesizer`, and with `DPSGD` as of `VFLGANSynthesizer`. `DPSGDGAN` has
+        ``fake_score_joined``, `GSWGAN` no loss at all; both have ``seconds`` and ``chosen``.
     {privacy_ledger_}
 
     Notes
@@ -96,11 +93,4 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
         "resample": Choice((1,)),
     }
     joins: ClassVar = True
-    methods: ClassVar = {
-        None: WGANGPMethod,
-        MeanEmbedding: MeanEmbeddingMethod,
-        DPSGD: WGANGPMethod,
-        FirstLayer: WGANGPMethod,
-        DPSGDGAN: WGANGPMethod,
-        GSWGAN: WGANGPMethod,
-    }
+    methods: ClassVar = dict.fromkeys((None, DPSGD, FirstLayer, DPSGDGAN, GSWGAN), WGANGPMethod)

@@ -10,19 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vflsynth._keys import HiddenStreams
-from vflsynth._random import RandomStreams, derive
+from vflsynth._random import HiddenStreams, RandomStreams, derive
 from vflsynth._validation import Number, Optional
 from vflsynth.exceptions import TooFewRecordsError
-from vflsynth.mechanisms.base import (
-    POSITIVE,
-    Asked,
-    Cover,
-    HistogramMechanism,
-    Length,
-    Plan,
-    power_of_two,
-)
+from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import WHO_JOINS, calibrate_training, ledger_of
 from vflsynth.methods.gan.critics import Critic, CriticParty
 from vflsynth.methods.gan.discriminator import Discriminator
@@ -37,6 +28,7 @@ from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, Sampl
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, Schedule, SubsetSchedule
 from vflsynth.protocol.messages import AlignmentNotice
+from vflsynth.protocol.schedule import Length, power_of_two
 from vflsynth.registry import register
 
 

@@ -18,8 +18,6 @@ import pandas as pd
 import pyarrow as pa
 from pandas.api.extensions import ExtensionArray
 
-from vflsynth.columns.arrays import numpy_dtype
-
 
 def scalar_to_json(value: Any) -> Any:
     """Encode one label or value; TypeError for types without an exact form here, such as lists."""
@@ -37,9 +35,6 @@ def scalar_to_json(value: Any) -> Any:
             return {"tuple": [scalar_to_json(item) for item in value]}
         case decimal.Decimal():
             return {"decimal": str(value)}
-        case pd.Interval():
-            ends = [scalar_to_json(value.left), scalar_to_json(value.right)]
-            return {"interval": [*ends, value.closed]}
     if value is pd.NA or value is pd.NaT:
         return {"missing": "NA" if value is pd.NA else "NaT"}
     if isinstance(value, datetime.datetime | np.datetime64):
@@ -65,8 +60,6 @@ def scalar_from_json(content: Any) -> Any:
             return tuple(scalar_from_json(item) for item in items)
         case {"decimal": str(text)}:
             return decimal.Decimal(text)
-        case {"interval": [left, right, closed]}:
-            return pd.Interval(scalar_from_json(left), scalar_from_json(right), closed=closed)
         case {"missing": "NA"}:
             return pd.NA
         case {"missing": "NaT"}:
@@ -126,8 +119,9 @@ def array_of(values: list[Any] | npt.NDArray[Any], dtype: Any) -> ExtensionArray
         objects = np.empty(len(values), dtype=object)
         objects[:] = values
         return pd.array(objects, dtype=dtype)
-    if numpy_dtype(dtype).kind in "iu":  # else a list may pass through float64 on its way to uint64
-        values = np.array(values, dtype=numpy_dtype(dtype))
+    own = getattr(dtype, "numpy_dtype", dtype)
+    if own.kind in "iu":  # else a list may pass through float64 on its way to uint64
+        values = np.array(values, dtype=own)
     array: ExtensionArray = pd.array(values, dtype=dtype)
     return array
 

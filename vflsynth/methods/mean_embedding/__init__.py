@@ -1,1 +1,0 @@
-"""Generators trained at the server on one noisy mean of the records' random features."""
