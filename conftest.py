@@ -1,12 +1,12 @@
 """For tests and doctests alike."""
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from vflsynth.adversary import RandomForest
 
 # How long an example takes says more about the machine than about the code.
-settings.register_profile("vflsynth", deadline=None)
+settings.register_profile("vflsynth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("vflsynth")
 
 

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from benchmarks import _commands, _results
 from vflsynth import VFLGANSynthesizer
-from vflsynth.audit import RandomForest, audit_synthetic_data
+from vflsynth.adversary import RandomForest
+from vflsynth.audit import audit_synthetic_data
 from vflsynth.datasets import make_party_frames
 
 MODELS = (10, 20, 50, 100)

@@ -31,13 +31,9 @@ import pandas as pd
 
 from benchmarks import _commands, _results
 from benchmarks.adversaries import Frames, records
+from vflsynth.adversary import LikelihoodRatio, RandomForest, RegularisedLogistic
 from vflsynth.adversary.intervals import auc, binomial_interval, rank_sum_p_value
-from vflsynth.audit import (
-    LikelihoodRatio,
-    RandomForest,
-    RegularisedLogistic,
-    audit_synthetic_data,
-)
+from vflsynth.audit import audit_synthetic_data
 
 N_RECORDS, REPEATS, NEGATIVES = 100, 10, 300
 MODELS, NEGATIVE_MODELS = (40, 100), 20

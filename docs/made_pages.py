@@ -39,6 +39,7 @@ API = {
     "privacy": "Privacy: schema, accountants, ledger",
     "evaluation": "Evaluation",
     "audit": "Audit",
+    "adversary": "Attackers of an audit",
     "splitdefense": "Split-learning classifiers",
     "protocol": "Protocol",
     "testing": "Laws for extensions",

@@ -8,14 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflsynth.adversary import DEFAULT_STATISTICS, Adversary, Statistic
+from vflsynth.adversary import (
+    DEFAULT_STATISTICS,
+    Adversary,
+    LikelihoodRatio,
+    RandomForest,
+    RegularisedLogistic,
+    Statistic,
+)
 from vflsynth.adversary.intervals import auc
-from vflsynth.audit import Correlation, LikelihoodRatio, Naive, RandomForest, RegularisedLogistic
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ColumnMismatchError
 from vflsynth.registry import find
 
-STATISTICS = [*DEFAULT_STATISTICS, Naive() + Correlation()]
 ADVERSARIES = [RandomForest(n_trees=100), RegularisedLogistic(), LikelihoodRatio()]
 
 
@@ -33,7 +38,7 @@ def test_what_is_registered_is_listed_and_found_by_name():
             assert isinstance(member, (Statistic, Adversary))
 
 
-@pytest.mark.parametrize("statistic", STATISTICS, ids=repr)
+@pytest.mark.parametrize("statistic", DEFAULT_STATISTICS, ids=repr)
 class TestStatistics:
     def test_every_table_gives_as_many_finite_numbers(self, statistic):
         known = _mixed(0)

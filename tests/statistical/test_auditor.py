@@ -11,9 +11,7 @@ from sklearn.base import clone
 from sklearn.tree import DecisionTreeRegressor
 
 from tests import planted
-from vflsynth.adversary.intervals import auc_interval, holm, rank_sum_p_value
-from vflsynth.audit import (
-    Claim,
+from vflsynth.adversary import (
     LikelihoodRatio,
     Naive,
     Neighbourhood,
@@ -21,10 +19,9 @@ from vflsynth.audit import (
     RegularisedLogistic,
     SharedValues,
     TargetedQueries,
-    audit_mechanism,
-    audit_synthetic_data,
-    audit_with_canaries,
 )
+from vflsynth.adversary.intervals import auc_interval, holm, rank_sum_p_value
+from vflsynth.audit import Claim, audit_mechanism, audit_synthetic_data, audit_with_canaries
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.schema import Bounds
 from vflsynth.mechanisms import first_layer

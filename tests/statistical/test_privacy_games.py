@@ -9,7 +9,8 @@ import pytest
 from benchmarks.distinguishing import MECHANISMS, distinguish
 from tests import planted
 from vflsynth import MixtureSynthesizer, PairwiseTables, VertiGANSynthesizer, VFLGANSynthesizer
-from vflsynth.audit import Claim, RegularisedLogistic, audit_mechanism, audit_with_canaries
+from vflsynth.adversary import RegularisedLogistic
+from vflsynth.audit import Claim, audit_mechanism, audit_with_canaries
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import PublicSchema
 

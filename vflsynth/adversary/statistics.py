@@ -1,6 +1,6 @@
 """Statistics of a whole table, from which an attacker guesses: naive, histogram, density, ...
 
-They compose with ``+``. A statistic is fitted on a table that both worlds' attackers know, and then
+A statistic is fitted on a table that both worlds' attackers know, and then
 maps any table of the same columns to a vector of the same length.
 """
 
@@ -21,6 +21,7 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 
 _BLOCK_ROWS = 8192
+_N_ENDS, _N_NEIGHBOURS = 3, 5  # smallest and largest numbers; nearest records
 
 
 class Statistic(ABC):
@@ -55,33 +56,10 @@ class Statistic(ABC):
     def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         """Describe a table that has all columns."""
 
-    def __add__(self, other: Statistic) -> Together:
-        return Together(self, other)
-
     def __repr__(self) -> str:
         names = inspect.signature(type(self)).parameters
         parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({parameters})"
-
-
-class Together(Statistic):
-    """Several statistics as one vector."""
-
-    def __init__(self, *statistics: Statistic) -> None:
-        self.statistics = statistics
-        self.name = " + ".join(statistic.name for statistic in statistics)
-
-    def fit(self, table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Self:
-        """Fit all of them; see `Statistic.fit`."""
-        fitted = super().fit(table, categorical)
-        fitted.statistics = tuple(part.fit(table, categorical) for part in self.statistics)
-        return fitted
-
-    def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        return np.concatenate([part.measure(table, target) for part in self.statistics])
-
-    def __repr__(self) -> str:
-        return " + ".join(map(repr, self.statistics))
 
 
 @register
@@ -150,24 +128,15 @@ class Histogram(Statistic):
 class Extremes(Statistic):
     """Smallest and largest numbers, and how much of each column lies beyond the target.
 
-    Of every column of numbers the standardised smallest and largest values and the shares that are
-    at least, and at most, the target's; of every column of labels the share of the target's label.
+    Of every column of numbers the three smallest and largest values, standardised, and the shares
+    that are at least, and at most, the target's; of every column of labels the share of the
+    target's label.
 
     Ours. A record that stands out often is the end of some column's range, which generators that
     learn ranges or marginals pass on: a histogram's outermost bin is too wide to tell.
-
-    Parameters
-    ----------
-    n_values : int, default=3
-        So many of the smallest, and of the largest.
     """
 
     name = "extremes"
-
-    def __init__(self, n_values: int = 3) -> None:
-        if n_values < 1:
-            raise ParameterError(f"n_values must be at least 1, got {n_values!r}")
-        self.n_values = n_values
 
     def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         columns = self._encoding.attributes
@@ -180,8 +149,8 @@ class Extremes(Statistic):
         beyond = [(values >= wanted).mean(), (values <= wanted).mean()]
         values = values[~np.isnan(values)]
         if not len(values):
-            return np.array([0.0] * 2 * self.n_values + beyond)
-        ends = np.arange(self.n_values).clip(max=len(values) - 1)
+            return np.array([0.0] * 2 * _N_ENDS + beyond)
+        ends = np.arange(_N_ENDS).clip(max=len(values) - 1)
         scores = (values[np.concatenate([ends, -1 - ends])] - column.mean) / column.scale
         return np.concatenate([scores, beyond])
 
@@ -206,24 +175,15 @@ class Correlation(Statistic):
 
 @register
 class Neighbourhood(Statistic):
-    """Distances of the records nearest to the target, and how many lie close to it.
+    """Distances of the five records that are nearest to the target.
 
     Distances are Euclidean between standardised numbers and one-hot labels.
 
     Not in the paper, whose statistics describe the table as a whole: a generator that repeats
     records gives itself away here first (compare Houssiau et al. 2022, TAPAS).
-
-    Parameters
-    ----------
-    n_neighbours : int, default=5
     """
 
     name = "neighbourhood"
-
-    def __init__(self, n_neighbours: int = 5) -> None:
-        if n_neighbours < 1:
-            raise ParameterError(f"n_neighbours must be at least 1, got {n_neighbours!r}")
-        self.n_neighbours = n_neighbours
 
     def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         centre = self._encoding.encode(target)
@@ -231,9 +191,9 @@ class Neighbourhood(Statistic):
         squares = np.concatenate(
             [((self._encoding.encode(block) - centre) ** 2).sum(1) for block in blocks]
         )
-        k = min(self.n_neighbours, len(squares))
+        k = min(_N_NEIGHBOURS, len(squares))
         nearest = np.sqrt(np.sort(np.partition(squares, k - 1)[:k]))
-        return np.pad(nearest, (0, self.n_neighbours - k), mode="edge")
+        return np.pad(nearest, (0, _N_NEIGHBOURS - k), mode="edge")
 
 
 _LEAST_SPREAD = 1e-3

@@ -4,23 +4,6 @@ Every answer comes with an interval and with the threat model it holds for. An a
 shows that this attack failed, not that a record is safe.
 """
 
-from vflsynth.adversary import (
-    DEFAULT_STATISTICS,
-    Adversary,
-    Correlation,
-    Density,
-    Extremes,
-    Histogram,
-    LikelihoodRatio,
-    Naive,
-    NearestValues,
-    Neighbourhood,
-    RandomForest,
-    RegularisedLogistic,
-    SharedValues,
-    Statistic,
-    TargetedQueries,
-)
 from vflsynth.audit.attacks import ATTACKS, attack_auc
 from vflsynth.audit.canaries import CanaryAudit, audit_with_canaries
 from vflsynth.audit.criteria import Criteria, Disclosure
@@ -34,33 +17,17 @@ from vflsynth.audit.schemes import (
     audit_mechanism,
     audit_synthetic_data,
 )
-from vflsynth.audit.targets import farthest, most_outlying
 
 __all__ = [
     "ATTACKS",
-    "DEFAULT_STATISTICS",
-    "Adversary",
     "Attack",
     "AuditReport",
     "CanaryAudit",
     "Claim",
-    "Correlation",
     "Criteria",
-    "Density",
     "Disclosure",
-    "Extremes",
-    "Histogram",
     "JoinedTable",
-    "LikelihoodRatio",
-    "Naive",
-    "NearestValues",
-    "Neighbourhood",
-    "RandomForest",
-    "RegularisedLogistic",
-    "SharedValues",
-    "Statistic",
     "TargetAudit",
-    "TargetedQueries",
     "attack_auc",
     "attribute_inference",
     "audit_disclosure",
@@ -68,8 +35,6 @@ __all__ = [
     "audit_mechanism",
     "audit_synthetic_data",
     "audit_with_canaries",
-    "farthest",
     "linkability",
-    "most_outlying",
     "singling_out",
 ]

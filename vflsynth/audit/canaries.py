@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.adversary.encoding import Booleans, Encoding, Floats, nearest_distances
 from vflsynth.adversary.intervals import Estimate, auc_interval
 from vflsynth.audit.findings import RELATION_WORDS, Claim, vars_of
 from vflsynth.audit.game import RELEASES, THREAT_MODELS, PartyFrames, columns_left_out, train
+from vflsynth.audit.settings import check_values
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import (
     align_party_frames,
@@ -253,20 +253,12 @@ def audit_with_canaries(
     >>> audit.n_correct == audit.n_guesses, audit.epsilon > 2
     (True, True)
     """
-    check_parameters(
+    check_values(
         "audit_with_canaries",
-        {
-            "n_canaries": n_canaries,
-            "n_synthetic": n_synthetic,
-            "confidence": confidence,
-            "random_state": random_state,
-        },
-        {
-            "n_canaries": Number(10, whole=True),
-            "n_synthetic": Optional(Number(2, whole=True)),
-            "confidence": Number(0.5, 1, closed=(True, False)),
-            "random_state": Number(0, whole=True),
-        },
+        n_canaries=n_canaries,
+        n_synthetic=n_synthetic,
+        confidence=confidence,
+        random_state=random_state,
     )
     relation = NeighbouringRelation(relation)
     rng = np.random.default_rng([random_state, 3])

@@ -25,10 +25,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import fisher_exact
 
-from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.adversary.encoding import Attribute, Booleans, Floats
 from vflsynth.adversary.intervals import Estimate, binomial_interval, holm
 from vflsynth.audit.findings import plain
+from vflsynth.audit.settings import check_values
 from vflsynth.exceptions import ColumnMismatchError, PartyDataError
 from vflsynth.reporting import Page, render
 
@@ -263,19 +263,11 @@ class Compared:
         owner: str,
         tables: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame],
         options: QuestionOptions,
-        **own: Any,
     ) -> Compared:
-        """Check tables (real, synthetic, control) and parameters, the question's own ones too."""
+        """Check tables (real, synthetic, control) and parameters."""
         given = cls(*tables, **options)
-        rules: dict[str, Rule] = {
-            "n_attacks": Number(10, whole=True),
-            "confidence": Number(0.5, 1, closed=(True, False)),
-            "random_state": Number(0, whole=True),
-            "n_neighbours": Number(1, whole=True),
-            "tolerance": Number(0),
-        }
-        values = vars(given) | own
-        check_parameters(owner, values, {n: rule for n, rule in rules.items() if n in values})
+        shared = ("n_attacks", "confidence", "random_state")
+        check_values(owner, **{name: getattr(given, name) for name in shared})
         names = given.synthetic.columns
         kept: dict[str, Any] = {}
         for kind, table in zip(("real", "synthetic", "control"), tables):

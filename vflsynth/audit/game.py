@@ -1,20 +1,4 @@
-"""The games: who knows what, worlds with and without the target, what is shown to the attacker.
-
-============ ================================ =====================================================
-scheme       the attacker holds               the attacker also knows
-============ ================================ =====================================================
-ASSD         one synthetic table              all records but whether the target was among them,
-                                              columns, the training algorithm and its parameters
-ASIF         the intermediate features of     the same
-             all records, as one party's
-             trained first part gives them
-mechanism    one release, say a noisy         the same
-             gradient
-canaries     one synthetic table              the canaries, all records that are always in
-============ ================================ =====================================================
-
-In none of them does the attacker know the random seed or hold the model itself.
-"""
+"""The games: who knows what, worlds with and without the target, what is shown to the attacker."""
 
 from __future__ import annotations
 
@@ -131,7 +115,7 @@ class LeaveOneOutGame:
             table = table[_encodable(table, categorical)]
         for target in targets:
             if isinstance(target, str) and target in RULES:
-                (key,) = RULES[target](table, categorical=categorical)
+                key = RULES[target](table, categorical)
                 chosen.setdefault(key, []).append(target)
             elif target in self.table.index:
                 chosen.setdefault(target, []).append("named")

@@ -16,7 +16,7 @@ from vflsynth.audit.game import check_model
 from vflsynth.audit.observers import IMPOSSIBLE, log_prob_of
 from vflsynth.exceptions import ColumnMismatchError
 
-_SAME = 1e-9
+_SAME, _TOLERANCE = 1e-9, 0.05
 _MOST_CANDIDATES = 500
 
 
@@ -28,12 +28,12 @@ def attribute_inference(
     *,
     model: Any = None,
     quasi_identifiers: Sequence[Hashable] | None = None,
-    tolerance: float = 0.05,
     **options: Unpack[QuestionOptions],
 ) -> Disclosure:
     """Ask whether a sensitive value can be guessed better for those whose records were used.
 
-    The guess is the value of the nearest synthetic record. Source: Giomi et al. 2023, §4.3; our own
+    The guess is the value of the nearest synthetic record; of a number it may be wrong by a
+    twentieth of a standard deviation. Source: Giomi et al. 2023, §4.3; our own
     implementation. With `model` it is the value that the model calls most probable beside what is
     known, of those that training records have; of more than 500 numbers every second, or third.
 
@@ -47,8 +47,6 @@ def attribute_inference(
         What made the synthetic records, with ``log_prob``, for an attacker who holds it.
     quasi_identifiers : sequence of hashable, optional
         Columns that the attacker knows of a record. Default: all others.
-    tolerance : float, default=0.05
-        Standard deviations by which a guess of a number may be wrong.
 
     Returns
     -------
@@ -69,9 +67,7 @@ def attribute_inference(
     >>> attribute_inference(people, people, others, 3).excess.low > 0.1
     True
     """
-    tables = Compared.of(
-        "attribute_inference", (real, synthetic, control), options, tolerance=tolerance
-    )
+    tables = Compared.of("attribute_inference", (real, synthetic, control), options)
     published = tables.synthetic
     known: list[Hashable] = list(
         published.columns if quasi_identifiers is None else quasi_identifiers
@@ -102,12 +98,11 @@ def attribute_inference(
             columns = [*known, sensitive]
             own, answered = most_probable(model, frame[columns], tables.real[columns], attribute)
             guesses = np.where(answered, own, guesses)
-        rights.append(right(attribute, guesses, values_of(attribute, frame), tolerance))
+        rights.append(right(attribute, guesses, values_of(attribute, frame)))
     baseline = _best_guess(
         encoding.encode(asked[0]),
         values_of(attribute, asked[0]),
         attribute,
-        tolerance,
         int(rng.integers(2**31)),
     )
     attacker = "table" if model is None else "model"
@@ -145,19 +140,17 @@ def most_probable(
     return np.asarray(values[log_probs.argmax(axis=1)]), answered
 
 
-def right(attribute: Attribute, guesses: Floats, truth: Floats, tolerance: float) -> Booleans:
+def right(attribute: Attribute, guesses: Floats, truth: Floats) -> Booleans:
     """Whether guesses are the label, or close to the number; a missing value is one of its own."""
     if attribute.levels is not None:
         return np.asarray(guesses == truth)
     both_missing = np.isnan(guesses) & np.isnan(truth)
-    reach = (tolerance + _SAME) * attribute.scale
+    reach = (_TOLERANCE + _SAME) * attribute.scale
     with np.errstate(invalid="ignore"):
         return np.asarray(both_missing | (np.abs(guesses - truth) <= reach))
 
 
-def _best_guess(
-    records: Floats, truth: Floats, attribute: Attribute, tolerance: float, random_state: int
-) -> float:
+def _best_guess(records: Floats, truth: Floats, attribute: Attribute, random_state: int) -> float:
     """Share of records whose value a model of the others guesses."""
     distances = np.concatenate(distance_blocks(records, records))
     np.fill_diagonal(distances, np.inf)
@@ -171,4 +164,4 @@ def _best_guess(
         filled = np.where(np.isnan(truth), np.nanmean(truth), truth)
         forest = RandomForestRegressor(min_samples_leaf=2, **options)
         guesses.append(cross_val_predict(forest, records, filled, cv=folds))
-    return max(float(right(attribute, guess, truth, tolerance).mean()) for guess in guesses)
+    return max(float(right(attribute, guess, truth).mean()) for guess in guesses)

@@ -36,7 +36,7 @@ def log_prob_of(model: Any, records: pd.DataFrame) -> Floats:
     return np.asarray(np.nan_to_num(found, nan=IMPOSSIBLE, neginf=IMPOSSIBLE, posinf=-IMPOSSIBLE))
 
 
-class DensityObserver:
+class DensityObserver(Observer):
     """What each model itself says of how probable the targets are, for attackers who hold it.
 
     Two numbers per target: the logarithm of its probability (or density), and the share of other
@@ -47,7 +47,6 @@ class DensityObserver:
     likelihood that the model was trained by. The parties' halves are ours.
     """
 
-    keep_discriminators = False
     label = "own density"
 
     def __init__(
@@ -92,10 +91,8 @@ class DensityObserver:
         return np.array([own, float(lower.mean()) if len(lower) else 0.5])
 
 
-class Observers:
+class Observers(Observer):
     """Several observers of the same models as one."""
-
-    keep_discriminators = False
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
@@ -110,10 +107,8 @@ class Observers:
         return [{k: v for part in parts for k, v in part.items()} for parts in zip(*found)]
 
 
-class TableObserver:
+class TableObserver(Observer):
     """Fitted statistics of one synthetic table per model, of `n_synthetic` records."""
-
-    keep_discriminators = False
 
     def __init__(
         self,
@@ -151,7 +146,7 @@ class TableObserver:
         return observations
 
 
-class FeatureObserver:
+class FeatureObserver(Observer):
     """Statistics of each party's intermediate features of all matched records."""
 
     keep_discriminators = True
@@ -194,10 +189,9 @@ class FeatureObserver:
         return observations
 
 
-class ReleaseObserver:
+class ReleaseObserver(Observer):
     """What a private run published, with its noise: the first 2,000 numbers; zeros if fewer."""
 
-    keep_discriminators = False
     watch_releases = True
     label = "releases"
 

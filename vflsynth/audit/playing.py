@@ -29,7 +29,7 @@ from vflsynth.audit.questions import audit_disclosure
 from vflsynth.audit.results import POWER, AuditReport, joint_confidence, say_power
 from vflsynth.audit.schedule import Shortened, shorten
 from vflsynth.audit.settings import LEAST_MODELS, Protocol
-from vflsynth.audit.shadow import ShadowRun, Shadows, run_shadow_models
+from vflsynth.audit.shadow import Shadows, run_shadow_models
 from vflsynth.exceptions import PartyDataError
 
 STACKED = "all attacks together"
@@ -58,17 +58,29 @@ def judge_attack(
     for_training = np.zeros(2 * n_models, bool)
     for start in (0, n_models):
         for_training[start + rng.permutation(n_models)[: n_models // 2]] = True
-    adversary.fit(features[for_training], is_member[for_training])
-    training_scores = adversary.training_scores
+    taught = features[for_training], is_member[for_training]
+    judged = features[~for_training], is_member[~for_training]
+    return _learned(statistic, adversary, taught, judged, **levels)
+
+
+Known = tuple[Floats, Booleans]
+"""Features of models, (model, feature), and which were trained with the target."""
+
+
+def _learned(
+    statistic: str, adversary: Adversary, taught: Known, judged: Known, **levels: float
+) -> Attack:
+    """Teach an adversary by some models, and judge it by others."""
+    adversary.fit(*taught)
     return Attack.judge(
         statistic,
         adversary.name,
-        adversary.score(features[~for_training]),
-        is_member[~for_training],
+        adversary.score(judged[0]),
+        judged[1],
         boundary=adversary.boundary,
-        training_scores=training_scores,
-        training_members=is_member[for_training],
-        training_auc=auc(training_scores, is_member[for_training]),
+        training_scores=adversary.training_scores,
+        training_members=taught[1],
+        training_auc=auc(adversary.training_scores, taught[1]),
         **levels,
     )
 
@@ -87,18 +99,8 @@ def stack(attacks: Sequence[Attack], random_state: int, **levels: float) -> Atta
         np.column_stack([_rank(known, s) for known, s in zip(ordered, scores, strict=True)])
         for scores in ([a.training_scores for a in attacks], [a.scores for a in attacks])
     )
-    adversary.fit(ranks, training_members)
-    return Attack.judge(
-        STACKED,
-        adversary.name,
-        adversary.score(test_ranks),
-        attacks[0].is_member,
-        boundary=adversary.boundary,
-        training_scores=adversary.training_scores,
-        training_members=training_members,
-        training_auc=auc(adversary.training_scores, training_members),
-        **levels,
-    )
+    taught, judged = (ranks, training_members), (test_ranks, attacks[0].is_member)
+    return _learned(STACKED, adversary, taught, judged, **levels)
 
 
 def _rank(known: Floats, scores: Floats) -> Floats:
@@ -179,13 +181,14 @@ class Play:
             power=self._power,
             learning=self._learning(settings.n_models) if timed else 0.0,
         )
-        claim = weakest_claim(run.observations.values()) if self.claim is None else self.claim
+        observations = run.observations
+        claim = weakest_claim(observations.values()) if self.claim is None else self.claim
         known = [THREAT_MODELS[self.scheme]]
         known += [THREAT_MODELS[MODEL]] if MODEL in self.sources else []
         return AuditReport(
             self.scheme,
             " ".join(known),
-            self._judged(run, claim),
+            self._judged(observations, claim),
             run.n_models,
             len(self.game.table),
             settings.confidence,
@@ -247,10 +250,12 @@ class Play:
             logger.warning("singling out and linkability were not looked at: %s", error)
             return None
 
-    def _judged(self, run: ShadowRun, claim: Claim | None) -> tuple[TargetAudit, ...]:
+    def _judged(
+        self, observations: Mapping[str, Mapping[str, Floats]], claim: Claim | None
+    ) -> tuple[TargetAudit, ...]:
         """Let every adversary learn from every statistic, and judge them."""
         settings, asked = self.shadows.settings, self.asked
-        full = run.observations[self.shadows.worlds[0].name]
+        full = observations[self.shadows.worlds[0].name]
         levels = {
             "delta": 0.0 if claim is None else claim.delta,
             "confidence": settings.confidence,
@@ -260,7 +265,7 @@ class Play:
             joblib.delayed(_judge)(
                 name,
                 adversary,
-                np.concatenate([full[key], run.observations[world.name][key]]),
+                np.concatenate([full[key], observations[world.name][key]]),
                 settings.random_state,
                 settings.protocol,
                 **levels,

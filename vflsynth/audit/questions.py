@@ -24,6 +24,8 @@ from vflsynth.audit.shadow import quiet
 from vflsynth.exceptions import ParameterError, PartyDataError
 
 _TRIES = 10
+_N_COLUMNS = (1, 4)  # least and most columns of a description
+_N_NEIGHBOURS = 5  # synthetic records that are looked at for each part
 
 Description = list[tuple[int, float, int]]
 """Conditions on columns by position: a value, and whether what fits is below (-1) or above (1)."""
@@ -33,14 +35,12 @@ def singling_out(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
     control: pd.DataFrame,
-    *,
-    n_columns: tuple[int, int] = (1, 4),
     **options: Unpack[QuestionOptions],
 ) -> Disclosure:
     """Ask whether descriptions made from synthetic records fit exactly one real record.
 
-    A description takes the values of random columns of one synthetic record: the same label, a
-    number at least as large where it lies above the synthetic median and at most as large
+    A description takes the values of up to four random columns of one synthetic record: the same
+    label, a number at least as large where it lies above the synthetic median and at most as large
     elsewhere. Those that fit no other synthetic record are used. Multivariate predicates are those
     of Giomi et al. 2023; our own implementation. Training and control records are compared by the
     same descriptions but as if by others, which errs on the side of not seeing a difference.
@@ -51,8 +51,6 @@ def singling_out(
         Training records, what was made from them, and records of the same population that were not
         used. Of the larger of `real` and `control` a random part is left out: how often a
         description fits one record depends on how many there are.
-    n_columns : tuple of int, default=(1, 4)
-        Least and most columns of a description.
     **options
         `categorical`, numeric columns to read as labels (default: none); `n_attacks`, most
         descriptions or attacked records of each kind (1000); `confidence` (0.95);
@@ -79,10 +77,6 @@ def singling_out(
     >>> singling_out(people, people, others).excess.low > 0.1
     True
     """
-    if not 1 <= n_columns[0] <= n_columns[1]:
-        raise ParameterError(
-            f"singling_out: n_columns must be two increasing numbers from 1, got {n_columns!r}"
-        )
     tables = Compared.of("singling_out", (real, synthetic, control), options)
     rng, published = tables.generator(8), tables.synthetic
     used, others = tables.asked(min(len(real), len(control)), rng)
@@ -91,13 +85,13 @@ def singling_out(
     mixed = pd.concat([c.reset_index(drop=True) for c in columns], axis=1)
     found = []
     for source in (published, mixed):
-        described = _descriptions(encoding, source, published, n_columns, tables.n_attacks, rng)
+        described = _descriptions(encoding, source, published, tables.n_attacks, rng)
         found.append([_singled_out(encoding, described, table) for table in (used, others)])
     attacks, (guesses, _) = found
     if not len(attacks[0]):
         raise PartyDataError(
             "no description of a synthetic record fits it alone: all records occur several times",
-            fix="allow more columns with n_columns",
+            fix="pass tables with more columns",
         )
     return tables.answer("singling out", attacks, float(guesses.mean()) if len(guesses) else 0.0)
 
@@ -106,7 +100,6 @@ def _descriptions(
     encoding: Encoding,
     source: pd.DataFrame,
     published: pd.DataFrame,
-    n_columns: tuple[int, int],
     n_attacks: int,
     rng: np.random.Generator,
 ) -> list[Description]:
@@ -115,7 +108,7 @@ def _descriptions(
     own = np.column_stack([values_of(a, source) for a in attributes])
     all_values = np.column_stack([values_of(a, published) for a in attributes])
     middle = [np.nanmedian(v) if np.isfinite(v).any() else np.nan for v in all_values.T]
-    low, high = (min(n, len(attributes)) for n in n_columns)
+    low, high = (min(n, len(attributes)) for n in _N_COLUMNS)
     found: list[Description] = []
     for row in rng.permutation(len(source)).tolist():
         if len(found) == n_attacks:
@@ -164,13 +157,11 @@ def linkability(
     synthetic: pd.DataFrame,
     control: pd.DataFrame,
     parties: Mapping[str, Sequence[Hashable]],
-    *,
-    n_neighbours: int = 5,
     **options: Unpack[QuestionOptions],
 ) -> Disclosure:
     """Ask whether the synthetic table tells which parts of different parties belong together.
 
-    A record is linked if one synthetic record is among the nearest to it in every party's columns.
+    A record is linked if one synthetic record is among the five nearest in every party's columns.
     Source: Giomi et al. 2023, §4.2, for two parts; our own implementation.
 
     Parameters
@@ -179,8 +170,6 @@ def linkability(
         As in `singling_out`.
     parties : mapping of str to sequence of hashable
         The columns of each party, two parties or more.
-    n_neighbours : int, default=5
-        Synthetic records that are looked at for each part.
 
     Returns
     -------
@@ -206,11 +195,9 @@ def linkability(
         raise ParameterError(
             f"linkability needs the columns of two parties or more, got {dict(parties)!r}"
         )
-    tables = Compared.of(
-        "linkability", (real, synthetic, control), options, n_neighbours=n_neighbours
-    )
+    tables = Compared.of("linkability", (real, synthetic, control), options)
     published = tables.synthetic
-    k = min(n_neighbours, len(published))
+    k = min(_N_NEIGHBOURS, len(published))
     linked: list[Booleans] = []
     for asked in tables.asked(tables.n_attacks, tables.generator(9)):
         common = np.ones((len(asked), len(published)), bool)

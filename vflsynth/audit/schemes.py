@@ -9,7 +9,6 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vflsynth._validation import Choice, Number, Optional, check_parameters
 from vflsynth.adversary import (
     DEFAULT_STATISTICS,
     Adversary,
@@ -40,7 +39,7 @@ from vflsynth.audit.observers import (
 )
 from vflsynth.audit.playing import Play, judge_attack
 from vflsynth.audit.results import AuditReport
-from vflsynth.audit.settings import AuditOptions, AuditSettings
+from vflsynth.audit.settings import AuditOptions, AuditSettings, check_values
 from vflsynth.audit.shadow import Shadows
 from vflsynth.exceptions import ParameterError
 
@@ -85,8 +84,7 @@ def audit_synthetic_data(
     n_synthetic : int, optional
         Synthetic records per table. Default: as many as there are matched records.
     statistics : sequence of Statistic, default=DEFAULT_STATISTICS
-        Attacked one by one, then all of them stacked; join some with ``+`` to have them attacked
-        together.
+        Attacked one by one, then all of them stacked.
     attacker : {"table", "model"}, default="table"
         What they hold. "model" adds, as a source of its own, how probable a model with
         ``log_prob`` calls the record, and each party's part of it: ask this before the model
@@ -128,11 +126,7 @@ def audit_synthetic_data(
     """
     owner = "audit_synthetic_data"
     settings = _checked(owner, targets, statistics, options)
-    check_parameters(
-        owner,
-        {"n_synthetic": n_synthetic, "attacker": attacker},
-        {"n_synthetic": Optional(Number(2, whole=True)), "attacker": Choice(("table", "model"))},
-    )
+    check_values(owner, n_synthetic=n_synthetic, attacker=attacker)
     game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     chosen = game.choose(targets, categorical)
     records = {target: game.record(target) for target in chosen}
@@ -201,7 +195,8 @@ def audit_intermediate_features(
         pass over such records.
     """
     settings = _checked("audit_intermediate_features", targets, statistics, options)
-    if not hasattr(synthesizer, "fit_replicas"):
+    publishes = publishes_releases(synthesizer)
+    if not publishes and not hasattr(synthesizer, "fit_replicas"):
         raise ParameterError(
             "audit_intermediate_features looks at local discriminators, which only synthesizers "
             "with fit_replicas(keep_discriminators=True) show, or at the releases of a private "
@@ -209,7 +204,7 @@ def audit_intermediate_features(
         )
     game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     observer: Any
-    if publishes_releases(synthesizer):
+    if publishes:
         chosen = game.choose(targets, categorical)
         observer = ReleaseObserver()
         sources = {PUBLISHED: observer.labels()}
@@ -286,15 +281,8 @@ def audit_mechanism(
     >>> honest.targets[0].strongest.auc.value < broken.targets[0].strongest.auc.value
     True
     """
-    check_parameters(
-        "audit_mechanism",
-        {"n_runs": n_runs, "confidence": confidence, "random_state": random_state},
-        {
-            "n_runs": Number(10, whole=True),
-            "confidence": Number(0.5, 1, closed=(True, False)),
-            "random_state": Number(0, whole=True),
-        },
-    )
+    values = {"n_runs": n_runs, "confidence": confidence, "random_state": random_state}
+    check_values("audit_mechanism", **values)
     started, cpu = time.perf_counter(), time.process_time()
     features = _releases(release, n_runs)
     attacks = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
 from vflsynth.adversary import Adversary
@@ -14,6 +14,26 @@ LEAST_MODELS = 10
 """Models per world without which nothing can be said."""
 
 Protocol = Literal["holdout", "paper"]
+
+RULES: dict[str, Rule] = {
+    "n_models": Number(LEAST_MODELS, whole=True),
+    "n_runs": Number(10, whole=True),
+    "n_canaries": Number(10, whole=True),
+    "n_attacks": Number(10, whole=True),
+    "n_synthetic": Optional(Number(2, whole=True)),
+    "minutes": Optional(Number(0, closed=(False, True))),
+    "attacker": Choice(("table", "model")),
+    "protocol": Choice(("holdout", "paper")),
+    "confidence": Number(0.5, 1, closed=(True, False)),
+    "block_size": Optional(Number(1, whole=True)),
+    "random_state": Number(0, whole=True),
+}
+"""What parameters of audits may be, whichever audit has them."""
+
+
+def check_values(owner: str, **values: Any) -> None:
+    """Check parameters of an audit by `RULES` (ParameterError)."""
+    check_parameters(owner, values, {name: RULES[name] for name in values})
 
 
 class AuditOptions(TypedDict, total=False):
@@ -64,15 +84,6 @@ class AuditSettings:
         0 shows no progress bar.
     """
 
-    rules: ClassVar[dict[str, Rule]] = {
-        "n_models": Number(LEAST_MODELS, whole=True),
-        "minutes": Optional(Number(0, closed=(False, True))),
-        "protocol": Choice(("holdout", "paper")),
-        "confidence": Number(0.5, 1, closed=(True, False)),
-        "block_size": Optional(Number(1, whole=True)),
-        "random_state": Number(0, whole=True),
-    }
-
     n_models: int = 100
     minutes: float | None = None
     adversaries: Sequence[Adversary] | None = None
@@ -88,5 +99,5 @@ class AuditSettings:
     def of(cls, owner: str, options: Mapping[str, Any]) -> AuditSettings:
         """Return the settings that an audit was called with; errors name the audit."""
         made = cls(**options)
-        check_parameters(owner, {name: getattr(made, name) for name in cls.rules}, cls.rules)
+        check_values(owner, **{name: value for name, value in vars(made).items() if name in RULES})
         return made

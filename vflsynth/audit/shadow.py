@@ -6,10 +6,11 @@ import hashlib
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import joblib
 import numpy as np
@@ -40,35 +41,19 @@ _WORKER_MEMORY = 400 * 2**20  # of a process that has imported torch
 _USABLE_SHARE = 0.8
 
 
-class Observer(Protocol):
+class Observer(ABC):
     """What is written down about trained models."""
 
-    keep_discriminators: bool
+    keep_discriminators = False
+    watch_releases = False
 
+    @abstractmethod
     def describe(self) -> str:
         """Say what is observed; part of the cache's key."""
 
+    @abstractmethod
     def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
         """Return named vectors for each of the models, all trained on the same frames."""
-
-
-@dataclass(frozen=True)
-class ShadowRun:
-    """What was observed, and what it took.
-
-    `n_models` per world are as many as were asked for, or as the time allowed; `n_trained` of them
-    were not in the cache. Observations, by world and name, have shape (model, feature). Seconds are
-    wall time, and processor time of all workers; `memory` is an estimate for all workers together,
-    in bytes, None if the synthesizer cannot tell.
-    """
-
-    n_models: int
-    observations: dict[str, dict[str, Floats]]
-    n_trained: int
-    seconds: float
-    cpu_seconds: float
-    block_size: int
-    memory: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +131,7 @@ def run_shadow_models(
             "a cache needs a synthesizer with get_params: a function's parameters cannot be told "
             "apart. Leave cache out, or wrap the function in a scikit-learn estimator"
         )
-    run = _Run(shadows)
+    run = ShadowRun(shadows)
     if run.n_missing and (settings.minutes is not None or settings.verbose > 0):
         each = run.pilot()
         if settings.minutes is not None:
@@ -160,11 +145,17 @@ def run_shadow_models(
             power(run.n_models),
         )
     run.train()
-    return run.result()
+    return run
 
 
-class _Run:
-    """What there is, what is missing, and what it took."""
+class ShadowRun:
+    """What was observed, what is missing, and what it took.
+
+    `n_models` per world are as many as were asked for, or as the time allowed; `n_trained` of them
+    were not in the cache. Seconds are wall time, once all is trained, and processor time of all
+    workers; `memory` is an estimate for all workers together, in bytes, None if the synthesizer
+    cannot tell.
+    """
 
     def __init__(self, shadows: Shadows) -> None:
         self.started = time.perf_counter()
@@ -175,8 +166,8 @@ class _Run:
             name: [j for j in range(self.n_models) if j not in found]
             for name, found in self._found.items()
         }
-        self._size, self._memory = shadows.blocks(self.n_models)
-        self._cpu_seconds, self._n_trained = 0.0, 0
+        self.block_size, self.memory = shadows.blocks(self.n_models)
+        self.seconds, self.cpu_seconds, self.n_trained = 0.0, 0.0, 0
 
     @property
     def n_missing(self) -> int:
@@ -188,46 +179,47 @@ class _Run:
         for j, observation in zip(numbers, observations, strict=True):
             self._stores[name].write(j, observation)
             self._found[name][j] = observation
-        self._cpu_seconds += cpu
-        self._n_trained += len(numbers)
+        self.cpu_seconds += cpu
+        self.n_trained += len(numbers)
         return len(numbers)
 
     def pilot(self) -> float:
         """Train the first models, and return the seconds that each of the others will take."""
         world = next(world for world in self.shadows.worlds if self.missing[world.name])
         took = {}
-        for n in sorted({min(self._size, PILOT), 1}, reverse=True):  # what is slow once comes first
+        few = min(self.block_size, PILOT)
+        for n in sorted({few, 1}, reverse=True):  # what is slow once comes first
             numbers = self.missing[world.name][:n]
             self.missing[world.name] = self.missing[world.name][n:]
             if numbers:
                 before = time.perf_counter()
                 self._keep(run_block(*self.shadows.block(world, numbers)))
                 took[len(numbers)] = time.perf_counter() - before
-        return _seconds_per_model(took, self._size) / self.shadows.workers
+        return _seconds_per_model(took, self.block_size) / self.shadows.workers
 
     def keep_to(self, n_models: int) -> None:
         """Train no more than so many models per world, in blocks that keep every worker busy."""
         self.n_models = n_models
         self.missing = {n: [j for j in js if j < n_models] for n, js in self.missing.items()}
         longest = max(map(len, self.missing.values()))
-        self._size = min(self._size, max(1, math.ceil(longest / self.shadows.workers)))
+        self.block_size = min(self.block_size, max(1, math.ceil(longest / self.shadows.workers)))
 
     def train(self) -> None:
         """Train and keep all that is missing."""
         shadows, verbose = self.shadows, self.shadows.settings.verbose
-        estimate = "" if self._memory is None else f", about {self._memory / 2**30:.2f} GiB"
+        estimate = "" if self.memory is None else f", about {self.memory / 2**30:.2f} GiB"
         logger.info(
             "%d shadow models to train, %d at hand; blocks of %d, %d at a time%s",
             self.n_missing,
             len(shadows.worlds) * self.n_models - self.n_missing,
-            self._size,
+            self.block_size,
             shadows.workers,
             estimate,
         )
         tasks = (
             joblib.delayed(run_block)(*shadows.block(world, numbers))
             for world in shadows.worlds
-            for numbers in _split(self.missing[world.name], self._size)
+            for numbers in _split(self.missing[world.name], self.block_size)
         )
         with progress_bar(
             total=self.n_missing,
@@ -237,25 +229,18 @@ class _Run:
         ) as progress:
             for result in _unordered(tasks, shadows.settings.n_jobs):
                 progress.update(self._keep(result))
+        self.seconds = time.perf_counter() - self.started
 
-    def result(self) -> ShadowRun:
-        """Return what was observed, and what it took."""
-        observations = {
+    @property
+    def observations(self) -> dict[str, dict[str, Floats]]:
+        """What was observed, by world and name, of shape (model, feature)."""
+        return {
             name: {
                 label: np.stack([of_world[j][label] for j in range(self.n_models)])
                 for label in of_world[0]
             }
             for name, of_world in self._found.items()
         }
-        return ShadowRun(
-            self.n_models,
-            observations,
-            self._n_trained,
-            time.perf_counter() - self.started,
-            self._cpu_seconds,
-            self._size,
-            self._memory,
-        )
 
 
 def _split(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
@@ -276,7 +261,7 @@ def _seconds_per_model(took: Mapping[int, float], size: int) -> float:
     return more + (took[most] - most * more) / max(size, most)
 
 
-def _affordable(run: _Run, each: float, seconds: float) -> int:
+def _affordable(run: ShadowRun, each: float, seconds: float) -> int:
     """Return how many models per world there is time for."""
     minutes = run.shadows.settings.minutes or 0.0
 
@@ -326,7 +311,7 @@ def run_block(
                 on,
                 random_states,
                 keep_discriminators=observer.keep_discriminators,
-                watch_releases=getattr(observer, "watch_releases", False),
+                watch_releases=observer.watch_releases,
                 callbacks=callbacks,
             )
         observations = observer.observe(models, world.targets)

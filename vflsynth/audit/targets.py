@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from scipy.spatial import cKDTree
 
 from vflsynth.adversary.encoding import Encoding, Floats
 from vflsynth.exceptions import ParameterError
@@ -35,44 +34,13 @@ def outlying_attributes(
     return pd.Series(counts, index=table.index, name="outlying_attributes")
 
 
-def most_outlying(
-    table: pd.DataFrame,
-    *,
-    n: int = 1,
-    categorical: Collection[Hashable] = (),
-    factor: float = 1.5,
-) -> list[Hashable]:
-    """Return the records with the most outlying attributes.
+def most_outlying(table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Hashable:
+    """Return the key of the record with the most outlying attributes.
 
-    Parameters
-    ----------
-    table : DataFrame, shape (record, column)
-        Its index are the records' keys.
-    n : int, default=1
-        How many.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
-    factor : float, default=1.5
-        Margin in interquartile ranges.
-
-    Returns
-    -------
-    list of hashable
-        Keys, the most outlying first. Among records with equally many, the one that is farthest
-        from its nearest neighbour in standardised numbers comes first.
-
-    Raises
-    ------
-    ParameterError
-        If the table has no numeric column, or fewer than `n` records.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"a": [1, 2, 3, 2, 90], "b": [5.0, 5.5, 6.0, 5.2, 5.4]})
-    >>> most_outlying(table)
-    [4]
+    Among records with equally many it is the one that is farthest from its nearest neighbour in
+    standardised numbers. Raises ParameterError if the table has no numeric column.
     """
-    counts = outlying_attributes(table, categorical=categorical, factor=factor)
+    counts = outlying_attributes(table, categorical=categorical)
     scores = [
         np.where(np.isnan(values), 0.0, (values - attribute.mean) / attribute.scale)
         for attribute in Encoding(table, categorical).numeric
@@ -84,13 +52,8 @@ def most_outlying(
             "use 'farthest' or name the records"
         )
     encoded = np.column_stack(scores)
-    squares = (encoded**2).sum(axis=1)
-
-    def distance(rows: slice) -> Floats:
-        products = encoded[rows] @ encoded.T
-        return np.asarray(squares[rows, None] + squares - 2.0 * products)
-
-    return _first(counts.index, n, counts.to_numpy(), _nearest(distance, len(table)))
+    nearest = np.asarray(cKDTree(encoded).query(encoded, k=2)[0])[:, 1]
+    return _key(table, np.lexsort([-nearest, -counts.to_numpy()])[0])
 
 
 def neighbour_distances(
@@ -115,64 +78,32 @@ def neighbour_distances(
             # The root of the weight in each factor makes one product of all cosines.
             weighted.append(unit * np.sqrt(len(attributes) / len(encoding.attributes)))
     unit_rows = np.concatenate(weighted, axis=1)
+    nearest = np.empty(len(table))
+    for start in range(0, len(table), _BLOCK_ROWS):
+        block = unit_rows[start : start + _BLOCK_ROWS]
+        distances = 1.0 - block @ unit_rows.T
+        distances[np.arange(len(block)), start + np.arange(len(block))] = np.inf
+        nearest[start : start + len(block)] = distances.min(axis=1)
+    return pd.Series(nearest, index=table.index, name="neighbour_distance")
 
-    def distance(rows: slice) -> Floats:
-        return np.asarray(1.0 - unit_rows[rows] @ unit_rows.T)
 
-    return pd.Series(_nearest(distance, len(table)), index=table.index, name="neighbour_distance")
-
-
-def farthest(
-    table: pd.DataFrame, *, n: int = 1, categorical: Collection[Hashable] = ()
-) -> list[Hashable]:
-    """Return the keys of the records that are farthest from their nearest neighbour.
-
-    Parameters
-    ----------
-    table, n, categorical
-        As in `most_outlying`.
-
-    Returns
-    -------
-    list of hashable
-        Keys, the farthest first.
-
-    Examples
-    --------
-    >>> table = pd.DataFrame({"a": [1.0, 1.1, 1.2, 0.2], "b": [1.0, 1.1, 1.2, 5.0]})
-    >>> farthest(table)
-    [3]
-    """
+def farthest(table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Hashable:
+    """Return the key of the record that is farthest from its nearest neighbour."""
     distances = neighbour_distances(table, categorical=categorical)
-    return _first(distances.index, n, distances.to_numpy())
+    return _key(table, int(distances.to_numpy().argmax()))
 
 
-RULES: dict[str, Callable[..., list[Hashable]]] = {
+RULES: dict[str, Callable[..., Hashable]] = {
     "farthest": farthest,
     "most_outlying": most_outlying,
 }
 """Ways to choose a target by name; the paper's Record 1 and Record 2."""
 
 
-def _first(keys: pd.Index[Any], n: int, *scores: npt.NDArray[Any]) -> list[Hashable]:
-    """Return the keys with the n largest scores; later scores break ties, then the order."""
-    if not 1 <= n <= len(keys):
-        raise ParameterError(f"n must be between 1 and the {len(keys)} records, got {n!r}")
-    order = np.lexsort([-score for score in reversed(scores)])
-    chosen: list[Hashable] = keys[order[:n]].tolist()
-    return chosen
-
-
-def _nearest(distance: Callable[[slice], Floats], n_rows: int) -> Floats:
-    """Return each row's smallest distance to another row, a block of rows at a time."""
-    nearest = np.empty(n_rows)
-    for start in range(0, n_rows, _BLOCK_ROWS):
-        rows = slice(start, min(start + _BLOCK_ROWS, n_rows))
-        distances = distance(rows)
-        own = np.arange(rows.start, rows.stop)
-        distances[own - start, own] = np.inf
-        nearest[rows] = distances.min(axis=1)
-    return nearest
+def _key(table: pd.DataFrame, place: int) -> Hashable:
+    (key,) = table.index[[place]].tolist()
+    found: Hashable = key
+    return found
 
 
 def _min_max(values: Floats) -> Floats:

@@ -18,7 +18,7 @@ from vflsynth._validation import (
     rules_of,
 )
 from vflsynth.columns import PublicSchema, column_kind
-from vflsynth.contract.releasing import ReleaseTerms
+from vflsynth.contract.releasing import DEFAULT_TERMS, ReleaseTerms
 from vflsynth.contract.rules import Determines, Rule, as_rules, in_order
 from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError
 from vflsynth.parameters import to_json
@@ -193,7 +193,7 @@ class Contract:
     parties: Mapping[str, PartyContract] = field(default_factory=dict)
     rules: Sequence[Rule | str] = ()
     rare_records: Annotated[int, Number(0, whole=True)] = RARE_RECORDS
-    release: ReleaseTerms = field(default_factory=ReleaseTerms)
+    release: ReleaseTerms = DEFAULT_TERMS
     readers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     least_records: Annotated[int | None, Optional(Number(1, whole=True))] = None
 

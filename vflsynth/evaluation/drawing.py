@@ -1,15 +1,14 @@
-"""Drawings on axes, which the report's pictures are made of, and a plot of them in a notebook."""
+"""Columns drawn on axes, alone or in pairs, for the report's pictures and for notebooks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from vflsynth.evaluation.association import Associations
 from vflsynth.evaluation.columns import (
     CategoricalColumn,
     Column,
@@ -17,8 +16,8 @@ from vflsynth.evaluation.columns import (
     NumericColumn,
     TableEncoder,
 )
-from vflsynth.exceptions import MissingExtraError, ParameterError
-from vflsynth.reporting import INK, REAL, SYNTHETIC, number_text, style_axes
+from vflsynth.exceptions import MissingExtraError
+from vflsynth.reporting import INK, REAL, SYNTHETIC, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,112 +35,6 @@ def draw_column(axes: Axes, column: Column, real: pd.DataFrame, synthetic: pd.Da
         _bars(axes, column, real, synthetic)
     name = label(column.name)
     axes.set_title(name, loc="left", fontsize=8.5, fontweight="bold", color=INK)
-
-
-def curves_of(history: pd.DataFrame) -> tuple[pd.Series, dict[str, Floats]]:
-    """Return the epochs of a history, and its columns that hold a finite number."""
-    epochs = history["epoch"] if "epoch" in history.columns else history.index.to_series()
-    curves = {
-        str(name): pd.to_numeric(history[name], errors="coerce").to_numpy(dtype=np.float64)
-        for name in history.columns
-    }
-    curves = {name: np.where(np.isfinite(curve), curve, np.nan) for name, curve in curves.items()}
-    return epochs, {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
-
-
-def draw_distance(axes: Axes, epochs: pd.Series, distance: Floats) -> float:
-    """Draw the Fréchet distance over the epochs; return the lowest."""
-    axes.plot(epochs, distance, color=SYNTHETIC, lw=1.2)
-    best = int(np.nanargmin(distance))
-    lowest = float(distance[best])
-    axes.plot(epochs.iloc[best], lowest, "o", color=REAL, ms=5)
-    axes.annotate(
-        f"best {number_text(lowest)}",
-        (epochs.iloc[best], lowest),
-        xytext=(0, -11),
-        textcoords="offset points",
-        ha="center",
-        fontsize=7.5,
-        color=REAL,
-    )
-    if lowest > 0:
-        axes.set_yscale("log")
-        axes.tick_params(axis="y", which="minor", labelsize=6.5)
-    axes.margins(y=0.18)
-    axes.set_xlabel("epoch", fontsize=8)
-    return lowest
-
-
-def draw_curves(axes: Axes, epochs: pd.Series, curves: dict[str, Floats]) -> None:
-    """Draw at most eight curves over the epochs."""
-    for name, curve in list(curves.items())[:8]:
-        axes.plot(epochs, curve, lw=1.0, label=name)
-    axes.legend(fontsize=6.5, frameon=False)
-    axes.set_xlabel("epoch", fontsize=8)
-
-
-class Map(NamedTuple):
-    """A matrix over pairs of columns, and the name and ends of the colours that it is drawn in.
-
-    `owners` are the parties of the columns, in groups; empty if parties are unknown.
-    """
-
-    matrix: Floats
-    labels: list[str]
-    owners: list[str]
-    colours: str
-    low: float
-    high: float
-
-
-def maps_of(found: Associations, shown: Sequence[int] | None = None) -> dict[str, Map]:
-    """Return maps of both tables and their difference, columns (by default all) by party."""
-    order = list(range(len(found.names)) if shown is None else shown)
-    owners: list[str] = []
-    if found.owner is not None:
-        ranks = {party: i for i, party in enumerate(dict.fromkeys(found.owner.values()))}
-        order.sort(key=lambda i: ranks[found.owner[found.names[i]]])  # type: ignore[index]
-        owners = [found.owner[found.names[i]] for i in order]
-    labels = [label(found.names[i], 14) for i in order]
-    grid = np.ix_(order, order)
-    real, synthetic = found.real[grid], found.synthetic[grid]
-    return {
-        "Real": Map(real, labels, owners, "RdBu_r", -1.0, 1.0),
-        "Synthetic": Map(synthetic, labels, owners, "RdBu_r", -1.0, 1.0),
-        "Difference (absolute)": Map(np.abs(real - synthetic), labels, owners, "OrRd", 0.0, 1.0),
-    }
-
-
-def draw_map(axes: Axes, map_: Map) -> None:
-    """Draw a map; lines part the columns of different parties."""
-    matrix, labels, owners, colours, low, high = map_
-    n = len(labels)
-    image = axes.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
-    axes.set_facecolor("#f2f4f6")
-    size = min(
-        7.5, 36 * axes.figure.bbox.height / axes.figure.dpi / n
-    )  # so that each has a line of its own
-    if n <= 60:
-        axes.set_xticks(range(n), labels, rotation=90, fontsize=size)
-        axes.set_yticks(range(n), labels, fontsize=size)
-    else:
-        axes.set_xticks([])
-        axes.set_yticks([])
-    axes.grid(visible=False)
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    for i in range(1, len(owners)):
-        if owners[i] != owners[i - 1]:
-            axes.axhline(i - 0.5, color=INK, lw=1.2)
-            axes.axvline(i - 0.5, color=INK, lw=1.2)
-    for party in dict.fromkeys(owners):
-        middle = float(np.mean([i for i, owner in enumerate(owners) if owner == party]))
-        where = (middle, -0.8, label(party))
-        axes.text(*where, fontsize=8, ha="center", va="bottom", color=INK, weight="bold")
-    bar = axes.figure.colorbar(image, ax=axes, location="bottom", shrink=0.45, aspect=26, pad=0.02)
-    bar.ax.tick_params(labelsize=6.5, length=0)
-    bar.outline.set_visible(False)
 
 
 def draw_relation(
@@ -262,9 +155,8 @@ def plot_marginals(
     *,
     columns: Sequence[Hashable] | None = None,
     categorical: Collection[Hashable] = (),
-    axes: Sequence[Axes] | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Draw the distribution of each column in both tables.
+    """Draw the distribution of each column in both tables, in a new figure of pyplot's.
 
     Parameters
     ----------
@@ -273,8 +165,6 @@ def plot_marginals(
         Which, and in which order. Default: all that both tables have.
     categorical : collection of hashable, default ()
         Numeric columns to read as labels.
-    axes : sequence of matplotlib Axes, optional
-        One per column. Default: a new figure of pyplot's.
 
     Returns
     -------
@@ -284,41 +174,21 @@ def plot_marginals(
     ------
     MissingExtraError
         If matplotlib is not installed.
-    ParameterError
-        If there are not as many axes as columns.
     """
     encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
-    drawn = _axes(axes, len(encoder.columns), (2.4, 1.8))
-    for each, column in zip(drawn, encoder.columns):
-        draw_column(each, column, real, synthetic)
-    return drawn
-
-
-def _axes(
-    given: Sequence[Axes] | None, wanted: int, size: tuple[float, float]
-) -> np.ndarray[Any, Any]:
-    """Return the axes that were given, or those of a new figure."""
-    if given is not None:
-        found = np.ravel(np.asarray(given, dtype=object))
-        if len(found) != wanted:
-            raise ParameterError(f"axes must be {wanted} Axes, got {len(found)}")
-        return found
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise MissingExtraError("a plot", "matplotlib", "report") from error
-    width = min(wanted, _PER_ROW)
-    height = math.ceil(wanted / width)
-    figure, grid = pyplot.subplots(
-        height,
-        width,
-        figsize=(size[0] * width, size[1] * height),
-        layout="constrained",
-        squeeze=False,
-    )
-    for spare in grid.ravel()[wanted:]:
+    n = len(encoder.columns)
+    width = min(n, _PER_ROW)
+    height = math.ceil(n / width)
+    size = (2.4 * width, 1.8 * height)
+    figure, grid = pyplot.subplots(height, width, figsize=size, layout="constrained", squeeze=False)
+    for spare in grid.ravel()[n:]:
         figure.delaxes(spare)
-    drawn = grid.ravel()[:wanted]
-    for each in drawn:
-        style_axes(each)
+    drawn = grid.ravel()[:n]
+    for axes, column in zip(drawn, encoder.columns):
+        style_axes(axes)
+        draw_column(axes, column, real, synthetic)
     return drawn

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation.association import Associations
 from vflsynth.evaluation.columns import CategoricalColumn, NumericColumn, TableEncoder
-from vflsynth.evaluation.drawing import (
-    curves_of,
-    draw_column,
-    draw_curves,
-    draw_distance,
-    draw_map,
-    draw_relation,
-    label,
-    maps_of,
-    span,
-)
+from vflsynth.evaluation.drawing import draw_column, draw_relation, label, span
 from vflsynth.evaluation.intervals import sample_rows
 from vflsynth.reporting import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure, number_text
 
@@ -70,19 +61,54 @@ def marginals(
 
 def association_maps(found: Associations, target: Hashable = None) -> list[Picture]:
     """Draw the association matrices of both tables and their difference, ordered by party."""
-    alts = {
-        "Real": "Associations between all pairs of columns in the real table.",
-        "Synthetic": "Associations between all pairs of columns in the synthetic table.",
-        "Difference (absolute)": "Absolute differences between the two maps; pale is good.",
-    }
-    drawn = []
-    shown = _in_map(found, target)
+    shown, owners = _in_map(found, target), list[str]()
+    if found.owner is not None:
+        parties, of_column = list(dict.fromkeys(found.owner.values())), found.owner
+        shown.sort(key=lambda i: parties.index(of_column[found.names[i]]))
+        owners = [of_column[found.names[i]] for i in shown]
+    labels = [label(found.names[i], 14) for i in shown]
+    grid = np.ix_(shown, shown)
+    real, synthetic = found.real[grid], found.synthetic[grid]
     side = max(4.3, 0.17 * len(shown) + 1.3)  # inches: each label has a line of its own
-    for title, map_ in maps_of(found, shown).items():
+    alt = "Associations between all pairs of columns in the {} table."
+    pictures = []
+    for title, words, matrix, colours, low in (
+        ("Real", alt.format("real"), real, "RdBu_r", -1.0),
+        ("Synthetic", alt.format("synthetic"), synthetic, "RdBu_r", -1.0),
+        (
+            "Difference (absolute)",
+            "Absolute differences between the two maps; pale is good.",
+            *(np.abs(real - synthetic), "OrRd", 0.0),
+        ),
+    ):
         figure, axes = new_figure(side, side + 0.3)
-        draw_map(axes, map_)
-        drawn.append(Picture(title, alts[title], encode_svg(figure)))
-    return drawn
+        image = axes.imshow(matrix, cmap=colours, vmin=low, vmax=1.0, interpolation="nearest")
+        name_map(axes, labels, owners)
+        bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.45, aspect=26, pad=0.02)
+        bar.ax.tick_params(labelsize=6.5, length=0)
+        bar.outline.set_visible(False)
+        pictures.append(Picture(title, words, encode_svg(figure)))
+    return pictures
+
+
+def name_map(axes: Any, labels: Sequence[str], owners: Sequence[str]) -> None:
+    """Name a map's columns, and their parties, in groups, which lines part."""
+    axes.set_facecolor("#f2f4f6")
+    each = 36 * axes.figure.bbox.height / axes.figure.dpi / len(labels)  # a line of its own
+    axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=min(7.5, each))
+    axes.set_yticks(range(len(labels)), labels, fontsize=min(7.5, each))
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    for i in range(1, len(owners)):
+        if owners[i] != owners[i - 1]:
+            axes.axhline(i - 0.5, color=INK, lw=1.2)
+            axes.axvline(i - 0.5, color=INK, lw=1.2)
+    for party in dict.fromkeys(owners):
+        middle = float(np.mean([i for i, owner in enumerate(owners) if owner == party]))
+        where = (middle, -0.8, label(party))
+        axes.text(*where, fontsize=8, ha="center", va="bottom", color=INK, weight="bold")
 
 
 def _in_map(found: Associations, target: Hashable) -> list[int]:
@@ -191,12 +217,32 @@ def projection(
 
 
 def training(history: pd.DataFrame) -> list[Picture]:
-    """Draw the Fréchet distance and the losses over the epochs."""
-    epochs, curves = curves_of(history)
+    """Draw the Fréchet distance and the losses over the epochs, where they are finite numbers."""
+    epochs = history["epoch"] if "epoch" in history.columns else history.index.to_series()
+    numbers = history.apply(pd.to_numeric, errors="coerce").replace([np.inf, -np.inf], np.nan)
+    numbers = numbers.dropna(axis="columns", how="all")
     pictures = []
-    if "frechet_distance" in curves:
+    if "frechet_distance" in numbers:
+        distance = numbers["frechet_distance"].to_numpy(dtype=np.float64)
+        best = int(np.nanargmin(distance))
+        lowest = float(distance[best])
         figure, axes = new_figure(4.4, 2.4)
-        lowest = draw_distance(axes, epochs, curves["frechet_distance"])
+        axes.plot(epochs, distance, color=SYNTHETIC, lw=1.2)
+        axes.plot(epochs.iloc[best], lowest, "o", color=REAL, ms=5)
+        axes.annotate(
+            f"best {number_text(lowest)}",
+            (epochs.iloc[best], lowest),
+            xytext=(0, -11),
+            textcoords="offset points",
+            ha="center",
+            fontsize=7.5,
+            color=REAL,
+        )
+        if lowest > 0:
+            axes.set_yscale("log")
+            axes.tick_params(axis="y", which="minor", labelsize=6.5)
+        axes.margins(y=0.18)
+        axes.set_xlabel("epoch", fontsize=8)
         pictures.append(
             Picture(
                 "Fréchet distance during training (lower is better)",
@@ -204,10 +250,13 @@ def training(history: pd.DataFrame) -> list[Picture]:
                 encode_svg(figure),
             )
         )
-    losses = {n: curve for n, curve in curves.items() if "loss" in n or "wasserstein" in n}
+    losses = [str(name) for name in numbers if "loss" in str(name) or "wasserstein" in str(name)]
     if losses:
         figure, axes = new_figure(4.4, 2.4)
-        draw_curves(axes, epochs, losses)
+        for name in losses[:8]:
+            axes.plot(epochs, numbers[name].to_numpy(dtype=np.float64), lw=1.0, label=name)
+        axes.legend(fontsize=6.5, frameon=False)
+        axes.set_xlabel("epoch", fontsize=8)
         pictures.append(
             Picture(
                 "Losses during training (they need not fall; they should settle)",

@@ -27,7 +27,7 @@ FINISHED = "finished"
 LOST = "LOST: the server was started again"
 _ENDED, _STARTED = ("FINISHED", "FAILED"), ("DISPATCHED", "RUNNING")
 _LOOK = 5.0
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
 """Seconds between attempts: more each time."""
 

@@ -39,7 +39,7 @@ from vflsynth.federation.site import Site
 logger = logging.getLogger("vflsynth")
 
 HOST = "localhost"
-_START_SECONDS = 60.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 10.0
 _ATTEMPTS = 3
 _SPOKEN_EVERY = 3.0
@@ -159,7 +159,7 @@ class Federation:
         content = json.loads((self.kits["server"] / "startup" / "fed_server.json").read_text())
         host, port = content["servers"][0]["service"]["target"].split(":")
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self.processes["server"].poll() is None:
             with socket.socket() as probe:
                 probe.settimeout(1.0)
                 if probe.connect_ex((host, int(port))) == 0:

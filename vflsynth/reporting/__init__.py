@@ -24,25 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "GRID",
-    "INK",
-    "REAL",
-    "SYNTHETIC",
-    "Page",
-    "Picture",
-    "duration_text",
-    "encode_svg",
-    "new_figure",
-    "number_text",
-    "progress_bar",
-    "render",
-    "require_packages",
-    "size_text",
-    "somebody_is_watching",
-    "style_axes",
-]
-
 REAL, SYNTHETIC, INK, GRID = "#2b5c8a", "#d9741a", "#33404d", "#e3e7eb"
 
 _IN_THE_DARK = {

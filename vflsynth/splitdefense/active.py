@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from vflsynth.splitdefense.settings import HoldingOut, KeptWeights, SplitSetting
 from vflsynth.splitdefense.targets import Target
 
 
+@dataclass(eq=False)
 class ActiveParty:
     """Owns labels and top model; answers features with (protected) cut gradients.
 
@@ -43,41 +44,34 @@ class ActiveParty:
     NaN for replicas without such a protection.
     """
 
-    def __init__(
-        self,
-        settings: SplitSettings,
-        schedule: Schedule,
-        streams: RandomStreams,
-        task: Task,
-        *,
-        own: SplitParty | None,
-        labels: Tensor,
-        truth: Tensor,
-        target: Target,
-        weights: Tensor | None,
-        patience: int | None,
-        protections: Sequence[tuple[Protection, Tensor]],
-        party_dropout: Mapping[str, Tensor],
-        records: Mapping[str, LeakageRecord],
-    ) -> None:
-        self.settings, self.schedule, self.streams, self.task = settings, schedule, streams, task
+    settings: SplitSettings
+    schedule: Schedule
+    streams: RandomStreams
+    task: Task
+    own: SplitParty | None
+    labels: Tensor
+    truth: Tensor
+    target: Target
+    weights: Tensor | None
+    patience: int | None
+    protections: Sequence[tuple[Protection, Tensor]]
+    party_dropout: Mapping[str, Tensor]
+    records: Mapping[str, LeakageRecord]
+
+    def __post_init__(self) -> None:
         # A step that is taken again after a break sends what it sent.
-        keys = [repeatable(secret).key(Purpose.GRADIENTS) for secret in streams.secrets]
+        keys = [repeatable(secret).key(Purpose.GRADIENTS) for secret in self.streams.secrets]
         self._hiding = HiddenStreams(keys)
-        self.own, self.labels, self.truth, self.target = own, labels, truth, target
-        self.weights, self.patience = weights, patience
-        self.protections, self.party_dropout, self.records = protections, party_dropout, records
-        self.passive = task.around.passive
+        self.passive = self.task.around.passive
         self._memories: dict[str, dict[str, Tensor]] = {}
         self.notes = RunningMeans()
-        held_out = settings.n_held_out > 0 and patience is not None
-        self.kept = (
-            {name: KeptWeights(optimizer) for name, (_, optimizer) in task.networks.items()}
-            if held_out
-            else {}
-        )
-        self.best = torch.full((len(labels),), torch.inf, device=labels.device)
-        self.waited = torch.zeros(len(labels), dtype=torch.int64, device=labels.device)
+        self.kept: dict[str, KeptWeights] = {}
+        if self.settings.n_held_out > 0 and self.patience is not None:
+            networks = self.task.networks.items()
+            self.kept = {name: KeptWeights(optimizer) for name, (_, optimizer) in networks}
+        n, device = len(self.labels), self.labels.device
+        self.best = torch.full((n,), torch.inf, device=device)
+        self.waited = torch.zeros(n, dtype=torch.int64, device=device)
 
     # -- a training step -------------------------------------------------------------------------
 
@@ -85,7 +79,8 @@ class ActiveParty:
         """Do one step of the top model and of the own bottom model; return what is sent back."""
         rows = self.schedule.rows(step)
         labels = self.labels.gather(1, rows)
-        features = self._collect(step, received, rows.shape[1])
+        found = self._collect(step, received, rows.shape[1], "bottom_outputs")
+        features = {name: own.detach().requires_grad_() for name, own in found.items()}
         draws = self._draws(step)
         weights = None if self.weights is None else self.weights.gather(1, rows)
         present, drawn = self._present(step), n_records(self.schedule, step)
@@ -101,26 +96,22 @@ class ActiveParty:
         return {name: BottomGradients(SERVER, name, step, sent[name]) for name in self.passive}
 
     def _collect(
-        self, step: int, received: Mapping[str, BottomOutputs], n_rows: int
+        self, step: int, received: Mapping[str, Any], n_rows: int, answer: str
     ) -> dict[str, Tensor]:
-        """Features of all parties in fusion order, ready to be differentiated with respect to."""
-        features = {}
-        for name in self.task.around.parties:
-            own = self.own if self.own is not None and name == self.own.name else None
-            found = (received[name] if own is None else own.bottom_outputs(step)).features
-            self._check_shape(name, found, n_rows, step)
-            features[name] = found.detach().requires_grad_()
+        """Features of all parties in fusion order; the own party's `answer` is asked for here."""
+        if self.own is not None:
+            received = {**received, self.own.name: getattr(self.own, answer)(step)}
+        shape = (len(self.labels), n_rows, self.settings.intermediate_dim)
+        features = {name: received[name].features for name in self.task.around.parties}
+        for name, found in features.items():
+            if tuple(found.shape) != shape:
+                raise PayloadRejectedError(
+                    f"sent intermediate features of shape {tuple(found.shape)}; expected {shape}",
+                    fix="give all parties the same settings and version of vflsynth",
+                    party=name,
+                    step=step,
+                )
         return features
-
-    def _check_shape(self, name: str, found: Tensor, n_records: int, step: int) -> None:
-        shape = (len(self.labels), n_records, self.settings.intermediate_dim)
-        if tuple(found.shape) != shape:
-            raise PayloadRejectedError(
-                f"sent intermediate features of shape {tuple(found.shape)}; expected {shape}",
-                fix="give all parties the same settings and version of vflsynth",
-                party=name,
-                step=step,
-            )
 
     def _draws(self, step: int) -> Draws:
         return Draws(self._hiding, step, device=self.streams.device)
@@ -146,12 +137,7 @@ class ActiveParty:
         assert isinstance(self.schedule, HoldingOut)
         assert self.patience is not None
         rows = self.schedule.held_out
-        features = {}
-        for name in self.task.around.parties:
-            own = self.own if self.own is not None and name == self.own.name else None
-            found = (received[name] if own is None else own.held_out_outputs(epoch)).features
-            self._check_shape(name, found, rows.shape[1], epoch)
-            features[name] = found
+        features = self._collect(epoch, received, rows.shape[1], "held_out_outputs")
         weights = None if self.weights is None else self.weights.gather(1, rows)
         batch = Batch(features, self.labels.gather(1, rows), {}, self._draws(epoch), weights)
         loss = self.task.held_out_loss(batch)

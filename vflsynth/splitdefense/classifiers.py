@@ -38,8 +38,6 @@ class BaseSplitClassifier(ClassifierMixin, BaseSplitEstimator):  # type: ignore[
     target = Classes
     default_objective = CrossEntropy
 
-    classes_: npt.NDArray[Any]
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         parts = (self.make_objective(), self.make_protection())
@@ -76,10 +74,11 @@ class BaseSplitClassifier(ClassifierMixin, BaseSplitEstimator):  # type: ignore[
         found: npt.NDArray[Any] = self.classes_[probabilities.argmax(1)]
         return found
 
-    def _take_classes(self) -> None:
-        """Set the classes, which the active party's half knows."""
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """The classes, which the active party's half knows."""
         assert self.top_.classes is not None
-        self.classes_ = self.top_.classes
+        return self.top_.classes
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -216,7 +215,7 @@ class MarvellClassifier(PublishedClassifier):
 
     def make_protection(self) -> Protection:
         """Return what is done to gradients before they are sent."""
-        return Marvell(self.power_scale)
+        return Marvell.of(self)
 
 
 @register
@@ -244,13 +243,7 @@ class DIMIPClassifier(PublishedClassifier):
 
     def make_objective(self) -> Objective:
         """Return what is minimised."""
-        return DIMIP(
-            self.defense_weight,
-            self.predictor_steps,
-            self.bound,
-            self.regularizer,
-            self.predictor_hidden,
-        )
+        return DIMIP.of(self)
 
 
 @register

@@ -409,7 +409,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
             model.top_ = TopModel.of(run.algorithm, replica, run.used(replica))
             model.evidence_ = run.evidence(replica)
             model.alignment_ = run.alignment
-            model._take_classes()
             history = run.history.to_frame(replica)
             if not run.settings.n_held_out:  # the last epoch is kept
                 history = history.drop(columns="chosen", errors="ignore")

@@ -100,32 +100,12 @@ class GAFMClassifier(PublishedClassifier):
     def margin_trials(
         self, X: Any, y: Any, on: Any, rows: npt.NDArray[np.int64] | None = None
     ) -> pd.DataFrame:
-        """Train on random tenths of the records with every margin, all at once.
+        """Train on random tenths of the records with every margin, all at once; see `margins_`.
 
-        Parameters
-        ----------
-        X, y, on
-            See `fit`.
-        rows : ndarray of int64, shape (record,), optional
-            Positions, among the matched records, that the classifier will be trained on. Default:
-            all.
-
-        Returns
-        -------
-        DataFrame
-            ``train_auc``, ``leak_auc`` and their ``ratio`` by margin, means over 5 repetitions.
-
-        Raises
-        ------
-        ParameterError
-            If labels are to be private: every trial would send other responses about the same
-            labels, and the choice itself looks at the true ones.
-
-        Notes
-        -----
-        Source: GAFM appendix C.2. The ratio is the mean of leak AUC over training AUC. The first is
-        that of the last epoch's batches, the second that of the predictions. An AUC below 1/2
-        counts as one above: see the notes of the class.
+        `rows` are positions, among the matched records, that the classifier will be trained on, by
+        default all. Source: GAFM appendix C.2. The leak AUC is that of the last epoch's batches,
+        the training AUC that of the predictions; below 1/2 it counts as one above, see the class's
+        notes. Raises ParameterError if labels are to be private.
         """
         if self.label_privacy is not None:
             raise ParameterError(
@@ -178,14 +158,7 @@ class GAFMClassifier(PublishedClassifier):
         margin = self.pseudo_label_margin
         if margin == "auto":  # chosen before training; until then the objective says "auto"
             margin = getattr(self, "pseudo_label_margin_", margin)
-        return GAFM(
-            margin,
-            self.penalty_weight,
-            self.gan_weight,
-            self.label_noise_std,
-            self.weight_clip,
-            self.discriminator_hidden,
-        )
+        return GAFM.of(self, pseudo_label_margin=margin)
 
 
 def best_margin(trials: pd.DataFrame) -> float:

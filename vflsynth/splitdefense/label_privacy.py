@@ -64,18 +64,10 @@ class RandomizedResponse(Part):
         return 1.0 / (1.0 + (n_classes - 1) * math.exp(-self.epsilon))
 
     def transform(self, labels: Tensor, n_classes: int, key: bytes | None = None) -> Tensor:
-        """Randomise.
+        """Randomise labels, int64 of shape (record,).
 
-        Parameters
-        ----------
-        labels : Tensor of int64, shape (record,)
-        n_classes : int
-        key : bytes, optional
-            For tests only: whoever has it can undo the responses. Default: of the operating system.
-
-        Returns
-        -------
-        Tensor of int64, shape (record,)
+        A `key` is for tests only, as whoever has it can undo the responses; by default it is of the
+        operating system.
         """
         key = os.urandom(32) if key is None else key
         draws = [hidden_uniform(derive(key, of), (len(labels),)) for of in ("keep", "other")]

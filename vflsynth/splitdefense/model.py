@@ -302,9 +302,6 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
             for name in names
         }
 
-    def _take_classes(self) -> None:
-        """Set what follows from the active party's half."""
-
     def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
         """Check a single table as scikit-learn does, and make a DataFrame of it."""
         if isinstance(X, pd.DataFrame) and X.size and X.columns.is_unique:
@@ -355,7 +352,6 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
             if content["feature_names"]:
                 found.feature_names_in_ = np.array(content["feature_names"], dtype=object)
             found.top_ = TopModel.read(root / "active")
-            found._take_classes()
             found.parties_ = {
                 name: BottomModel.read(root / "parties" / name) for name in content["parties"]
             }

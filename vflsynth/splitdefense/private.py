@@ -1,14 +1,9 @@
 """DP-SGD of a split network: every owner clips and perturbs its own part of a record's gradient.
 
-The gradient of one record's loss has a part per owner: each party's bottom model has one, the top
-model another. The part of a bottom model follows from the gradient at its output, which the active
-party sends, and from the party's own records. Every owner cuts its part to C, so that the whole is
-at most ``C sqrt(owners)`` long, and every coordinate of every owner gets noise in proportion to
-that (`vflsynth.privacy.dpsgd.joint_sensitivity`): one Gaussian mechanism, whose parts are added by
-those who own them. Nobody needs the norm of another's part.
-
-What an owner computes of a record depends on that record, on the released weights, and on nothing
-else in the batch. Whatever would break this is refused (`SplitMethod.reason_against`).
+It is one Gaussian mechanism, whose parts are added by those who own them; nobody needs the norm of
+another's part (`vflsynth.privacy.dpsgd.joint_sensitivity`). What an owner computes of a record
+depends on that record, on the released weights, and on nothing else in the batch. Whatever would
+break this is refused (`SplitMethod.reason_against`).
 """
 
 from __future__ import annotations
@@ -22,8 +17,7 @@ from vflsynth.mechanisms import DPSGDPlan
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.privacy.opacus import ExactDPOptimizer, PerRecordModule
 from vflsynth.splitdefense.objectives import Batch, Surroundings
-from vflsynth.splitdefense.objectives.base import record_losses
-from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
+from vflsynth.splitdefense.objectives.base import CrossEntropyTask, record_losses
 from vflsynth.splitdefense.settings import Perceptron
 
 

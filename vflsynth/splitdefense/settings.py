@@ -154,6 +154,12 @@ class Part(BaseEstimator):  # type: ignore[misc]
         """Check the parameters (ParameterError)."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
 
+    @classmethod
+    def of(cls, estimator: BaseEstimator, **own: Any) -> Self:
+        """Make one of an estimator's parameters of the same names, but for its `own`."""
+        names = cls().get_params(deep=False)
+        return cls(**{name: getattr(estimator, name) for name in names} | own)
+
 
 Fusion = Literal["concat", "sum", "mean"]
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None

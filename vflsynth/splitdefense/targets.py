@@ -171,15 +171,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Targets that are numbers.
-
-    Parameters
-    ----------
-    codes : ndarray of float32, shape (row,)
-        Standardised, row by row of the active party's table.
-    calibration : Calibration
-        Undoes the standardisation.
-    """
+    """Targets that are numbers: standardised, row by row, and what undoes that."""
 
     codes: npt.NDArray[np.float32]
     calibration: Calibration
@@ -191,12 +183,7 @@ class Numbers:
     def of(
         cls, labels: Labels, parts: Parts, stated: None = None, *, private: bool = False
     ) -> Self:
-        """Standardise; refuse what protects classes.
-
-        Raises
-        ------
-        ParameterError
-        """
+        """Standardise; refuse what protects classes (ParameterError)."""
         for part in parts:
             if part is None:
                 continue

@@ -173,7 +173,7 @@ def its_class_is_registered(case: Any) -> None:
         registry.is_registered(cls),
         f"{registry.full_name(cls)} is not registered; write @vflsynth.registry.register above it",
     )
-    found = registry.find(cls.registry_group, registry.full_name(cls))
+    found = registry.find(registry.full_name(cls), cls.registry_group)
     require(found is cls, f"its full name finds {found}")
 
 

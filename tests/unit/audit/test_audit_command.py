@@ -9,13 +9,8 @@ from sklearn.base import clone
 
 from tests.unit.audit.conftest import make_tiny
 from vflsynth import DPLTSynthesizer, LatentTree, TableTransformer, VFLGANSynthesizer
-from vflsynth.audit import (
-    Naive,
-    RandomForest,
-    RegularisedLogistic,
-    audit_synthetic_data,
-    playing,
-)
+from vflsynth.adversary import Naive, RandomForest, RegularisedLogistic
+from vflsynth.audit import audit_synthetic_data, playing
 from vflsynth.cli import main
 from vflsynth.cli.records import open_model
 from vflsynth.datasets import make_party_frames

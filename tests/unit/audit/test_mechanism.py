@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vflsynth.audit import Claim, RandomForest, audit_mechanism
+from vflsynth.adversary import RandomForest
+from vflsynth.audit import Claim, audit_mechanism
 from vflsynth.exceptions import ParameterError
 
 QUICK = [RandomForest(n_trees=20)]

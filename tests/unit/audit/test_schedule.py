@@ -20,8 +20,9 @@ from vflsynth import (
     VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
-from vflsynth.audit import Naive, RegularisedLogistic, schedule
+from vflsynth.adversary import Naive, RegularisedLogistic
 from vflsynth.audit import audit_synthetic_data as audit
+from vflsynth.audit import schedule
 from vflsynth.audit.game import LeaveOneOutGame
 from vflsynth.audit.schedule import Shortened, shorten
 from vflsynth.audit.settings import AuditSettings

@@ -22,16 +22,18 @@ from vflsynth import (
     VertiGANSynthesizer,
     WGANGPSynthesizer,
 )
-from vflsynth.audit import (
+from vflsynth.adversary import (
     DEFAULT_STATISTICS,
-    Claim,
     Correlation,
-    JoinedTable,
     LikelihoodRatio,
     Naive,
     RandomForest,
     RegularisedLogistic,
     SharedValues,
+)
+from vflsynth.audit import (
+    Claim,
+    JoinedTable,
     audit_disclosure,
     audit_intermediate_features,
     audit_synthetic_data,

@@ -44,10 +44,8 @@ class Toy(BaseEstimator):
         return pd.DataFrame({"seed": [self.factor * self.random_state] * n})
 
 
-class Watch:
+class Watch(shadow.Observer):
     """Observes a model's seed and the size of its world."""
-
-    keep_discriminators = False
 
     def describe(self) -> str:
         return "seeds"
@@ -216,10 +214,8 @@ def test_workers_blocks_and_a_single_process_agree(tiny, full_blocks):
         np.testing.assert_allclose(values["means"], larger[name]["means"], rtol=1e-2, atol=1e-2)
 
 
-class Means:
+class Means(shadow.Observer):
     """Observes the mean of a numeric column."""
-
-    keep_discriminators = False
 
     def describe(self) -> str:
         return "means"

@@ -1,4 +1,4 @@
-"""Plots draw on axes that are given, or on new ones, and return them."""
+"""Plots for notebooks return the axes that they drew on; maps name columns and parties."""
 
 import matplotlib as mpl
 import numpy as np
@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot
 
-from vflsynth.evaluation import associations, plot_marginals
-from vflsynth.evaluation.drawing import draw_map, maps_of
-from vflsynth.exceptions import ParameterError
+from vflsynth.evaluation import plot_marginals
+from vflsynth.evaluation.pictures import name_map
 
 
 @pytest.fixture(autouse=True)
@@ -36,24 +35,8 @@ def test_marginals_have_one_panel_per_column(tables):
     assert plot_marginals(*tables, columns=["cost"])[0].get_title(loc="left") == "cost"
 
 
-def test_maps_are_those_of_both_tables_and_their_difference(tables):
-    parties = {"lab": ["cost"], "clinic": ["age", "ward"]}
-    maps = maps_of(associations(*tables, parties=parties))
-    real, synthetic, difference = (map_.matrix for map_ in maps.values())
-    assert np.allclose(difference, np.abs(real - synthetic), equal_nan=True)
+def test_lines_part_the_parties_of_a_map():
     axes = pyplot.subplots()[1]
-    draw_map(axes, maps["Real"])
-    assert [text.get_text() for text in axes.texts] == ["clinic", "lab"]  # as the columns stand
+    name_map(axes, ["age", "ward", "cost"], ["clinic", "clinic", "lab"])
+    assert [text.get_text() for text in axes.texts] == ["clinic", "lab"]
     assert len(axes.lines) == 2  # part the parties
-
-
-def test_what_cannot_be_drawn_is_refused(tables):
-    with pytest.raises(ParameterError, match="3 Axes, got 2"):
-        plot_marginals(*tables, axes=pyplot.subplots(1, 2)[1])
-
-
-def test_given_axes_are_drawn_on(tables):
-    figure, grid = pyplot.subplots(1, 3)
-    drawn = plot_marginals(*tables, axes=grid)
-    assert all(a is b for a, b in zip(drawn, grid))
-    assert pyplot.get_fignums() == [figure.number]

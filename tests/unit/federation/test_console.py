@@ -175,7 +175,7 @@ def test_it_answers_to_its_own_names_alone(site):
                 client.close()
     with console(site, 0, names=["site.example"]) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        client = HTTPConnection(*server.server_address, timeout=10)
+        client = HTTPConnection(*server.server_address, timeout=300)
         client.request("GET", "/metrics", headers={"Host": "site.example:8103"})
         assert client.getresponse().status == 200
         server.shutdown()

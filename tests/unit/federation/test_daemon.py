@@ -24,7 +24,7 @@ from nvflare.fuel.f3.sfm import conn_manager, sfm_conn
 from nvflare.fuel.utils import json_scanner, wfconf
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=600.0):
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline
@@ -184,4 +184,4 @@ def test_workers_end_with_their_daemon():
     forked = warm.launch([sys.executable, "-m", "timeit", "-n1", "pass"], {})
     forked.wait()
     warm._channel.shutdown(2)
-    warm._process.wait(60)
+    warm._process.wait(600)

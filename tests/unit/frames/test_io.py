@@ -161,7 +161,7 @@ def test_csv_writes_dates_as_dates_and_categories_as_values(tmp_path):
         min_size=1,
     )
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_csv_keeps_values(tmp_path, rows):
     frame = pd.DataFrame(rows, columns=["i", "f", "s"])
     # Text that looks like a number or a date is read as one: only letters stay text for certain.

@@ -126,8 +126,8 @@ def test_two_rounds_of_histograms_cost_what_one_would():
 
 
 def test_a_party_without_columns_releases_no_histogram():
-    plan = planned_for({"lab": ColumnCounts(1), "keys": ColumnCounts(0)}, LatentTree)
-    assert plan.ledger.parties == ("lab", "server")
+    plan = planned_for({"lab": ColumnCounts(2), "keys": ColumnCounts(0)}, PairwiseTables)
+    assert plan.ledger.parties == ("lab",)
 
 
 def test_every_block_of_dpsgd_has_noise_for_the_joint_sensitivity():

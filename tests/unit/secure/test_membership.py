@@ -385,10 +385,10 @@ def test_seeds_are_new_in_every_block_and_run():
 def test_pads_turns_and_masks_have_labels_of_their_own(monkeypatch):
     labels, honest = [], Masks.draw
 
-    def draw(self, label, shape, ring, start=0):
+    def draw(self, label, shape, *ring):
         if not label.startswith("weights"):
-            labels.append((label, tuple(shape), ring))
-        return honest(self, label, shape, ring, start)
+            labels.append((label, tuple(shape), *ring))
+        return honest(self, label, shape, *ring)
 
     monkeypatch.setattr(Masks, "draw", draw)
     ended(*setting(names="abc"))

@@ -155,7 +155,7 @@ def test_filling_rows_count_for_nothing(recorded):
     classifier(epochs=3).fit(*table())
     sizes = {len(step["samples"]) for step in recorded}
     assert len(sizes) > 3  # Poisson samples
-    assert all(20 < size < 90 for size in sizes)
+    assert all(15 < size < 90 for size in sizes)  # 50 expected: 1e-7 are beyond
 
 
 def test_batches_are_poisson_samples_of_a_public_number_and_all_epochs_are_trained(recorded):

@@ -37,7 +37,6 @@ PROTECTIONS = [
     Isotropic(4.0),
     MaxNorm(),
     NoisyGradient(1.0),
-    NoisyGradient(1.0, "gaussian"),
     DiscreteSGD(1, noise_scale=1.0),
     PPDL(),
     Marvell(1.0),
@@ -141,7 +140,7 @@ def test_ppdl_sends_at_most_its_share_within_its_bounds():
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_randomized_response(n_classes, epsilon):
-    labels = torch.arange(60_000) % n_classes
+    labels = torch.arange(180_000) % n_classes
     privacy = RandomizedResponse(epsilon)
     drawn = privacy.transform(labels, n_classes)
     counts = np.zeros((n_classes, n_classes))
@@ -150,7 +149,7 @@ def test_randomized_response(n_classes, epsilon):
     keep = math.exp(epsilon) / (math.exp(epsilon) + n_classes - 1)
     expected = np.full((n_classes, n_classes), (1 - keep) / (n_classes - 1))
     np.fill_diagonal(expected, keep)
-    assert rates == pytest.approx(expected, abs=0.03)
+    assert rates == pytest.approx(expected, abs=0.03)  # eight standard errors
     # ε-DP: no output is more than e^ε times as likely under one label as under another.
     assert (expected.max(0) / expected.min(0)).max() == pytest.approx(math.exp(epsilon))
     assert privacy.keep_probability(n_classes) == pytest.approx(keep)

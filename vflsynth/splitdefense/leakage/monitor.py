@@ -24,6 +24,12 @@ _RIDGE = 1e-6
 _BLOCK = 1 << 19
 """Numbers of gradients that are taken note of at once: small operations cost more than sums."""
 
+EARLY_EPOCHS = 10
+"""Epochs from the start over which gradients and residuals are also summed by themselves.
+
+Attacks often work best while the model still changes little with the labels.
+"""
+
 AVERAGED = ("gradients", "early_gradients", "residuals", "all_residuals", "signs")
 """What is averaged of every record's messages; see `Evidence`."""
 
@@ -31,6 +37,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @register
+@dataclass(repr=False, eq=False)
 class LeakageMonitor(Part):
     """How closely leakage is watched during training.
 
@@ -39,19 +46,11 @@ class LeakageMonitor(Part):
     every : int, default=20
         Steps between two batches that the per-batch attacks look at. Sums over the transcript are
         of every step in any case.
-    residual_epochs : int, default=10
-        Epochs from the start over which gradients and residuals are also summed by themselves:
-        attacks often work best while the model still changes little with the labels.
     """
 
-    _rules: ClassVar = {
-        "every": Number(1, whole=True),
-        "residual_epochs": Number(1, whole=True),
-    }
+    _rules: ClassVar = {"every": Number(1, whole=True)}
 
-    def __init__(self, every: int = 20, residual_epochs: int = 10) -> None:
-        self.every = every
-        self.residual_epochs = residual_epochs
+    every: int = 20
 
 
 @dataclass(frozen=True)
@@ -141,6 +140,7 @@ class _Noted:
     sent: Tensor
 
 
+@dataclass(eq=False)
 class LeakageRecord:
     """A monitor at work for one party and R replicas, with the true classes of all records.
 
@@ -148,31 +148,25 @@ class LeakageRecord:
     residual attack exploits.
     """
 
-    def __init__(
-        self,
-        monitor: LeakageMonitor,
-        *,
-        labels: Tensor,
-        dim: int,
-        n_replicas: int,
-        n_classes: int,
-        scalar_probability: bool,
-        steps_per_epoch: int,
-        device: torch.device,
-    ) -> None:
-        self.monitor, self.labels = monitor, labels
-        self.n_classes = n_classes
-        self.scalar_probability = scalar_probability
-        self.steps_per_epoch = steps_per_epoch
-        self.n_records, self.n_replicas = len(labels), n_replicas
-        shape = (n_replicas * self.n_records, dim)
-        zeros = torch.zeros(shape, device=device)
+    monitor: LeakageMonitor
+    labels: Tensor
+    dim: int
+    n_replicas: int
+    n_classes: int
+    scalar_probability: bool
+    steps_per_epoch: int
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self.n_records = len(self.labels)
+        zeros = torch.zeros((self.n_replicas * self.n_records, self.dim), device=self.device)
         self._sums = {
             name: zeros.clone() for name in (*AVERAGED, "last_gradients", "last_features")
         }
-        self._counts = {name: torch.zeros(shape[0], 1, device=device) for name in AVERAGED}
+        self._counts = {name: torch.zeros_like(zeros[:, :1]) for name in AVERAGED}
         self._snapshots: dict[str, Tensor] = {}
-        self._offset = torch.arange(n_replicas, device=device).unsqueeze(1) * self.n_records
+        replicas = torch.arange(self.n_replicas, device=self.device)
+        self._offset = replicas.unsqueeze(1) * self.n_records
         self._batches: list[Tensor] = []  # (1 + measure, replica) each
         self._pending: list[_Noted] = []
 
@@ -211,7 +205,7 @@ class LeakageRecord:
         self._add("all_residuals", where, left)
         self._add("signs", where, left.sign())
         self._take_snapshots(noted)
-        first_steps = self.monitor.residual_epochs * self.steps_per_epoch
+        first_steps = EARLY_EPOCHS * self.steps_per_epoch
         n_early = self.n_replicas * sum(note.step < first_steps for note in noted)
         if n_early:
             early = where[: n_early * left.shape[1]]

@@ -1,7 +1,13 @@
 """Objectives: what the active party minimises, and which clean cut gradients follow from it."""
 
-from vflsynth.splitdefense.objectives.base import Batch, Objective, Surroundings, Task
-from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropy, SquaredError
+from vflsynth.splitdefense.objectives.base import (
+    Batch,
+    CrossEntropy,
+    Objective,
+    SquaredError,
+    Surroundings,
+    Task,
+)
 from vflsynth.splitdefense.objectives.gafm import GAFM
 from vflsynth.splitdefense.objectives.information import DIMIP, MID, DistanceCorrelation
 

@@ -1,4 +1,7 @@
-"""What an objective is: it trains the active party's networks and returns clean cut gradients."""
+"""What an objective is, and the plain ones: cross-entropy, and the squared error of numbers.
+
+It trains the active party's networks and returns clean cut gradients.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.learning.party import RunningMeans, load_network_state, network_state
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.parameters import to_json
+from vflsynth.registry import register
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.protections.gradients import Draws
 from vflsynth.splitdefense.settings import Part, Perceptron, SplitSettings
@@ -25,23 +29,11 @@ from vflsynth.splitdefense.settings import Part, Perceptron, SplitSettings
 class Surroundings:
     """What a task is built from.
 
-    Parameters
-    ----------
-    settings : SplitSettings
-    parties : tuple of str
-        All that contribute features, in the order in which they are fused.
-    passive : tuple of str
-        Those of them that are not the active party.
-    n_classes : int
-        1 for targets that are numbers.
-    label_shares : Tensor, shape (replica, class)
-        Shares of the labels that are trained on; ones for targets that are numbers.
-    heads : tuple of tuple of str
-        Groups of parties that get a head of their own, besides the group of all.
-    streams : RandomStreams
-        The active party's own: initial weights.
-    channel : LabelChannel, optional
-        What the labels went through before training.
+    `parties` are all that contribute features, in the order in which they are fused, `passive`
+    those that are not the active party, `heads` groups that get a head of their own besides the
+    group of all. `label_shares`, (replica, class), are of the labels that are trained on; for
+    numbers they are ones, and `n_classes` is 1. `streams` are the active party's own, for initial
+    weights; `channel` is what labels went through before training.
     """
 
     settings: SplitSettings
@@ -63,19 +55,11 @@ class Surroundings:
 class Batch:
     """One training step's input.
 
-    Parameters
-    ----------
-    features : dict of str to Tensor
-        Received (replica, batch, intermediate), to be differentiated with respect to.
-    labels : Tensor, shape (replica, batch)
-        As trained on: classes as int64, or numbers.
-    present : dict of str to Tensor
-        1 or 0 per replica, (replica, 1, 1), for parties that may be dropped out.
-    draws : Draws
-    weights : Tensor, shape (replica, batch), optional
-        What each record counts, 1 on average. Default: all the same.
-    n_records : int, optional
-        Rows that are records, where further ones fill a Poisson sample up. Default: all.
+    `features` were received, (replica, batch, intermediate), to be differentiated with respect to.
+    `labels`, (replica, batch), are as trained on: int64 classes, or numbers. `present` is 1 or 0,
+    (replica, 1, 1), for parties that may be dropped out. `weights`, (replica, batch), say what each
+    record counts, 1 on average; by default all the same. `n_records` counts the rows that are
+    records, where further ones fill a Poisson sample up.
     """
 
     features: dict[str, Tensor]
@@ -123,26 +107,13 @@ class Objective(Part):
         """Build networks and optimisers for replicas with these parameters."""
 
     def check_architecture(self, settings: SplitSettings) -> None:
-        """Refuse settings that the objective is not defined for.
-
-        Raises
-        ------
-        ParameterError
-        """
+        """Refuse settings that the objective is not defined for (ParameterError)."""
 
 
 class Task(ABC):
     """An objective at work: the active party's networks for R replicas.
 
-    Parameters
-    ----------
-    around : Surroundings
-
-    Attributes
-    ----------
-    networks : dict of str to (Module, FlatAdam)
-    means : RunningMeans
-        Losses for the history.
+    `networks` has each network with its optimiser by name, `means` the losses for the history.
     """
 
     calibrated = True
@@ -163,12 +134,7 @@ class Task(ABC):
         """Do one step of the active party's networks; return clean cut gradients by party."""
 
     def held_out_loss(self, batch: Batch) -> Tensor:
-        """Loss on records that are not trained on, (replica,); see `Objective.has_held_out_loss`.
-
-        Raises
-        ------
-        NotImplementedError
-        """
+        """Loss on held-out records, (replica,); see `Objective.has_held_out_loss`."""
         raise NotImplementedError
 
     def network(self, name: str, dims: Sequence[int], **options: Any) -> Perceptron:
@@ -241,3 +207,82 @@ def descend(loss: Tensor, *optimizers: FlatAdam, at: Iterable[Tensor] = ()) -> l
         optimizer.set_gradient(gradients)
         optimizer.step()
     return others
+
+
+@register
+class CrossEntropy(Objective):
+    """Cross-entropy of the top model's outputs, and nothing that protects."""
+
+    has_held_out_loss = True
+
+    def make(self, members: Sequence[CrossEntropy], around: Surroundings) -> Task:
+        """Build the top model and the heads."""
+        return CrossEntropyTask(around)
+
+
+class CrossEntropyTask(Task):
+    """A top model over all parties' features, and one per group of parties that has its own head.
+
+    All heads are trained at once on the sum of their losses ("multi-head training" of DIMIP §5.1,
+    which does not say whether the bottom models learn from all heads; here they do).
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        settings = around.settings
+        for name, parties in self.heads.items():
+            dims = [settings.fused_dim(len(parties)), *settings.top_hidden, around.n_outputs]
+            bias = self.network(name, dims).output_bias
+            if around.channel is not None:
+                with torch.no_grad():
+                    bias.copy_(around.channel.start_from(around.label_shares, bias))
+
+    @property
+    def heads(self) -> dict[str, tuple[str, ...]]:
+        """Names of the networks that predict, and whose features each takes."""
+        extra = {"top of " + " ".join(group): group for group in self.around.heads}
+        return super().heads | extra
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Loss of every head, each of shape (replica,)."""
+        losses = {}
+        for name, parties in self.heads.items():
+            fused = self.around.settings.fuse(batch.contributions(parties))
+            losses[name] = self.loss(self.networks[name][0](fused), batch)
+        return losses
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of a head's outputs, (replica,)."""
+        return cross_entropy(outputs, batch.labels, self.around.channel, batch.weights)
+
+    def held_out_loss(self, batch: Batch) -> Tensor:
+        """Loss of the head of all parties."""
+        return self.losses(batch)["top"]
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Descend the loss by one step of the top model; return its cut gradients."""
+        losses = self.losses(batch)
+        self.means.add({"loss": losses["top"]})
+        optimizers = [self.networks[name][1] for name in losses]
+        total = torch.stack(list(losses.values()))
+        return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
+
+
+@register
+class SquaredError(Objective):
+    """Squared error of the top model's output, in variances of the target."""
+
+    has_held_out_loss = True
+    of_classes = False
+
+    def make(self, members: Sequence[SquaredError], around: Surroundings) -> Task:
+        """Build the top model and the heads."""
+        return SquaredErrorTask(around)
+
+
+class SquaredErrorTask(CrossEntropyTask):
+    """The same networks, with another loss."""
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the mean squared error of a head's output, (replica,)."""
+        return weighted_mean((outputs.squeeze(-1) - batch.labels).square(), batch.weights)

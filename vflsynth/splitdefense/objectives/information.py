@@ -14,13 +14,13 @@ from vflsynth._validation import Choice, Number, Sizes
 from vflsynth.registry import register
 from vflsynth.splitdefense.objectives.base import (
     Batch,
+    CrossEntropyTask,
     Objective,
     Surroundings,
     Task,
     descend,
     per_replica,
 )
-from vflsynth.splitdefense.objectives.cross_entropy import CrossEntropyTask
 
 
 @register

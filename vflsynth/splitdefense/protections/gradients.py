@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import HiddenStreams
-from vflsynth._validation import Choice, Number
+from vflsynth._validation import Number
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.registry import register
 from vflsynth.splitdefense.settings import Part
@@ -27,17 +27,9 @@ from vflsynth.splitdefense.settings import Part
 class Draws:
     """Random draws of one training step, for some of the replicas; nobody else can guess them.
 
-    Parameters
-    ----------
-    streams : HiddenStreams
-        The active party's own. Parties that must get the same noise share a stream.
-    step : int
-    members : Tensor of int64, shape (member,), or None
-        Which replicas; None for all.
-    prefix : str, default=""
-        In front of every stream's name.
-    device : torch.device, default="cpu"
-        Where the draws are used.
+    `streams` are the active party's own; parties that must get the same noise share one. `members`
+    says which replicas, int64 of shape (member,), None for all; a `prefix` stands in front of every
+    stream's name.
     """
 
     streams: HiddenStreams
@@ -334,23 +326,19 @@ class NoisyGradient(Protection):
     Parameters
     ----------
     scale : float, default=1.0
-        Scale of the noise (Laplace's b, or a standard deviation) in units of the root mean square
-        of the batch's gradient entries.
-    distribution : {"laplace", "gaussian"}, default="laplace"
+        Scale of the Laplace noise in units of the root mean square of the batch's gradient entries.
 
     Notes
     -----
     Source: the baseline "NG" of DIMIP §5.1, after Fu et al. 2022; theirs is in absolute units.
     """
 
-    _rules: ClassVar = {"scale": Number(0), "distribution": Choice(("laplace", "gaussian"))}
+    _rules: ClassVar = {"scale": Number(0)}
 
     scale: float = 1.0
-    distribution: Literal["laplace", "gaussian"] = "laplace"
 
     def protect(self, gradients: Tensor, context: Context) -> Tensor:
         """Add the noise."""
         check_finite(gradients)
-        draw = context.draws.laplace if self.distribution == "laplace" else context.draws.normal
-        noise = draw("noisy_gradient", tuple(gradients.shape[1:]))
+        noise = context.draws.laplace("noisy_gradient", tuple(gradients.shape[1:]))
         return gradients + noise * (self.scale * root_mean_square(gradients))

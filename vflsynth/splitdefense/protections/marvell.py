@@ -32,16 +32,6 @@ class NoiseVariances:
     across_positive: float
     sum_kl: float
 
-    @property
-    def auc_bound(self) -> float:
-        """No score whatever separates the classes with a higher AUC (Marvell, Theorem 1)."""
-        return auc_bound(self.sum_kl)
-
-    @property
-    def auc_gaussian(self) -> float:
-        """AUC of the best score, were the perturbed classes Gaussians of equal covariance."""
-        return auc_gaussian(self.sum_kl)
-
 
 def auc_bound(sum_kl: float) -> float:
     """``1/2 + sqrt(e)/2 - e/8`` for e < 4, else 1 (Marvell, Theorem 1)."""
