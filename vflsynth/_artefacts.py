@@ -47,7 +47,7 @@ def new_directory(
         raise _unwritable(target, error) from error
     try:
         yield side
-        files = {name: _digest(file) for name, file in _files(side).items()}
+        files = {name: file_digest(file) for name, file in _files(side).items()}
         manifest = {"kind": kind, "format_version": FORMAT_VERSION, "files": files}
         write_json(side / MANIFEST, manifest)
         for file in _files(side).values():
@@ -132,7 +132,7 @@ def open_directory(path: str | os.PathLike[str], kind: str) -> Path:
         odd = sorted(set(present) ^ set(manifest["files"]))
         raise ArtefactError(f"{root} is incomplete or has extra files: {', '.join(odd[:5])}")
     for name, file in present.items():
-        if _digest(file) != manifest["files"][name]:
+        if file_digest(file) != manifest["files"][name]:
             raise ArtefactError(f"{file} is not what was saved: its digest differs")
     return root
 
@@ -222,9 +222,11 @@ def _files(root: Path) -> dict[str, Path]:
     return found
 
 
-def _digest(file: Path) -> str:
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file, or raise ArtefactError."""
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
         raise ArtefactError(f"{file} cannot be read: {error}") from error
 

@@ -26,9 +26,6 @@ Failure = Callable[[str], Exception]
 FILE = {"extra": "forbid"}
 """What classes of files have as ``__pydantic_config__``: other keys are mistakes."""
 
-NOWHERE: dict[str, Any] = {"not": {}}
-"""JSON schema of a key that is there only to say where it belongs."""
-
 _MUST_BE = {
     "string_type": "text",
     "list_type": "a list",
@@ -232,7 +229,7 @@ def _names(schema: Any, place: Sequence[str | int], named: Mapping[str, Any]) ->
         return [name for own in schema["anyOf"] for name in _names(own, place, named)]
     keys = schema.get("properties", {})
     if not place:
-        return [name for name, own in keys.items() if own != NOWHERE]
+        return [*keys]
     inner = schema.get("items") if isinstance(place[0], int) else keys.get(place[0])
     return _names(inner or schema.get("additionalProperties"), place[1:], named)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from vflsynth._schema import FILE, NOWHERE, Mistakes, Parsed, Says, checked, read_toml
+from vflsynth._schema import FILE, Mistakes, Parsed, Says, checked, read_toml
 from vflsynth._validation import Number, Optional, did_you_mean
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
@@ -34,13 +34,6 @@ _Seconds = Annotated[float, Number(0, closed=(False, True))]
 def _kind(name: Any) -> str:
     find(name, "column_kinds")
     return str(name)
-
-
-def _of_sites(_: Any) -> None:
-    raise ParameterError(
-        "is what a site agrees to spend, in a site file. Fix: what a fit promises is among "
-        "[parameters.privacy], or use --privacy"
-    )
 
 
 ColumnKind = Annotated[str, Parsed(_kind)]
@@ -76,12 +69,6 @@ class Public:
                 f"{where}: privacy needs bounds like age = [0, 120] and categories like "
                 f'smoker = ["no", "yes"]: {error}'
             ) from error
-
-
-@dataclass(kw_only=True)
-class _PublicOfFit(Public):
-    epsilon: Annotated[None, Parsed(_of_sites, NOWHERE)] = None
-    delta: Annotated[None, Parsed(_of_sites, NOWHERE)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +188,7 @@ class FitFile(RunFile):
     ] = None
     column_kinds: dict[str, ColumnKind] = field(default_factory=dict)
     device: str = "auto"
-    privacy: _PublicOfFit = field(default_factory=_PublicOfFit)
+    privacy: Public = field(default_factory=Public)
     name: str = ""
     publish: Publishing = field(default_factory=Publishing)
 

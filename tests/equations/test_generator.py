@@ -179,7 +179,7 @@ def test_flat_adam_goes_on_from_its_state(float64):
             other.load_state_dict(module.state_dict())
             restored.load_state(adam.state())
         for optimizer in (adam, restored):
-            optimizer.set_gradient([gradient])
+            optimizer.set_gradient([gradient[:6].reshape(2, 3), gradient[6:]])
             optimizer.step()
     assert torch.equal(module.weight, other.weight)
     assert restored.flat.data_ptr() == other.weight.data_ptr()  # still one buffer

@@ -93,15 +93,10 @@ def shorten(
 ) -> tuple[Any, Shortened | None]:
     """Give a synthesizer as many epochs as there is time for, if that is fewer than it chooses.
 
-    The cache of `shadows` keeps what was chosen: an audit that is continued chooses the same.
-    `n_models` per world are worth more than longer training. The time began to run at `started`, by
-    ``time.perf_counter``; `learning` measures the seconds that learning from the models takes
-    afterwards; `alone` counts further models that are trained one by one.
-
-    Synthesizers that have no epochs, or were told how many, stay as they are. Two pilots, a block
-    and a model by itself, end after a fiftieth of the time each. They tell what an epoch costs and
-    what all else. A method that stops by itself in the pilot is taken to need half as many epochs
-    again.
+    Those that have no epochs, or were told how many, stay as they are. Two pilots, a block and a
+    model by itself, tell what an epoch costs and what all else; a cache keeps what was chosen. The
+    time began to run at `started`, by ``time.perf_counter``; `learning` measures the seconds that
+    learning from the models takes afterwards; `alone` counts models that are trained one by one.
     """
     synthesizer, minutes = shadows.synthesizer, shadows.settings.minutes or 0.0
     if not chooses_epochs(synthesizer):

@@ -118,12 +118,10 @@ def run_shadow_models(
     """Train `n_models` models in every world and observe them.
 
     The time began to run at `started`, by ``time.perf_counter``, by default now. `power` says what
-    so many models per world would find; learning from them takes `learning` seconds afterwards.
-    Raises ParameterError if a cache is asked for and the synthesizer has no ``get_params``, or
-    `minutes` do not suffice for 10 models per world.
-
-    A pilot says how long it will take, if somebody looks on or the time is limited. Four models at
-    once and then one tell what a block costs and what each model in it.
+    so many models per world would find; learning from them takes `learning` seconds afterwards. A
+    pilot says how long it will take, if somebody looks on or the time is limited. Raises
+    ParameterError if a cache is asked for and the synthesizer has no ``get_params``, or `minutes`
+    do not suffice for 10 models per world.
     """
     settings = shadows.settings
     if settings.cache is not None and not hasattr(shadows.synthesizer, "get_params"):

@@ -394,7 +394,4 @@ def _digest(path: Path) -> str | None:
         files = sorted(own for own in path.rglob("*") if own.is_file())
         said = [[str(own.relative_to(path)), _digest(own)] for own in files]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
-    if not path.is_file():
-        return None
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+    return artefacts.file_digest(path) if path.is_file() else None

@@ -121,18 +121,11 @@ class NoisyHistogram:
         return float(min(1.0, self.counts[-1] / max(self.counts.sum(), 1.0)))
 
     def shares(self) -> Floats:
-        """Shares of bins or categories among the records that have a value.
+        """Shares of bins or categories, (cell - 1,), among the records that have a value.
 
-        Returns
-        -------
-        float64 array, shape (cell - 1,)
-            See `nearest_shares`; 0 in bins of numbers at either end that noise explains.
-
-        Notes
-        -----
-        Ends are left out as far as they have no more than two noise standard deviations together,
-        or three beyond the fences of Tukey (1977), 1.5 times the interquartile range from the
-        quartiles. Never a tenth of all values is left out.
+        See `nearest_shares`. Bins of numbers at either end are 0 as far as they have no more than
+        two noise standard deviations together, or three beyond the fences of Tukey (1977), 1.5
+        times the interquartile range from the quartiles. Never a tenth of all values is left out.
         """
         counts = self.counts[:-1]
         if not isinstance(self.column, Bounds) or not counts.max() > 0.0:
@@ -185,18 +178,14 @@ class NoisyHistogram:
     def divided(self) -> Bins:
         """Fit bins to where a numeric column's values are, by the noisy counts alone.
 
-        Returns
-        -------
-        Bins
-            From the first to the last whose count exceeds three noise standard deviations, alone or
-            with neighbours, and on either side a third as many more as noise does not explain, at
-            most of the middle half of all values, at least one; the public bounds, divided evenly,
-            if none does.
-            Neighbours whose density noise does not tell apart are one bin (`_even_stretches`).
-            Those are merged until their count exceeds five deviations, in a tail by ever more; one
-            that has more is divided into as many as would have five each, at most in proportion to
-            its share of four times as many as there are, down to single values of a column with a
-            step.
+        They reach from the first to the last whose count exceeds three noise standard deviations,
+        alone or with neighbours, and on either side a third as many more as noise does not explain,
+        at most of the middle half of all values, at least one; they are the public bounds, divided
+        evenly, if none does. Neighbours whose density noise does not tell apart are one bin
+        (`_even_stretches`). Those are merged until their count exceeds five deviations, in a tail
+        by ever more; one that has more is divided into as many as would have five each, at most in
+        proportion to its share of four times as many as there are, down to single values of a
+        column with a step.
         """
         bins, counts = self._bins(), self.counts[:-1]
         support = _support(counts, _SIGNIFICANT * self.noise_std)
@@ -235,46 +224,49 @@ class NoisyHistogram:
         return values + int(self.has_missing)
 
     def encode(self, values: pd.Series[Any]) -> Floats:
-        """Turn a column into bounded numbers, using nothing but published statistics.
+        """Turn a column into bounded numbers, (record, encoded_dim), by published statistics alone.
 
-        Parameters
-        ----------
-        values : pandas.Series, shape (record,)
-
-        Returns
-        -------
-        float64 array, shape (record, encoded_dim)
-            Numbers: standard score within ±12, 0 where missing. Categories: one-hot of the visible
-            ones, all zero for others and where missing. Then, if `has_missing`, an indicator of
-            missing values.
+        Numbers become standard scores within ±12, 0 where missing. Categories are one-hot of the
+        visible ones, all zero for others and where missing. Then follows, if `has_missing`, an
+        indicator of missing values.
         """
         if isinstance(self.column, Bounds):
             numbers = read_numbers(values, self.column.origin)
-            numbers = np.clip(numbers, self.column.low, self.column.high)
-            mean, std = self.mean_and_std()
-            scores = np.clip((self._bend(numbers) - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
-            missing = np.isnan(numbers)
-            encoded: Floats = np.column_stack([np.where(missing, 0.0, scores), missing])
-        else:
-            cells, codes = len(self.counts), cell_codes(values, self.column)
-            encoded = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
+            return self._scores(np.clip(numbers, self.column.low, self.column.high))
+        return self._one_hot(cell_codes(values, self.column))
+
+    def draw(self, n_records: int, rng: np.random.Generator) -> Floats:
+        """Draw values as the histogram has them, encoded; numbers lie evenly within their bins."""
+        missing = rng.random(n_records) < self.missing_share
+        shares, cells = self.shares(), self.cells
+        if isinstance(cells, Bins):
+            codes = rng.choice(len(shares), n_records, p=shares)
+            numbers = cells.lows[codes] + (cells.highs - cells.lows)[codes] * rng.random(n_records)
+            return self._scores(np.where(missing, np.nan, numbers))
+        shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
+        codes = self.visible[rng.choice(len(shares), n_records, p=shares / shares.sum())]
+        return self._one_hot(np.where(missing, len(self.counts) - 1, codes))
+
+    def _scores(self, numbers: Floats) -> Floats:
+        """Encode numbers, NaN where missing."""
+        mean, std = self.mean_and_std()
+        scores = np.clip((self._bend(numbers) - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
+        missing = np.isnan(numbers)
+        encoded = np.column_stack([np.where(missing, 0.0, scores), missing])
+        return encoded[:, : self.encoded_dim]
+
+    def _one_hot(self, codes: npt.NDArray[np.int64]) -> Floats:
+        """Encode the cells of categories."""
+        cells = len(self.counts)
+        encoded: Floats = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
         return encoded[:, : self.encoded_dim]
 
     def score_cells(self, values: pd.Series[Any]) -> tuple[Floats, Floats, float]:
-        """Find the standard scores that decode to each value of a numeric column.
+        """Find the standard scores that decode to each value of a numeric column, none missing.
 
-        Parameters
-        ----------
-        values : pandas.Series, shape (record,)
-            Without missing ones.
-
-        Returns
-        -------
-        lower, upper : float64 arrays, shape (record,)
-            Ends of the intervals.
-        log_width : float
-            0 for columns with a step. Others get intervals of a millionth of the public range, and
-            this is the logarithm of their width, to be subtracted for a density.
+        Returns the lower and upper ends of intervals, (record,), and 0 for columns with a step.
+        Others get intervals of a millionth of the public range, and then the third result is the
+        logarithm of their width, to be subtracted for a density.
         """
         bounds, (mean, std) = self._bounds(), self.mean_and_std()
         low, high = float(bounds.low), float(bounds.high)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import pandas as pd
 from sklearn.base import BaseEstimator
 
 from vflsynth.evaluation.association import related
 from vflsynth.evaluation.coherence import whole_rows
+from vflsynth.evaluation.columns import Parties
 from vflsynth.evaluation.detection import told_apart
 from vflsynth.evaluation.frechet import all_columns
 from vflsynth.evaluation.marginals import discrete_columns, single_columns
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.neighbours import copies_in
 from vflsynth.evaluation.rules import structure_kept
-from vflsynth.evaluation.tables import Compared, TableMetric, Tables
+from vflsynth.evaluation.tables import TableMetric, Tables
 from vflsynth.evaluation.train_test import Task, Usefulness, not_applicable
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import StoredTable
@@ -153,8 +154,13 @@ def evaluate(
     real: pd.DataFrame | StoredTable,
     synthetic: pd.DataFrame | StoredTable,
     *,
+    parties: Parties | None = None,
+    target: Hashable | None = None,
+    holdout: pd.DataFrame | StoredTable | None = None,
+    columns: Sequence[Hashable] | None = None,
+    categorical: Collection[Hashable] = (),
     metrics: Sequence[TableMetric] = (),
-    **known: Unpack[Compared],
+    random_state: int = 0,
 ) -> MetricResults:
     """Compute every metric for tables.
 
@@ -204,5 +210,6 @@ def evaluate(
     >>> evaluate(wine, wine)["frechet_distance"].value < 1e-6
     True
     """
-    given: Any = real, synthetic
-    return results_of(Tables(*given, **known), all_metrics(metrics))
+    given: Any = real, synthetic, parties, target, holdout, columns, categorical, random_state
+    tables = Tables(*given)
+    return results_of(tables, all_metrics(metrics))

@@ -44,6 +44,7 @@ _NOT_IN_FOLDER_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
 _MAX_NAME_BYTES = 100
 # Who else sends messages, and what the history calls the discriminator of nobody in particular.
 _RESERVED_NAMES = {"server", "shared"}
+_NO_COLUMNS = "add the party's columns, or leave the party out"
 
 
 def check_party_frames(
@@ -353,9 +354,6 @@ def _check_frame(party: str, frame: Any, on: Hashable) -> None:
         raise NoColumnsError(
             f"the table has no columns beside the key {on!r}", fix=_NO_COLUMNS, party=party
         )
-
-
-_NO_COLUMNS = "add the party's columns, or leave the party out"
 
 
 def check_is_frame(frame: object, party: str | None) -> None:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsynth import _artefacts as artefacts
+from vflsynth._artefacts import file_digest
 from vflsynth._signatures import is_signed, public_key, sign
 from vflsynth.exceptions import ArtefactError
 
@@ -104,7 +105,7 @@ def write_release(
     dossier.contract.check_reader("internal", reader)
     source = Path(table)
     signer = None if key is None else (Path(key), public_key(Path(key)))  # read before long work
-    digests = {name: _file_digest(Path(path)) for name, path in inputs.items()}
+    digests = {name: file_digest(Path(path)) for name, path in inputs.items()}
     secret = secrets.token_bytes(32)
     opened = {**digests, "settings": _digest(_dump(dict(settings)))}
     commitments = {name: _committed(secret, name, digest) for name, digest in opened.items()}
@@ -120,7 +121,7 @@ def write_release(
         if dossier.passed:
             public.mkdir()
             shutil.copyfile(source, public / published["file"])
-            if _file_digest(public / published["file"]) != published["sha256"]:
+            if file_digest(public / published["file"]) != published["sha256"]:
                 raise ArtefactError(f"{source} changed while it was released")
             dossier.public_page(content, title).save(public / "release.html")
             artefacts.write_json(public / "release.json", content)
@@ -214,11 +215,11 @@ def opens(opening: Mapping[str, Any], name: str, file: str | os.PathLike[str], t
     it is (`to`) are in ``release.json``.
     """
     secret = bytes.fromhex(opening["key"])
-    return hmac.compare_digest(_committed(secret, name, _file_digest(Path(file))), to)
+    return hmac.compare_digest(_committed(secret, name, file_digest(Path(file))), to)
 
 
 def _write_digests(public: Path, signer: tuple[Path, str] | None) -> None:
-    files = {file.name: _file_digest(file) for file in sorted(public.iterdir())}
+    files = {file.name: file_digest(file) for file in sorted(public.iterdir())}
     content: dict[str, Any] = {"files": files, "public_key": None, "signature": None}
     if signer is not None:
         key, content["public_key"] = signer
@@ -234,7 +235,7 @@ def _described(path: Path) -> dict[str, Any]:
     ending = ".csv.gz" if path.name.endswith(".csv.gz") else path.suffix
     return {
         "file": f"synthetic{ending.lower()}",
-        "sha256": _file_digest(path),
+        "sha256": file_digest(path),
         "bytes": path.stat().st_size,
         "rows": len(frame),
         "columns": [{"name": str(c), "type": data_type(frame[c].dtype)} for c in frame.columns],
@@ -243,14 +244,6 @@ def _described(path: Path) -> dict[str, Any]:
 
 def _committed(secret: bytes, name: str, digest: str) -> str:
     return hmac.new(secret, f"{name}\n{digest}".encode(), hashlib.sha256).hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ArtefactError(f"{path} cannot be read: {error}") from error
 
 
 def _digest(content: bytes) -> str:

@@ -99,15 +99,11 @@ def check_labels(
 ) -> tuple[Labels, pd.DataFrame]:
     """Check labels; return them with the table whose keys they belong to, row by row.
 
-    `y` is in the order of the active party's table. Without such a table it is a Series whose index
-    holds the keys; an array will do where records are matched by position. `numbers`: labels are
-    the numbers of a regressor. `stated`: classes were stated, and labels may then be anything, see
-    `Classes.of`. The table has no columns, or only the key column, where the active party has
-    labels only.
-
-    Raises ParameterError if there are no labels, or some are missing, or numbers are none or not
-    finite; scikit-learn's ValueError if they are not one column of classes; PartyDataError if
-    labels and table do not belong together.
+    `y` is in the order of the active party's table; without such a table it is a Series whose index
+    holds the keys, or an array where records are matched by position. `numbers`: labels are the
+    numbers of a regressor. `stated`: classes were stated, and labels may then be anything, see
+    `Classes.of`. Raises ParameterError, scikit-learn's ValueError, or PartyDataError if labels and
+    table do not belong together.
     """
     if y is None:
         raise ParameterError("requires y to be passed, but the target y is None")

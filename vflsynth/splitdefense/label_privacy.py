@@ -128,13 +128,11 @@ class LabelChannel:
         return LabelChannel(self.log_change[one], self.log_gain[one])
 
     def start_from(self, shares: Tensor, biases: Tensor) -> Tensor:
-        """Let networks of randomised labels start from the classes' shares.
+        """Return `biases` of a last layer, (replica, 1, output), that start from classes' shares.
 
-        `shares`, (replica, class), are those of the responses. The response's matrix is undone, and
-        a class that this leaves less than a thousandth has a thousandth. Returns `biases`,
-        (replica, 1, output), of the last layer with log-odds or logarithms of the estimated shares;
-        replicas whose labels are not randomised keep theirs. With much noise, few steps are taken
-        before the loss on held-out responses rises: they should not be spent on shares.
+        `shares`, (replica, class), are those of the responses; the response's matrix is undone.
+        Replicas whose labels are not randomised keep their biases. With much noise, few steps are
+        taken before the loss on held-out responses rises: they should not be spent on shares.
         """
         estimated = (shares - self.log_change.exp()) / self.log_gain.exp()
         logs = estimated.clamp_min(_SMALLEST_SHARE).log()
