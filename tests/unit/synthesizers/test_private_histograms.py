@@ -9,7 +9,7 @@ import torch
 from sklearn.base import clone
 
 from tests import planted
-from vflsynth import MixtureSynthesizer, PairwiseTables
+from vflsynth import DPSGD, MixtureSynthesizer, PairwiseTables, VFLGANSynthesizer
 from vflsynth._random import secret_from
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import NoisyHistogram
@@ -316,9 +316,10 @@ def test_a_failed_fit_leaves_the_model_and_its_ledger(frames, tmp_path):
 
 
 def test_what_would_release_twice_is_refused(frames, tmp_path):
+    privacy = DPSGD(epsilon=5.0, delta=1e-3, n_records=60, public_schema=SCHEMA, n_bins=8)
+    synth = VFLGANSynthesizer(privacy=privacy, epochs=1, batch_size=16)
     with pytest.raises(ParameterError, match="checkpoint"):
-        synthesizer().fit(frames, checkpoint=tmp_path / "c")
-    with pytest.raises(ParameterError, match="several models"):
-        synthesizer().fit_replicas(frames, random_states=[0, 1])
-    with pytest.raises(ParameterError, match="estimate_memory"):
-        synthesizer().estimate_memory(frames)
+        synth.fit(frames, checkpoint=tmp_path / "c")
+    for private in (synth, synthesizer()):
+        with pytest.raises(ParameterError, match="estimate_memory"):
+            private.estimate_memory(frames)
