@@ -25,7 +25,7 @@ def executed(path: Path) -> nbformat.NotebookNode:
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}
         NotebookClient(
-            notebook, timeout=300, kernel_name="python3", resources=resources, record_timing=False
+            notebook, timeout=1800, kernel_name="python3", resources=resources, record_timing=False
         ).execute()
     notebook.metadata.pop("widgets", None)
     notebook.metadata["language_info"] = {"name": "python"}

@@ -58,7 +58,6 @@ from vflsynth.secure.ring import (
     Arithmetic,
     Elements,
     Masks,
-    Once,
     column_products,
     elements_of,
     record_blocks,
@@ -113,7 +112,7 @@ class ProductParty:
         own_secret = derive(secret, f"{codebook.digest}|{arithmetic}|{list(blocks)}")
         self._masks, self._blocks = Masks(own_secret), blocks
         self._proofs = Proofs(name, padded, codebook, own_secret, blocks, self._mask)
-        self._once, self._checked = Once(name, len(blocks)), False
+        self._n_sent, self._checked, self._shared = 0, False, False
         self._corrections = [
             np.zeros([codebook.widths[end] for end in pair], arithmetic.ring) for pair in self.pairs
         ]
@@ -125,7 +124,12 @@ class ProductParty:
 
     def mask(self, block: int) -> MaskedBlock:
         """Return Y of the next block, with its proof; refuse any other: a mask is used once."""
-        self._once.block(block)
+        if block != self._n_sent or block >= len(self._blocks):
+            raise ProtocolError(
+                f"party {self.name!r} was asked for block {block} of its records; it has sent "
+                f"{self._n_sent} of {len(self._blocks)}"
+            )
+        self._n_sent += 1
         own = to_ring(self.matrix[self._blocks[block]], self.arithmetic.ring)
         masked = own + self._mask(self.name, block)
         for correction, (first, second) in zip(self._corrections, self.pairs, strict=True):
@@ -141,7 +145,7 @@ class ProductParty:
         Raises ProtocolError if the server got others, naming the party; or before all blocks were
         sent.
         """
-        self._once.ended()
+        self._check_sent()
         self._proofs.check(challenge)
         self._checked = True
 
@@ -151,15 +155,22 @@ class ProductParty:
         The noise is the party's own, in full, for every cell, in steps. Raises ProtocolError before
         all blocks were sent and tags were agreed with, or for the second time.
         """
-        self._once.ended()
+        self._check_sent()
         if not self._checked:
             raise ProtocolError(
                 f"party {self.name!r} was asked for its shares before it was told of its verifiers"
             )
-        self._once.shares()
+        self._shared = True
         corrections = [correction.ravel() for correction in self._corrections]
         zeros = [self._zero_share(pair, c.shape) for pair, c in zip(self.pairs, corrections)]
         return self.arithmetic.share(np.concatenate(corrections), np.concatenate(zeros), noise)
+
+    def _check_sent(self) -> None:
+        """Refuse to go on before all records were sent, or after the shares were."""
+        if self._n_sent != len(self._blocks) or self._shared:
+            raise ProtocolError(
+                f"party {self.name!r} was asked to go on before it had sent all records, or twice"
+            )
 
     def _mask(self, party: str, block: int) -> Elements:
         rows = self._blocks[block]

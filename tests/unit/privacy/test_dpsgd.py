@@ -181,7 +181,7 @@ def test_norms_of_several_terms_equal_torch_func(size, bias, weight):
             terms.append(layer_traces(network_, trace, slopes))
         trace = network_.trace(mixed)
         slopes = network_.cotangents(trace, torch.ones_like(trace[-1]))
-        terms.append(penalty_traces(network_, trace, slopes, weight)[0])
+        terms.append(penalty_traces(network_, trace, slopes, weight))
         norms = per_example_norms(*terms)
     parameters = parameters_of(weights, biases, 0)
     expected = torch.zeros(size, dtype=torch.float64)
@@ -225,7 +225,7 @@ def terms_of_pairs(size, seed, scale=1.0, weight=10.0):
         judged = layer_traces(made, trace, made.cotangents(trace, -torch.ones_like(trace[-1])))
         trace = made.trace(batch(2, size, 3, seed + 1, scale))
         slopes = made.cotangents(trace, torch.ones_like(trace[-1]))
-        return [judged, penalty_traces(made, trace, slopes, weight)[0]]
+        return [judged, penalty_traces(made, trace, slopes, weight)]
 
 
 def rows_of(terms, rows):
