@@ -3,12 +3,10 @@ refused with a reason, by one function. What others register is in the table too
 
 import pytest
 
-from tests.unit.federation.trial import Trial
 from vflsynth.columns import PublicSchema
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import NoPrivacyWarning, ParameterError
 from vflsynth.federation.job import Job
-from vflsynth.federation.site import Budget
 from vflsynth.methods.parameters import reason_against
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Members
@@ -115,7 +113,8 @@ def test_in_one_process(synthesizer, mechanism, tmp_path):
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("synthesizer", SYNTHESIZERS)
-def test_across_processes(synthesizer, mechanism, tmp_path):
+def test_across_processes(synthesizer, mechanism):
+    """What is made here runs in `tests/unit/federation/test_every_method.py`."""
     pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
     synth = make(synthesizer, mechanism)
     given = parameters(synthesizer, mechanism)
@@ -140,14 +139,7 @@ def test_across_processes(synthesizer, mechanism, tmp_path):
             job.method_for_node()
         assert str(raised.value) == str(reason)
         return
-    trial = Trial(tmp_path, frames(), job)
-    if mechanism is not None:
-        for name in job.parties:
-            trial.change(name, budget=Budget(1e3, 1e-3), schema=schema())
-    trial.run()
-    assert set(trial.outcome.values()) == {None}, trial.outcome
-    for name in job.parties:
-        assert (tmp_path / name / "trial" / "half").is_dir()
+    assert job.method_for_node() is not None
 
 
 @pytest.mark.parametrize("classifier", CLASSIFIERS)

@@ -40,7 +40,6 @@ def expected(estimator):
 @parametrize_with_checks(
     [
         SplitNNClassifier(**QUICK),
-        MarvellClassifier(**QUICK),
         SplitNNRegressor(**QUICK),
     ],
     expected_failed_checks=expected,
@@ -52,6 +51,7 @@ def test_scikit_learn(estimator, check):
 @pytest.mark.slow
 @parametrize_with_checks(
     [
+        MarvellClassifier(**QUICK),
         SplitNNClassifier(protection=Marvell(1.0), monitor=False, numeric_bins=0, **QUICK),
         DIMIPClassifier(**QUICK),
         GAFMClassifier(**(QUICK | {"epochs": 50})),

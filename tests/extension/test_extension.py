@@ -60,77 +60,18 @@ def test_the_package_obeys_all_laws(python):
     assert "skipped" not in said
 
 
-FIT = """
+COMMAND = ("-c", "import sys; from vflsynth.cli import main; sys.exit(main())")
+PRIVATE = "rated_dpsgd, noise_multiplier=3, delta=1e-3, n_records=60, discriminator_rate=0.01"
+FIT = f"""
+import sys
 import numpy as np
 from vflsynth import registry
+from vflsynth.cli import main
 from vflsynth.datasets import make_party_frames
 from vflsynth.splitdefense import SplitNNClassifier
 
 frames = make_party_frames(60, 2, random_state=0)
-frames["party_1"]["letter"] = frames["party_1"]["group_1"].str[0]
-kind = registry.find("synthesizers", "ComonotoneSynthesizer")
-kind(column_kinds={"letter": "letter"}, random_state=0).fit(frames, on="record_id").save("model")
-
-X = np.random.default_rng(0).normal(size=(80, 3))
-signs = registry.find("protections", "Signs")(scale=0.5)
-classifier = SplitNNClassifier(protection=signs, epochs=2, random_state=0).fit(X, X[:, 0] > 0)
-classifier.save("classifier")
-"""
-LOAD = """
-from vflsynth.splitdefense import SplitNNClassifier
-print(SplitNNClassifier.load("classifier").protection)
-"""
-SAMPLE = (
-    "-c",
-    "import sys; from vflsynth.cli import main; sys.exit(main())",
-    *("sample", "model", "-n", "5", "--quiet"),
-)
-
-
-@pytest.fixture(scope="module")
-def fitted(python, models):
-    """Train and save with classes that are found by name."""
-    python("-c", FIT)
-    return models
-
-
-@pytest.mark.slow
-def test_models_name_the_package_s_classes_in_full(fitted):
-    content = json.loads((fitted / "model" / "synthesizer.json").read_text())
-    assert content["class"] == "vflsynth_example:ComonotoneSynthesizer"
-    content = json.loads((fitted / "classifier" / "classifier.json").read_text())
-    assert content["parameters"]["protection"]["object"] == "vflsynth_example:Signs"
-
-
-@pytest.mark.usefixtures("fitted")
-def test_another_process_samples_from_the_command_line(python):
-    header, *rows = python(*SAMPLE).splitlines()
-    assert '"letter"' in header.split(",")
-    assert len(rows) == 5
-
-
-@pytest.mark.usefixtures("fitted")
-def test_another_process_loads_a_protection_by_its_name(python):
-    assert "Signs(scale=0.5)" in python("-c", LOAD)
-
-
-@pytest.mark.usefixtures("fitted")
-def test_without_the_package_the_error_says_what_to_install(python):
-    said = python(*SAMPLE, installed=False, code=3)
-    assert "no class 'vflsynth_example:ComonotoneSynthesizer' is registered" in said
-    assert "install the package that has it" in said
-
-
-COMMAND = ("-c", "import sys; from vflsynth.cli import main; sys.exit(main())")
-PRIVATE = "rated_dpsgd, noise_multiplier=3, delta=1e-3, n_records=60, discriminator_rate=0.01"
-
-
-LIST_AND_FIT = f"""
-import sys
-from vflsynth.cli import main
-from vflsynth.datasets import make_party_frames
-
-for name, table in make_party_frames(60, 2, random_state=0).items():
+for name, table in frames.items():
     table[['record_id', 'measure_' + name[-1]]].to_parquet(name + '.parquet')
 fit = ["fit", "party_1=party_1.parquet", "party_2=party_2.parquet", "--on", "record_id"]
 fit += ["--method", "RatedSynthesizer", "--privacy", {PRIVATE!r}, "--epochs", "1"]
@@ -139,16 +80,83 @@ for command in (["methods"], ["mechanisms"], fit):
     if code := main(command):
         sys.exit(code)
     print("-- done", flush=True)
+
+frames["party_1"]["letter"] = frames["party_1"]["group_1"].str[0]
+kind = registry.find("ComonotoneSynthesizer", "synthesizers")
+kind(column_kinds={{"letter": "letter"}}, random_state=0).fit(frames, on="record_id").save("model")
+
+X = np.random.default_rng(0).normal(size=(80, 3))
+signs = registry.find("Signs", "protections")(scale=0.5)
+classifier = SplitNNClassifier(protection=signs, epochs=2, random_state=0).fit(X, X[:, 0] > 0)
+classifier.save("classifier")
+"""
+USE = """
+import sys
+import pandas as pd
+from vflsynth.cli import main
+from vflsynth.evaluation import evaluate
+from vflsynth.splitdefense import SplitNNClassifier
+
+for model in ("model", "rated"):
+    if code := main(["sample", model, "-n", "5", "--quiet"]):
+        sys.exit(code)
+    print("-- done", flush=True)
+print(SplitNNClassifier.load("classifier").protection)
+print("-- done", flush=True)
+table = pd.DataFrame({"a": [1.0, 2.0, None, 4.0]})
+print(evaluate(table, table)["largest_gap"].value)
 """
 
 
-def test_the_command_line_lists_and_fits_them(python, models):
-    methods, mechanisms, *_ = python("-c", LIST_AND_FIT).split("-- done\n")
+def parts(said):
+    return said.split("-- done\n")
+
+
+@pytest.fixture(scope="module")
+def fitted(python):
+    """Train and save with classes that are found by name; what a command line says of them."""
+    return parts(python("-c", FIT))
+
+
+@pytest.fixture(scope="module")
+def used(python, fitted):
+    """What another process makes of what was saved: two tables, a protection and a metric."""
+    return parts(python("-c", USE))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fitted")
+def test_models_name_the_package_s_classes_in_full(models):
+    content = json.loads((models / "model" / "synthesizer.json").read_text())
+    assert content["class"] == "vflsynth_example:ComonotoneSynthesizer"
+    content = json.loads((models / "classifier" / "classifier.json").read_text())
+    assert content["parameters"]["protection"]["object"] == "vflsynth_example:Signs"
+
+
+def test_another_process_samples_from_the_command_line(used):
+    header, *rows = used[0].splitlines()
+    assert '"letter"' in header.split(",")
+    assert len(rows) == 5
+
+
+def test_another_process_loads_a_protection_by_its_name(used):
+    assert "Signs(scale=0.5)" in used[2]
+
+
+@pytest.mark.usefixtures("fitted")
+def test_without_the_package_the_error_says_what_to_install(python):
+    said = python(*COMMAND, "sample", "model", "-n", "5", "--quiet", installed=False, code=3)
+    assert "no class 'vflsynth_example:ComonotoneSynthesizer' is registered" in said
+    assert "install the package that has it" in said
+
+
+def test_the_command_line_lists_and_fits_them(fitted, used, models):
+    methods, mechanisms, *_ = fitted
     assert "RatedSynthesizer" in methods
     assert "rated_dpsgd" in mechanisms
     content = json.loads((models / "rated" / "synthesizer.json").read_text())
     assert content["parameters"]["privacy"]["object"] == "vflsynth_example:RatedDPSGD"
-    assert len(python(*COMMAND, "sample", "rated", "-n", "4", "--quiet").splitlines()) == 5
+    assert len(used[1].splitlines()) == 6
 
 
 ACROSS = """
@@ -197,11 +205,5 @@ def test_they_run_across_processes(python):
     ]
 
 
-def test_a_metric_is_in_every_evaluation(python):
-    said = python(
-        "-c",
-        "import pandas as pd; from vflsynth.evaluation import evaluate;"
-        "t = pd.DataFrame({'a': [1.0, 2.0, None, 4.0]});"
-        "print(evaluate(t, t)['largest_gap'].value)",
-    )
-    assert said.splitlines()[-1] == "0.0"
+def test_a_metric_is_in_every_evaluation(used):
+    assert used[3].splitlines()[-1] == "0.0"

@@ -333,11 +333,20 @@ TINY = {
     "n_latent_states": 2, "hidden": 4,
 }  # fmt: skip
 TINY_MECHANISM = {"n_features": 20, "n_records": 140, "n_bins": 4}
-COMBINATIONS = [
-    (method, mode["privacy"])
-    for method, kind in Members("synthesizers").items()
-    for mode in modes(kind)
-]
+
+
+def combinations():
+    """Every method and every mechanism is fitted from the command line; the other pairs if slow.
+
+    `tests/contract/test_combinations.py` fits all of them without it.
+    """
+    seen = set()
+    for method, kind in Members("synthesizers").items():
+        for mode in modes(kind):
+            pair = method, mode["privacy"]
+            marks = pytest.mark.slow if seen >= {*pair} else ()
+            seen |= {*pair}
+            yield pytest.param(*pair, marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +375,7 @@ def settings(method, mechanism):
 
 
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
-@pytest.mark.parametrize(("method", "mechanism"), COMBINATIONS)
+@pytest.mark.parametrize(("method", "mechanism"), [*combinations()])
 def test_every_method_and_mechanism_from_fit_to_sample(
     parquet, tmp_path, capsys, method, mechanism
 ):

@@ -43,13 +43,22 @@ BOUNDED_SOON = ["bounded", *(pytest.param(p, marks=pytest.mark.slow) for p in PR
 pytestmark = pytest.mark.usefixtures("quick_contexts")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_steps(quick_contexts):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
+        yield
+
+
 @pytest.fixture(scope="module")
 def frames():
     return make_party_frames(60, 3, random_state=2)
 
 
+MOST_STEPS = autoregressive_server._MAX_STEPS
 SMALL_CRITICS = {
     "_BATCH_SIZE": 128,
+    "_MAX_STEPS": MOST_STEPS,
     "_CRITIC_HIDDEN": 64,
     "_CRITIC_OUT": 32,
     "_PATIENCE": 500,
@@ -615,7 +624,8 @@ def test_whoever_receives_decides_what_contexts_tell(small_critics, monkeypatch)
 
 def test_contexts_of_few_records_are_not_learned_by_heart(monkeypatch):
     """Independent features: in records that were learned from, contexts tell what chance does."""
-    for name, value in {"_CRITIC_HIDDEN": 256, "_CRITIC_OUT": 64, "_PATIENCE": 100}.items():
+    sizes = {"_CRITIC_HIDDEN": 256, "_CRITIC_OUT": 64, "_PATIENCE": 100, "_MAX_STEPS": MOST_STEPS}
+    for name, value in sizes.items():
         monkeypatch.setattr(autoregressive_server, name, value)
     own = np.random.default_rng(0).normal(size=(2, 1, 400, 64))
     features = {name: torch.from_numpy(x).float() for name, x in zip("ab", own, strict=True)}
@@ -692,14 +702,17 @@ def tiny():
     frames = {"one": pd.DataFrame({"a": a, "b": b}), "two": pd.DataFrame({"c": c, "d": d})}
     transformer = TableTransformer({"b": "integer"}, continuous="ranks", spike_share=None)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in SMALL_CRITICS.items():
+        for name, value in (SMALL_CRITICS | {"_MAX_STEPS": 200}).items():
             patch.setattr(autoregressive_server, name, value)
-        return make(epochs=30, bits_per_record=4.0, transformer=transformer).fit(frames), frames
+        synth = make(epochs=15, bits_per_record=4.0, transformer=transformer).fit(frames)
+    drawn = synth.sample(60_000, random_state=1)
+    assert (drawn["a"] == drawn["c"]).mean() > 0.5  # contexts tell, or completing were no question
+    return synth, frames, drawn
 
 
 @pytest.mark.slow
 def test_probabilities_of_all_records_add_up_to_one(tiny):
-    synth, frames = tiny
+    synth, frames, _ = tiny
     values = [sorted(frame[column].unique()) for frame in frames.values() for column in frame]
     table = pd.MultiIndex.from_product(values, names=list("abcd")).to_frame(index=False)
     found = synth.log_prob(table, n_draws=200)
@@ -713,8 +726,7 @@ def test_probabilities_of_all_records_add_up_to_one(tiny):
 @pytest.mark.parametrize("given", [["a"], ["b", "c"], ["d"]])
 def test_columns_are_completed_as_the_model_has_them(tiny, given):
     """Against records that were drawn and happen to have the values."""
-    synth, _ = tiny
-    drawn = synth.sample(60_000, random_state=1)
+    synth, _, drawn = tiny
     value = drawn[given].iloc[0]
     chosen = drawn[(drawn[given] == value).all(axis=1)]
     table = pd.DataFrame([value] * 4000).astype(drawn[given].dtypes)
@@ -743,7 +755,7 @@ def test_densities_of_numbers_that_may_lie_anywhere_integrate_to_one():
 
 
 def test_what_is_given_is_checked(tiny):
-    synth, _ = tiny
+    synth, *_ = tiny
     with pytest.raises(ParameterError, match=r"no party has columns \['e'\]"):
         synth.complete(pd.DataFrame({"e": [1]}))
     with pytest.raises(ParameterError, match="n_draws"):
