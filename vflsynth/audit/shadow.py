@@ -7,8 +7,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ from vflsynth.audit.game import World, train, trains_many
 from vflsynth.audit.kept import Observation, Store, key_of
 from vflsynth.audit.settings import AuditSettings
 from vflsynth.exceptions import ParameterError
-from vflsynth.reporting import progress_bar
+from vflsynth.reporting import progress_bar, quiet
 
 logger = logging.getLogger("vflsynth")
 
@@ -249,17 +248,6 @@ def run_block(
         return world.name, numbers, observations, time.process_time() - started
     finally:
         torch.set_num_threads(threads)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Log warnings only: what hundreds of fits say of themselves is of no interest."""
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _seed(random_state: int, world: str, number: int) -> int:

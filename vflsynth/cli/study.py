@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ from vflsynth.configuration import Configuration, Publishing, read_configuration
 from vflsynth.contract import Contract, read_contract
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import read_table
-from vflsynth.reporting import duration_text, size_text
+from vflsynth.reporting import duration_text, quiet, size_text
 from vflsynth.run import Trial
 
 logger = logging.getLogger("vflsynth")
@@ -207,7 +207,7 @@ class Study(Publishing):
         logger.info("trying the training for some seconds, to say how long it takes")
         n_drawn = self.configuration.max_records
         frames: Mapping[str, pd.DataFrame]
-        with _silent():
+        with quiet(logging.ERROR), warnings.catch_warnings(action="ignore"):
             if n_drawn is None:
                 frames = read_party_frames(self.configuration.parties)
             else:
@@ -218,7 +218,7 @@ class Study(Publishing):
             agreed: Contract = read_contract(contract, lambda text: label(frames.values(), text))
             synth.set_params(contract=agreed)
         on = match_on(frames, self.configuration.on, self.configuration.key_form)
-        with _silent():
+        with quiet(logging.ERROR), warnings.catch_warnings(action="ignore"):
             estimate = getattr(synth, "estimate_memory", None)
             memory = "" if estimate is None else f", {size_text(estimate(frames, on))} of memory"
             trial = Trial(_TRIAL_SECONDS, own=True)
@@ -245,17 +245,3 @@ class Study(Publishing):
                 "models are trained for fewer epochs, to keep to the time, does not"
             )
         return said
-
-
-@contextlib.contextmanager
-def _silent() -> Any:
-    """Say nothing: the real training says it all again."""
-    import warnings
-
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logger.setLevel(level)
