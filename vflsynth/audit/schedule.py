@@ -82,16 +82,16 @@ class Pilot:
 
     def each(self, epochs: int | None = None) -> float:
         """Return the seconds of a further model, by default as it was trained in the pilot."""
-        return seconds_per_model(self._took(epochs), self._size) / self._workers
+        return seconds_per_model(self.took(epochs), self._size) / self._workers
 
     def cost(self, epochs: int, n_models: int, alone: int) -> float:
         """Return the seconds of so many models with a pilot, and of some trained one by one."""
-        took = self._took(epochs)
+        took = self.took(epochs)
         rest = max(0, n_models - sum(took))
         return alone * took[min(took)] / min(took) + sum(took.values()) + rest * self.each(epochs)
 
-    def _took(self, epochs: int | None) -> dict[int, float]:
-        """Return what so many epochs of the pilot's blocks take, by their size."""
+    def took(self, epochs: int | None = None) -> dict[int, float]:
+        """Return the seconds of its blocks by their size, as they were or with so many epochs."""
         return {
             n: trial.seconds if epochs is None else trial.of(epochs)
             for n, trial in self._trials.items()
@@ -194,7 +194,8 @@ class Schedule:
             def cost(epochs: int, n_models: int = enough * len(shadows.worlds)) -> float:
                 return pilot.cost(epochs, n_models, self._alone)
 
-            if not pilot.usual or cost(pilot.needed, n_missing) <= left:
+            trained = sum(pilot.took().values()) if pilot.complete else 0.0
+            if not pilot.usual or cost(pilot.needed, n_missing) - trained <= left:
                 return
             epochs = max(1, bisect_right(range(1, pilot.usual + 1), left, key=cost))
             if epochs < pilot.usual:

@@ -105,10 +105,9 @@ class ShadowRun:
     """What was observed, what is missing, and what it took.
 
     `n_models` per world are as many as were asked for, or as the time allowed; `n_trained` of them
-    were not in the cache. Seconds are wall time, once all is trained, and processor time of all
-    workers; `memory` is an estimate for all workers together, in bytes, None if the synthesizer
-    cannot tell. Raises ParameterError if a cache is asked for and the synthesizer has no
-    ``get_params``.
+    were not in the cache. Seconds so far are wall time, and processor time of all workers; `memory`
+    is an estimate for all workers together, in bytes, None if the synthesizer cannot tell. Raises
+    ParameterError if a cache is asked for and the synthesizer has no ``get_params``.
     """
 
     def __init__(self, shadows: Shadows) -> None:
@@ -118,7 +117,6 @@ class ShadowRun:
                 "a cache needs a synthesizer with get_params: a function's parameters cannot be "
                 "told apart. Leave cache out, or wrap the function in a scikit-learn estimator"
             )
-        self.started = time.perf_counter()
         self.shadows, self.n_models = shadows, settings.n_models
         self._stores = {world.name: shadows.store(world) for world in shadows.worlds}
         self._found = {name: store.read(self.n_models) for name, store in self._stores.items()}
@@ -148,9 +146,11 @@ class ShadowRun:
 
         Returns how many were trained.
         """
+        started = time.perf_counter()
         for world in self.shadows.worlds:
             if numbers := self.missing[world.name][:n_models]:
                 result = run_block(*self.shadows.block(world, numbers, callbacks))
+                self.seconds += time.perf_counter() - started
                 if keeps():
                     self._keep(result)
                     del self.missing[world.name][:n_models]
@@ -166,6 +166,7 @@ class ShadowRun:
 
     def train(self) -> None:
         """Train and keep all that is missing."""
+        started = time.perf_counter()
         shadows, verbose = self.shadows, self.shadows.settings.verbose
         estimate = "" if self.memory is None else f", about {self.memory / 2**30:.2f} GiB"
         logger.info(
@@ -189,7 +190,7 @@ class ShadowRun:
         ) as progress:
             for result in _unordered(tasks, shadows.settings.n_jobs):
                 progress.update(self._keep(result))
-        self.seconds = time.perf_counter() - self.started
+        self.seconds += time.perf_counter() - started
 
     @property
     def observations(self) -> dict[str, dict[str, Floats]]:
