@@ -61,9 +61,7 @@ class Pilot:
         self._trials: dict[int, Trial] = {}
         for n in sorted({min(self._size, _AT_ONCE), 1}, reverse=True):  # what is slow once is first
             trial = Trial(seconds)
-            watchers = [trial] if seconds < math.inf else []
-            if n_trained := run.begin(n, watchers, keeps=lambda trial=trial: not trial.stopped):
-                trial.look()
+            if n_trained := run.begin(n, trial, watched=seconds < math.inf):
                 self._trials[n_trained] = trial
         self.complete = not any(trial.stopped for trial in self._trials.values())
 

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from vflsynth.audit.kept import Observation, Store, key_of
 from vflsynth.audit.settings import AuditSettings
 from vflsynth.exceptions import ParameterError
 from vflsynth.reporting import progress_bar, quiet
+from vflsynth.run import Trial
 
 logger = logging.getLogger("vflsynth")
 
@@ -141,17 +142,18 @@ class ShadowRun:
         self.n_trained += len(numbers)
         return len(numbers)
 
-    def begin(self, n_models: int, callbacks: Sequence[Any], keeps: Callable[[], bool]) -> int:
-        """Train the first models of those that are missing; keep them, if it `keeps`, afterwards.
+    def begin(self, n_models: int, trial: Trial, *, watched: bool) -> int:
+        """Train the first models of those that are missing, and keep them if the trial lets them.
 
-        Returns how many were trained.
+        It is asked after each epoch if they are `watched`. Returns how many were trained.
         """
-        started = time.perf_counter()
         for world in self.shadows.worlds:
             if numbers := self.missing[world.name][:n_models]:
+                callbacks = [trial] if watched else []
                 result = run_block(*self.shadows.block(world, numbers, callbacks))
-                self.seconds += time.perf_counter() - started
-                if keeps():
+                trial.look()
+                self.seconds += trial.seconds
+                if not trial.stopped:
                     self._keep(result)
                     del self.missing[world.name][:n_models]
                 return len(numbers)
