@@ -184,21 +184,11 @@ def no_table_is_an_error(case: MetricCase) -> None:
 
 
 def metric_checks(metric: TableMetric) -> list[Check]:
-    """Return the laws of metrics, one check each, about one metric."""
-    return checks_of(MetricCase(metric))
-
-
-def check_metric(metric: TableMetric) -> None:
-    """Check the laws that every metric keeps, on some 20 small tables.
+    """Return one check for each law of a metric.
 
     Parameters
     ----------
     metric : TableMetric
-
-    Raises
-    ------
-    AssertionError
-        Where a law is broken; the message names it.
 
     Examples
     --------
@@ -207,13 +197,13 @@ def check_metric(metric: TableMetric) -> None:
     ...     name = "broken"
     ...     def compute(self, tables):
     ...         return 0.5
-    >>> check_metric(Broken())  # doctest: +ELLIPSIS
+    >>> for check in metric_checks(Broken()):  # doctest: +ELLIPSIS
+    ...     check()
     Traceback (most recent call last):
     ...
     AssertionError: Broken ('broken') breaks the law 'results_can_be_read': compute() must ...
     """
-    for check in metric_checks(metric):
-        check()
+    return checks_of(MetricCase(metric))
 
 
 def require_readable(results: MetricResults) -> None:

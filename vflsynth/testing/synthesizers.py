@@ -520,16 +520,7 @@ PRIVATE_LAWS = (no_two_private_fits_are_alike, nothing_but_releases_shows)
 
 
 def synthesizer_checks(estimator: BaseSynthesizer) -> list[Check]:
-    """Return the checks of one synthesizer, for `parametrize_with_checks`; fits are shared."""
-    case = SynthesizerCase(estimator)
-    others = [*(REPEATABLE_LAWS if case.is_private else PRIVATE_LAWS)]
-    if "column_kinds" not in estimator.get_params(deep=False):
-        others.append(declared_kinds_are_used)
-    return [check for check in checks_of(case) if check.law not in others]
-
-
-def check_synthesizer(estimator: BaseSynthesizer) -> None:
-    """Check all laws of a synthesizer.
+    """Return one check for each law of a synthesizer.
 
     Parameters
     ----------
@@ -537,15 +528,14 @@ def check_synthesizer(estimator: BaseSynthesizer) -> None:
         With parameters that make it fast: it is fitted about forty times, to tables of 60 to 100
         records. Not fitted itself.
 
-    Raises
-    ------
-    AssertionError
-        Naming the first law that it breaks.
-
     Examples
     --------
     >>> from vflsynth import IndependentSynthesizer
-    >>> check_synthesizer(IndependentSynthesizer())
+    >>> for check in synthesizer_checks(IndependentSynthesizer()):
+    ...     check()
     """
-    for check in synthesizer_checks(estimator):
-        check()
+    case = SynthesizerCase(estimator)
+    others = [*(REPEATABLE_LAWS if case.is_private else PRIVATE_LAWS)]
+    if "column_kinds" not in estimator.get_params(deep=False):
+        others.append(declared_kinds_are_used)
+    return [check for check in checks_of(case) if check.law not in others]
