@@ -239,8 +239,8 @@ _FIX = "Resume with the same tables, parameters, integer random_state and versio
 class CheckpointDirectory:
     """Collects the parties' states, and writes all together when the server's comes.
 
-    Without a path nothing is written; `resume` is where to go on from, and `server` the name of the
-    node whose state comes last.
+    Without a path nothing is written; `resume` is where to go on from, `server` the name of the
+    node whose state comes last, and `fix` what to do about a directory of another run.
     """
 
     def __init__(
@@ -248,8 +248,9 @@ class CheckpointDirectory:
         path: str | os.PathLike[str] | None,
         resume: str | os.PathLike[str] | None,
         server: str,
+        fix: str = _FIX,
     ) -> None:
-        self.server, self._path = server, path
+        self.server, self._path, self._fix = server, path, fix
         self._root = None if resume is None else artefacts.open_directory(resume, KIND)
         if path is not None:
             artefacts.check_target(path, KIND)
@@ -298,9 +299,9 @@ class CheckpointDirectory:
             if node not in runs:
                 raise ArtefactError(
                     f"{root} belongs to another run, of {', '.join(map(repr, sorted(runs)))} and "
-                    f"not of {node!r}. {_FIX}"
+                    f"not of {node!r}. {self._fix}"
                 )
-            check_same_run(file, dict(runs[node]), fingerprint, _FIX)
+            check_same_run(file, dict(runs[node]), fingerprint, self._fix)
             return artefacts.read_tensors(file, device), list(progress["history"])
 
     def _progress(self) -> dict[str, Any]:
@@ -337,6 +338,4 @@ def check_same_run(
 
 
 def _file(root: Path, node: str, server: str) -> Path:
-    if node == server:
-        return root / "server.safetensors"
-    return root / "parties" / f"{node}.safetensors"
+    return root / ("" if node == server else "parties") / f"{node}.safetensors"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from vflsynth import registry
 from vflsynth.columns import PublicSchema
@@ -119,6 +122,12 @@ def same_table(found: pd.DataFrame, expected: pd.DataFrame, what: str) -> None:
         raise AssertionError(f"{what}: {error}") from error
 
 
+def global_random_state() -> tuple[Any, ...]:
+    """Return the states of the generators that Python, NumPy and torch share with everybody."""
+    _, numbers, position, *_ = check_random_state(None).get_state()
+    return random.getstate(), numbers.tolist(), position, torch.get_rng_state().tolist()
+
+
 @contextmanager
 def refused(kind: type[Exception], what: str, says: str = "") -> Iterator[None]:
     """Raise AssertionError unless the block raises an error of a kind that says something."""
@@ -185,12 +194,18 @@ def parameters_survive_json(case: Any) -> None:
     same(to_json(made), to_json(case.value), "what is written again")
 
 
+def its_own_parameters_pass_its_check(case: Any) -> None:
+    """Where there is a `check`, it is called before any record is read."""
+    getattr(case.value, "check", lambda: None)()
+
+
 PARAMETER_LAWS = (
     init_only_stores_its_arguments,
     unknown_parameters_are_type_errors,
     clone_and_set_params_round_trip,
     its_class_is_registered,
     parameters_survive_json,
+    its_own_parameters_pass_its_check,
 )
 
 

@@ -30,11 +30,6 @@ class MechanismCase:
         return self.plan(clone(self.value).set_params(**parameters))
 
 
-def its_own_parameters_pass_its_check(case: MechanismCase) -> None:
-    """`check` is called before any record is read."""
-    case.value.check()
-
-
 def a_budget_is_given_once(case: MechanismCase) -> None:
     """Epsilon or a noise multiplier, and delta."""
     for parameters, named in (

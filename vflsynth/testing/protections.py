@@ -88,11 +88,6 @@ def gradients_that_are_not_finite_are_refused(case: ProtectionCase) -> None:
         case.protect(torch.full((1, 8, 3), torch.nan))
 
 
-def its_own_parameters_pass_its_check(case: ProtectionCase) -> None:
-    """`check` is called before training."""
-    case.value.check()
-
-
 def protection_checks(protection: Protection) -> list[Check]:
     """Return one check for each law of a protection of cut gradients.
 
