@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
-from vflsynth.run.seat import KIND, CheckpointDirectory
+from vflsynth.run.seat import KIND, CheckpointDirectory, Saved
 
 logger = logging.getLogger("vflsynth")
 
@@ -51,16 +51,9 @@ class NodeCheckpoints:
                 self.damaged[str(path)] = str(error)
         return sorted(found)
 
-    def write(
-        self,
-        epoch: int,
-        tensors: Mapping[str, Tensor],
-        fingerprint: Mapping[str, Any],
-        history: list[dict[str, Any]],
-    ) -> None:
+    def write(self, saved: Saved) -> None:
         """Write aside and rename; then drop what is older than the last two."""
-        directory = CheckpointDirectory(self._path(epoch), None, _OWN)
-        directory.collect(_OWN, epoch, tensors, fingerprint, history)
+        CheckpointDirectory(self._path(saved.epoch), None, _OWN).collect(_OWN, saved)
         for old in self.epochs()[:-_KEPT]:
             shutil.rmtree(self._path(old))
         if time.monotonic() - self._collected > _PAUSE:

@@ -140,19 +140,23 @@ def fact(hello: Hello, name: str, kind: type) -> Any:
     return value
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A node's state after an epoch, of which run it is, and the history, which the server has."""
+
+    epoch: int
+    tensors: Mapping[str, Tensor]
+    fingerprint: Mapping[str, Any]
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
 class Checkpoints(Protocol):
     """Where one node keeps its state."""
 
     def epochs(self) -> list[int]:
         """Return the epochs after which there is a complete checkpoint, in order."""
 
-    def write(
-        self,
-        epoch: int,
-        tensors: Mapping[str, Tensor],
-        fingerprint: Mapping[str, Any],
-        history: list[dict[str, Any]],
-    ) -> None:
+    def write(self, saved: Saved) -> None:
         """Write a checkpoint."""
 
     def load(
@@ -254,7 +258,7 @@ class CheckpointDirectory:
         self._root = None if resume is None else artefacts.open_directory(resume, KIND)
         if path is not None:
             artefacts.check_target(path, KIND)
-        self._pending: dict[str, tuple[Mapping[str, Tensor], Mapping[str, Any]]] = {}
+        self._pending: dict[str, Saved] = {}
 
     def of(self, node: str) -> NodeState:
         """Return one node's part."""
@@ -264,25 +268,17 @@ class CheckpointDirectory:
         """Return the one epoch, if there is something to go on from."""
         return [] if self._root is None else [int(self._progress()["epoch"])]
 
-    def collect(
-        self,
-        node: str,
-        epoch: int,
-        tensors: Mapping[str, Tensor],
-        fingerprint: Mapping[str, Any],
-        history: list[dict[str, Any]],
-    ) -> None:
+    def collect(self, node: str, saved: Saved) -> None:
         """Keep a party's state; with the server's, write all, aside and renamed."""
-        self._pending[node] = tensors, fingerprint
+        self._pending[node] = saved
         if node != self.server or self._path is None:
             return
         with artefacts.new_directory(self._path, KIND, private=True) as root:
-            runs = {name: dict(found) for name, (_, found) in self._pending.items()}
-            artefacts.write_json(
-                root / "progress.json", {"epoch": epoch, "history": history, "runs": runs}
-            )
-            for name, (state, _) in self._pending.items():
-                artefacts.write_tensors(_file(root, name, self.server), state)
+            runs = {name: dict(own.fingerprint) for name, own in self._pending.items()}
+            progress = {"epoch": saved.epoch, "history": saved.history, "runs": runs}
+            artefacts.write_json(root / "progress.json", progress)
+            for name, own in self._pending.items():
+                artefacts.write_tensors(_file(root, name, self.server), own.tensors)
         self._pending.clear()
 
     def load(
