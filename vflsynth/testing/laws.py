@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from vflsynth import registry
 from vflsynth.columns import PublicSchema
@@ -120,12 +117,6 @@ def same_table(found: pd.DataFrame, expected: pd.DataFrame, what: str) -> None:
         pd.testing.assert_frame_equal(found, expected, check_exact=True)
     except AssertionError as error:
         raise AssertionError(f"{what}: {error}") from error
-
-
-def global_random_state() -> tuple[Any, ...]:
-    """Return the states of the generators that Python, NumPy and torch share with everybody."""
-    _, numbers, position, *_ = check_random_state(None).get_state()
-    return random.getstate(), numbers.tolist(), position, torch.get_rng_state().tolist()
 
 
 @contextmanager

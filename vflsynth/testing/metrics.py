@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation import MetricResult, MetricResults, TableMetric, Tables
-from vflsynth.testing.laws import Check, checks_of, global_random_state, require
+from vflsynth.testing.laws import Check, checks_of, require
+from vflsynth.testing.synthesizers import global_random_state
 
 NASTY_NUMBERS: dict[str, Callable[[int], Any]] = {
     "ordinary": lambda n: np.linspace(0, 1, n),

@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
 
 from vflsynth.columns import Range, TableTransformer
 from vflsynth.datasets import make_party_frames
@@ -27,7 +28,6 @@ from vflsynth.testing.laws import (
     KEY,
     Check,
     checks_of,
-    global_random_state,
     refused,
     require,
     same,
@@ -86,6 +86,12 @@ class SynthesizerCase:
     def fit_small(self, **parameters: Any) -> Any:
         """Return a clone that is fitted to `small`."""
         return self.make(**parameters).fit(small(), on=KEY)
+
+
+def global_random_state() -> tuple[Any, ...]:
+    """Return the states of the generators that Python, NumPy and torch share with everybody."""
+    _, numbers, position, *_ = check_random_state(None).get_state()
+    return random.getstate(), numbers.tolist(), position, torch.get_rng_state().tolist()
 
 
 @contextmanager
