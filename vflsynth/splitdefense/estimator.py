@@ -26,6 +26,7 @@ from vflsynth.columns.public import with_public_types
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import key_of
 from vflsynth.methods.parameters import check_combination
+from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, party_templates
 from vflsynth.splitdefense.inputs import (
@@ -43,8 +44,6 @@ from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import ClassWeight, Fusion, SplitSettings
-
-PartyFrames = Mapping[str, pd.DataFrame]
 
 _POSITIVE = Number(0, closed=(False, True))
 

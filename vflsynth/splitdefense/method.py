@@ -303,10 +303,9 @@ class SplitMethod(Method):
     def _class_weights(self, shares: Tensor) -> Tensor | None:
         """Weights of the classes, (replica, class); each replica has its own."""
         asked = [c.class_weight for c in self.classifiers]
-        found = [self.target.weights(a, shares[i : i + 1]) for i, a in enumerate(asked)]
-        if all(one is None for one in found):
+        if not any(asked):
             return None
-        return torch.cat([torch.ones_like(shares[:1]) if one is None else one for one in found])
+        return torch.cat([self.target.weights(*one) for one in zip(asked, shares.split(1))])
 
     # -- privacy ---------------------------------------------------------------------------------
 

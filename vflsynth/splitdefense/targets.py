@@ -132,20 +132,18 @@ class Classes:
         n = self.n_classes
         return torch.stack([torch.bincount(row, minlength=n) / len(row) for row in trained])
 
-    def weights(self, asked: ClassWeight, shares: Tensor) -> Tensor | None:
-        """Say what a record of each class counts, (replica, class); None if all count the same.
+    def weights(self, asked: ClassWeight, shares: Tensor) -> Tensor:
+        """Say what a record of each class counts, (replica, class).
 
         Raises ParameterError if a name is not that of a class, or a weight is negative.
         """
-        if asked is None:
-            return None
         if isinstance(asked, str):
             if asked != "balanced":
                 raise ParameterError(f"class_weight must be a mapping or 'balanced', got {asked!r}")
             return 1.0 / (self.n_classes * shares.clamp_min(torch.finfo(shares.dtype).tiny))
         known = dict(zip(self.classes.tolist(), range(self.n_classes)))
         found = torch.ones_like(shares)
-        for name, weight in asked.items():
+        for name, weight in (asked or {}).items():
             if name not in known:
                 raise ParameterError(
                     f"class_weight names {name!r}, which is no class of y. Fix: give 'balanced', "
