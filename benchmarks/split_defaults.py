@@ -50,7 +50,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from benchmarks import _commands, _results
 from benchmarks._data import LOADERS, BenchmarkTable
 from benchmarks._split import divided, imdb
-from vflsynth._random import RandomStreams, secret_from
+from vflsynth._random import secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
 from vflsynth.splitdefense.settings import AS_PUBLISHED
@@ -167,8 +167,8 @@ def debiased(case: Case) -> Scores:
     """Learn the responses themselves, and correct probabilities afterwards."""
     privacy = RandomizedResponse(EPSILON)
     classes, codes = np.unique(case.y, return_inverse=True)
-    streams = RandomStreams([secret_from(case.seed)])
-    responses = privacy.transform(torch.from_numpy(codes[case.train]), len(classes), streams)
+    labels = torch.from_numpy(codes[case.train])
+    responses = privacy.transform(labels, len(classes), secret_from(case.seed))
     model = SplitNNClassifier(
         active="B",
         monitor=False,
@@ -176,7 +176,7 @@ def debiased(case: Case) -> Scores:
         random_state=case.seed,
         device="cpu",
         **PUBLISHED,
-    ).fit(case.rows(case.train), responses[0].numpy())
+    ).fit(case.rows(case.train), responses.numpy())
     keep, change = privacy.shares(len(classes))
     seen = model.predict_proba(case.rows(case.test))
     found = np.clip((seen - change) / (keep - change), 0.0, 1.0)

@@ -305,7 +305,7 @@ class SplitMethod(Method):
         asked = [c.class_weight for c in self.classifiers]
         if not any(asked):
             return None
-        return torch.cat([self.target.weights(*one) for one in zip(asked, shares.split(1))])
+        return torch.cat([self.target.weights(*one) for one in zip(asked, torch.split(shares, 1))])
 
     # -- privacy ---------------------------------------------------------------------------------
 
