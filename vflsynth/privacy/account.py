@@ -277,7 +277,7 @@ class OpenAccount:
         self._check_relation()
 
     def check(self, entries: Sequence[LedgerEntry]) -> None:
-        """Refuse, with PrivacyBudgetError, a run that would overshoot, before it releases anything."""
+        """Refuse, with PrivacyBudgetError, a run that would overshoot, before any release."""
         for where, budget in self._limits.items() if entries else ():
             total = _epsilon((*self.entries, *entries), budget.delta)
             if total > budget.epsilon * (1.0 + _ROUNDING):

@@ -241,12 +241,9 @@ class TrainTogether(TrainAlone):
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Let all look at held-out records with the current contexts."""
         contexts = self.server.held_out_contexts()
-        replicas = len(self.server.streams.secrets)
-        n = self.settings.n_held_out
         some = next(iter(self.server.features.values()), None)
-        n = n or (0 if some is None else some.shape[1])
-        nothing = torch.zeros(replicas, n, 0, device=self.device)
         if some is not None:
+            nothing = some.new_zeros(len(some), self.settings.n_held_out or some.shape[1], 0)
             self.channel.scatter(
                 {
                     name: HeldOutContexts(SERVER, name, epoch, contexts.get(name, nothing))

@@ -97,7 +97,7 @@ class ContextServer(nn.Module):
             self._learn_channel(features, receiver)
 
     def _learn_channel(self, features: Mapping[str, Tensor], receiver: str) -> None:
-        settings, place = self.settings, self._place(receiver)
+        settings, place = self.settings, self.settings.order.index(receiver)
         names = settings.senders(receiver)
         targets = _standardised(features[receiver])
         replicas, n_records, n_targets = targets.shape
@@ -124,7 +124,8 @@ class ContextServer(nn.Module):
         best = torch.full((replicas,), torch.inf, device=targets.device)
         waited = torch.zeros(replicas, dtype=torch.long, device=targets.device)
         selected = optimizer.flat.clone()
-        look_every = _look_every(n_records - n_held_out)
+        # After two passes over the records: what few of them say is soon known.
+        look_every = max(5, min(100, 2 * (n_records - n_held_out) // _BATCH_SIZE))
         for step in range(_MAX_STEPS):
             drawn = streams.uniform("rows", step, (batch,))
             rows = n_held_out + (drawn * (n_records - n_held_out)).long()
@@ -161,9 +162,6 @@ class ContextServer(nn.Module):
             return torch.zeros(replicas, 0, device=self.streams.device)
         parameters = self.sender(party).parameters()
         return torch.cat([p.detach().reshape(replicas, -1) for p in parameters], 1)
-
-    def _place(self, party: str) -> int:
-        return self.settings.order.index(party) if party in self.settings.order else 0
 
 
 class TrainedContextServer(ContextServer):
@@ -311,11 +309,6 @@ def _batches(n_records: int) -> list[slice]:
     """Places of as many whole batches as there are, of one at least."""
     size = min(_BATCH_SIZE, n_records)
     return [slice(k * size, (k + 1) * size) for k in range(n_records // size)]
-
-
-def _look_every(n_records: int) -> int:
-    """Return after how many steps to look: those of two passes, as few records are soon known."""
-    return max(5, min(100, 2 * n_records // _BATCH_SIZE))
 
 
 def _confusion(scores: Tensor) -> Tensor:

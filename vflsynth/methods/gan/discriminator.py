@@ -343,18 +343,6 @@ class Discriminator(MLP):
         upstream = torch.full_like(trace[-1], -1.0 / features.shape[1])
         return self.input_gradient(self.cotangents(trace, upstream))
 
-    def settle_jointly(
-        self, judged: Slope, rows: int, directions: Tensor, penalty_weight: float
-    ) -> tuple[Tensor, Tensor]:
-        """Set the gradients of L_{D_s} with the slope at joint records penalised; see `judge`.
-
-        `directions`, (replica, batch, in), are from `steepest`: where a step of length one along
-        the slope takes the features. The slope of the score along these is that at the records.
-        Returns the Wasserstein estimate and the penalty, (replica,).
-        """
-        penalty, change = directional_penalty(judged.gradient[:, rows:], directions, penalty_weight)
-        return self.settle(judged, rows, change), penalty
-
 
 def _rows(
     values: Sequence[Tensor], *, start: int | None = None, stop: int | None = None
