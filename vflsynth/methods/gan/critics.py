@@ -69,8 +69,7 @@ def descend_critic(
     `judged`, (replica, real and fake, in), are real records or their features, then fakes; `mixed`,
     (replica, batch, in), between fakes, where the penalty is taken; `n_real` has shape (replica,).
     Returns the score of fakes and the penalty, (replica,), and the gradients, shaped like `judged`,
-    of each row's own score. The bias of the last layer stays at
-    its initial value: it adds the same to all scores.
+    of each row's own score. The last layer's bias is left alone: it adds the same to all scores.
     """
     trace = discriminator.trace(judged)
     cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))
