@@ -174,20 +174,12 @@ class TrainAlone(Algorithm):
     def state(self) -> dict[str, Tensor]:
         """Return the server's networks, and whether there is more to learn."""
         finished = {"finished": torch.tensor(self._finished)}
-        return finished | labelled("server", self.server_state())
+        return finished | labelled("server", self.server.training_state())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         self._finished, self._resumed = bool(state["finished"]), True
-        self.load_server_state(section(state, "server"))
-
-    def server_state(self) -> dict[str, Tensor]:
-        """Return the networks that make synthetic contexts."""
-        return dict(self.server.state_dict())
-
-    def load_server_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `server_state`."""
-        self.server.load_state_dict(dict(state))
+        self.server.load_training_state(section(state, "server"))
 
 
 class RelayFeatures(TrainAlone):
@@ -269,14 +261,6 @@ class TrainTogether(TrainAlone):
             self.server.choose()
         if self.server.features:
             self.send_weights()
-
-    def server_state(self) -> dict[str, Tensor]:
-        """Return networks, optimiser and features."""
-        return self.server.training_state()
-
-    def load_server_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `server_state`."""
-        self.server.load_training_state(state)
 
 
 class AutoregressiveMethod(Method):

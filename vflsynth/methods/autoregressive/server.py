@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from vflsynth._random import KeySchedule, Purpose, RandomStreams, hidden_normal
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import labelled, section
+from vflsynth.learning.party import labelled, move_average, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
-from vflsynth.methods.autoregressive.layout import at_rows
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.networks.layers import FlatAdam
+from vflsynth.networks.layers import FlatAdam, at_rows
 
 _BETAS = (0.9, 0.999)
 _LEARNING_RATE = 1e-3
@@ -163,6 +162,14 @@ class ContextServer(nn.Module):
         parameters = self.sender(party).parameters()
         return torch.cat([p.detach().reshape(replicas, -1) for p in parameters], 1)
 
+    def training_state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs: here the senders, which are trained once."""
+        return dict(self.state_dict())
+
+    def load_training_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `training_state`."""
+        self.load_state_dict(dict(state))
+
 
 class TrainedContextServer(ContextServer):
     """Senders that learn from what the receivers' training steps say about their contexts."""
@@ -205,9 +212,8 @@ class TrainedContextServer(ContextServer):
         self.optimizer.set_gradient(found)
         self.optimizer.step()
         with torch.no_grad():
-            n = self.optimizer.steps
-            decay = min(self.settings.weight_average, (1 + n) / (10 + n))
-            self.average.lerp_(self.optimizer.flat, 1.0 - decay)
+            n_steps, decay = self.optimizer.steps, self.settings.weight_average
+            move_average([self.average], [self.optimizer.flat], n_steps, decay)
 
     @torch.no_grad()
     def held_out_contexts(self) -> dict[str, Tensor]:
@@ -239,7 +245,7 @@ class TrainedContextServer(ContextServer):
                 self.optimizer.flat.copy_(self.selected)
 
     def training_state(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs."""
+        """Everything that a resumed run needs: optimiser, features and what was best so far."""
         state = {"best": self.best, "waited": self.waited, **labelled("features", self.features)}
         if self.optimizer is not None:
             state |= {
