@@ -56,13 +56,20 @@ class Administrator:
 
     def __init__(self, kit: Path, parties: Sequence[str]) -> None:
         check_installed()
+        from nvflare.apis.fl_exception import FLCommunicationError
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-        deadline = time.monotonic() + _START_SECONDS
-        try:
-            self._session = new_secure_session(ADMIN, str(kit), timeout=_START_SECONDS)
-        except Exception as error:
-            raise ProtocolError(f"the server cannot be reached with {kit}: {error!r}") from error
+        deadline, session = time.monotonic() + _START_SECONDS, None
+        while session is None:
+            try:
+                session = new_secure_session(ADMIN, str(kit), timeout=_START_SECONDS)
+            except Exception as error:
+                # A busy server takes longer than the five seconds that FLARE waits for an answer.
+                busy = isinstance(error, FLCommunicationError) and time.monotonic() < deadline
+                if not busy:
+                    text = f"the server cannot be reached with {kit}: {error!r}"
+                    raise ProtocolError(text) from error
+        self._session = session
         while set(parties) - set(self.clients()):
             if time.monotonic() > deadline:
                 raise ProtocolError(

@@ -215,7 +215,7 @@ def test_a_tampered_checkpoint_with_right_digests(make_vflgan, frames, checkpoin
         for data in (content, original):
             (checkpoint / name).write_bytes(data)
             manifest = json.loads((checkpoint / "manifest.json").read_text())
-            manifest["files"][name] = artefacts._digest(checkpoint / name)
+            manifest["files"][name] = artefacts.file_digest(checkpoint / name)
             (checkpoint / "manifest.json").write_text(json.dumps(manifest))
             if data is content:
                 with pytest.raises(ArtefactError):
