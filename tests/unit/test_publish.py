@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 import vflsynth
 from vflsynth.audit import inference
 from vflsynth.cli import main
-from vflsynth.cli.study import Study, _Watch
+from vflsynth.cli.study import Study
 from vflsynth.contract import read_contract
 from vflsynth.evaluation import train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
@@ -195,21 +194,9 @@ def test_a_ctrl_c_in_the_trial_ends_the_job(study, tmp_path, monkeypatch):
     text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
     path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
     pressed = lambda *_: signal.raise_signal(signal.SIGINT)  # noqa: E731
-    monkeypatch.setattr("vflsynth.cli.study._Watch.on_epoch_end", pressed)
+    monkeypatch.setattr("vflsynth.cli.study.Trial.on_epoch_end", pressed)
     assert main(["publish", str(path)]) == 130
     assert not (tmp_path / "published").exists()
-
-
-def test_other_programs_do_not_count_in_a_trial(monkeypatch):
-    clocks = {"monotonic": 0.0, "process_time": 0.0}
-    for name in clocks:
-        monkeypatch.setattr(f"vflsynth.cli.study.time.{name}", lambda name=name: clocks[name])
-    watch = _Watch()
-    for epoch in range(1, 5):
-        clocks["monotonic"] += 8.0
-        clocks["process_time"] += 1.0
-        watch.on_epoch_end(SimpleNamespace(epoch=epoch, n_epochs=9))
-    assert (watch.seconds_per_epoch, watch.least) == (1.0, 1.0)
 
 
 @pytest.mark.slow

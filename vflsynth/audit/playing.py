@@ -9,8 +9,7 @@ import logging
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -27,9 +26,9 @@ from vflsynth.audit.game import MODEL, THREAT_MODELS, LeaveOneOutGame, World
 from vflsynth.audit.observers import label_of, weakest_claim
 from vflsynth.audit.questions import audit_disclosure
 from vflsynth.audit.results import POWER, AuditReport, joint_confidence, say_power
-from vflsynth.audit.schedule import Shortened, shorten
+from vflsynth.audit.schedule import Schedule
 from vflsynth.audit.settings import LEAST_MODELS, Protocol
-from vflsynth.audit.shadow import Shadows, run_shadow_models
+from vflsynth.audit.shadow import Shadows
 from vflsynth.exceptions import PartyDataError
 
 STACKED = "all attacks together"
@@ -171,16 +170,18 @@ class Play:
     def report(self) -> AuditReport:
         """Train, learn, judge."""
         started = time.perf_counter()
-        shadows, shortened = self._in_time(started)
-        settings = shadows.settings
-        criteria = self._questions(shadows)
-        timed = settings.minutes is not None or settings.verbose > 0
-        run = run_shadow_models(
-            shadows,
+        settings = self.shadows.settings
+        level = (1.0 - settings.confidence) / len(self.asked)
+        enough = 2 * models_to_find(_WORTH_FINDING, level=level, power=POWER)
+        schedule = Schedule(
+            self.shadows,
             started=started,
-            power=self._power,
-            learning=self._learning(settings.n_models) if timed else 0.0,
+            enough=max(LEAST_MODELS, min(settings.n_models, enough)),
+            learning=self._learning,
+            alone=0 if self.disclosure is None else 1,
         )
+        criteria = self._questions(schedule.run.shadows)
+        run = schedule.train(self._power)
         observations = run.observations
         claim = weakest_claim(observations.values()) if self.claim is None else self.claim
         known = [THREAT_MODELS[self.scheme]]
@@ -198,28 +199,8 @@ class Play:
             run.n_trained,
             run.memory,
             criteria,
-            shortened,
+            schedule.shortened,
         )
-
-    def _in_time(self, started: float) -> tuple[Shadows, Shortened | None]:
-        """Return the models to train: fewer, and of fewer epochs, where the time asks for it."""
-        shadows, settings = self.shadows, self.shadows.settings
-        if settings.minutes is None:
-            return shadows, None
-        level = (1.0 - settings.confidence) / len(self.asked)
-        enough = 2 * models_to_find(_WORTH_FINDING, level=level, power=POWER)
-        enough = max(LEAST_MODELS, min(settings.n_models, enough))
-        shorter, shortened = shorten(
-            shadows,
-            n_models=enough,
-            started=started,
-            learning=partial(self._learning, enough),
-            alone=0 if self.disclosure is None else 1,
-        )
-        if shortened is None:
-            return shadows, None
-        fewer = replace(settings, n_models=enough)
-        return replace(shadows, synthesizer=shorter, settings=fewer), shortened
 
     def _power(self, n_models: int) -> str:
         n_test = n_models - n_models // 2

@@ -20,8 +20,8 @@ from vflsynth.audit.criteria import (
 )
 from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, check_model, columns_left_out, train
 from vflsynth.audit.inference import attribute_inference
-from vflsynth.audit.shadow import quiet
 from vflsynth.exceptions import ParameterError, PartyDataError
+from vflsynth.reporting import quiet
 
 _TRIES = 10
 _N_COLUMNS = (1, 4)  # least and most columns of a description

@@ -1,24 +1,34 @@
-"""For how many epochs models are trained where the time does not pay for as many as usual."""
+"""How many models an audit trains, and for how many epochs, where the time is limited."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from sklearn.base import clone
 
 from vflsynth.audit.game import chooses_epochs
-from vflsynth.audit.shadow import PILOT, Shadows, run_block
+from vflsynth.audit.settings import LEAST_MODELS
+from vflsynth.audit.shadow import ShadowRun, Shadows
+from vflsynth.exceptions import ParameterError
+from vflsynth.reporting import duration_text
+from vflsynth.run import Trial
 
 logger = logging.getLogger("vflsynth")
 
+_AT_ONCE = 4  # models that are trained at once to see what a block costs
+_LEAST_GROWTH = 0.1  # of a block's time by one more model, as a share of the mean; times err
+
 _PILOT_SHARE = 0.02  # of the time, per pilot, after which it ends with the epoch
-_SLOWEST = 1.5  # epochs of the slowest of a block, beside one that stopped by itself
-_PLANNED_SHARE = 0.85  # of the time; what is left of it is what a busy machine may take
+_SLOWEST = 1.5  # epochs of the slowest model, beside those of a pilot that stopped by itself
+_SHARE_OF_TIME = 0.95  # for models of a known cost: a pilot of four models errs
+_PLANNED_SHARE = 0.85  # for epochs; what is left of it is what a busy machine may take
+
+_NAME = "shortened"
 
 
 @dataclass(frozen=True)
@@ -40,138 +50,163 @@ class Shortened:
         )
 
 
-class _Clock:
-    """Ends a training some seconds after it began, and notes when its epochs ended.
+class Pilot:
+    """What the first models of a run took: some at once, and one by itself.
 
-    Two epochs at least, where there are as many: what comes before the first may take longer.
+    With `seconds`, trainings that take longer are ended. The other models are kept.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._started, self._seconds = time.perf_counter(), seconds
-        self.ends: list[float] = []
-        self.n_epochs = 0
-        self.stopped = False
-
-    def on_epoch_end(self, state: Any) -> bool:
-        """Look at the time."""
-        self.n_epochs = state.n_epochs
-        self.ends.append(time.perf_counter())
-        self.stopped = len(self.ends) > 1 and self.ends[-1] - self._started >= self._seconds
-        return self.stopped
+    def __init__(self, run: ShadowRun, seconds: float = math.inf) -> None:
+        self._size, self._workers = run.block_size, run.shadows.workers
+        self._trials: dict[int, Trial] = {}
+        for n in sorted({min(self._size, _AT_ONCE), 1}, reverse=True):  # what is slow once is first
+            trial = Trial(seconds)
+            watchers = [trial] if seconds < math.inf else []
+            if n_trained := run.begin(n, watchers, keeps=lambda trial=trial: not trial.stopped):
+                trial.look()
+                self._trials[n_trained] = trial
+        self.complete = not any(trial.stopped for trial in self._trials.values())
 
     @property
-    def epoch(self) -> float:
-        """Seconds of an epoch; of an only one with what comes before it."""
-        since = [self._started, *self.ends] if len(self.ends) == 1 else self.ends
-        return (since[-1] - since[0]) / (len(since) - 1)
+    def usual(self) -> int:
+        """The most epochs that the synthesizer chooses; 0 if nobody may watch them."""
+        return max(trial.n_epochs for trial in self._trials.values())
+
+    @property
+    def needed(self) -> int:
+        """Epochs that the synthesizer is taken to need."""
+        if not self.complete:
+            return self.usual
+        seen = max(len(trial.taken) for trial in self._trials.values())
+        return min(self.usual, math.ceil(_SLOWEST * seen))
+
+    def each(self, epochs: int | None = None) -> float:
+        """Return the seconds of a further model, by default as it was trained in the pilot."""
+        return seconds_per_model(self.took(epochs), self._size) / self._workers
+
+    def cost(self, epochs: int, n_models: int, alone: int) -> float:
+        """Return the seconds of so many models with a pilot, and of some trained one by one."""
+        took = self.took(epochs)
+        rest = max(0, n_models - sum(took))
+        return alone * took[min(took)] / min(took) + sum(took.values()) + rest * self.each(epochs)
+
+    def took(self, epochs: int | None = None) -> dict[int, float]:
+        """Return the seconds of its blocks by their size, as they were or with so many epochs."""
+        return {
+            n: trial.seconds if epochs is None else trial.of(epochs)
+            for n, trial in self._trials.items()
+        }
 
 
-@dataclass(frozen=True)
-class _Cost:
-    """Seconds of a block: of each of its epochs, and of all else."""
-
-    epoch: float
-    rest: float
-
-    def of(self, epochs: int) -> float:
-        return self.rest + epochs * self.epoch
-
-    def between(self, other: _Cost, share: float) -> _Cost:
-        return _Cost(
-            self.epoch + share * (other.epoch - self.epoch),
-            self.rest + share * (other.rest - self.rest),
-        )
+def seconds_per_model(took: dict[int, float], size: int) -> float:
+    """Return what a model costs in a block of a size, from blocks of one or two other sizes."""
+    most = max(took)
+    average = took[most] / most
+    if len(took) < 2:
+        return average
+    more = (took[most] - took[1]) / (most - 1)
+    more = min(max(more, _LEAST_GROWTH * average), average)
+    return more + (took[most] - most * more) / max(size, most)
 
 
-def shorten(
-    shadows: Shadows,
-    *,
-    n_models: int,
-    started: float,
-    learning: Callable[[], float],
-    alone: int,
-) -> tuple[Any, Shortened | None]:
-    """Give a synthesizer as many epochs as there is time for, if that is fewer than it chooses.
+class Schedule:
+    """A run of shadow models that keeps to the minutes of its settings.
 
-    Those that have no epochs, or were told how many, stay as they are. Two pilots, a block and a
-    model by itself, tell what an epoch costs and what all else; a cache keeps what was chosen. The
-    time began to run at `started`, by ``time.perf_counter``; `learning` measures the seconds that
-    learning from the models takes afterwards; `alone` counts models that are trained one by one.
-    """
-    synthesizer, minutes = shadows.synthesizer, shadows.settings.minutes or 0.0
-    if not chooses_epochs(synthesizer):
-        return synthesizer, None
-    stores = [shadows.store(world) for world in shadows.worlds]
-    known = stores[0].recall(_NAME)
-    if known is not None and known["minutes"] == minutes:
-        return _with(synthesizer, int(known["epochs"]), int(known["usual"]))
-    n_missing = sum(n_models - len(store.read(n_models)) for store in stores)
-    pilot = _Pilot.of(shadows, n_models) if n_missing else None
-    if pilot is None:
-        return synthesizer, None
-    left = _PLANNED_SHARE * 60.0 * minutes - learning() - (time.perf_counter() - started)
-    if pilot.cost(pilot.needed, n_missing, alone) <= left:
-        return synthesizer, None
-    epochs = pilot.affordable(left, n_models * len(shadows.worlds), alone)
-    if epochs == pilot.usual:
-        return synthesizer, None
-    chosen = {"minutes": minutes, "epochs": epochs, "usual": pilot.usual}
-    stores[0].remember(_NAME, chosen)
-    return _with(synthesizer, epochs, pilot.usual)
+    If fewer than `enough` models per world could be trained, all get fewer epochs. Those that have
+    no epochs, or were told how many, stay as they are. A cache keeps what was chosen. The time
+    began to run at `started`, by ``time.perf_counter``; `learning` measures the seconds that
+    learning from so many models per world takes; `alone` counts models that are trained one by one.
 
-
-@dataclass(frozen=True)
-class _Pilot:
-    """What a block, and a model by itself, were seen to cost.
-
-    `usual` is the most epochs that the synthesizer chooses, `needed` how many it is taken to need.
+    Raises ParameterError if a cache is asked for and the synthesizer has no ``get_params``.
     """
 
-    blocks: dict[int, _Cost]
-    size: int
-    workers: int
-    usual: int
-    needed: int
+    shortened: Shortened | None = None
 
-    @classmethod
-    def of(cls, shadows: Shadows, n_models: int) -> _Pilot | None:
-        """Train a block, and a model, for a while; None if nobody may watch their epochs."""
-        size, _ = shadows.blocks(n_models)
-        seconds = _PILOT_SHARE * 60.0 * (shadows.settings.minutes or 0.0)
-        found: dict[int, _Cost] = {}
-        for n in sorted({size, 1}, reverse=True):  # what is slow once is in the first
-            clock, before = _Clock(seconds), time.perf_counter()
-            run_block(*shadows.block(shadows.worlds[0], list(range(n)), [clock]))
-            if not clock.ends:
-                return None
-            spent = time.perf_counter() - before
-            found[n] = _Cost(clock.epoch, max(0.0, spent - len(clock.ends) * clock.epoch))
-        usual = clock.n_epochs
-        # Who stopped by itself has shown how many epochs it takes; in a block the slowest counts.
-        slowest = min(usual, math.ceil(_SLOWEST * len(clock.ends)))
-        return cls(found, size, shadows.workers, usual, usual if clock.stopped else slowest)
+    def __init__(
+        self,
+        shadows: Shadows,
+        *,
+        started: float,
+        enough: int,
+        learning: Callable[[int], float],
+        alone: int,
+    ) -> None:
+        self.run = ShadowRun(shadows)
+        self._started, self._enough, self._alone = started, enough, alone
+        self._learning, self._minutes = learning, shadows.settings.minutes
+        self._pilot: Pilot | None = None
+        if self._minutes is not None and chooses_epochs(shadows.synthesizer):
+            self._shorten(self._minutes)
 
-    def cost(self, epochs: int, n_trained: int, alone: int) -> float:
-        """Return the seconds of so many models, and of some that are trained one by one."""
-        single, whole = self.blocks[1], self.blocks[self.size]
-        first = {1: single}  # what `run_shadow_models` trains by itself to look at the time
-        if self.size > 1:
-            n = min(self.size, PILOT)
-            first[n] = single.between(whole, (n - 1) / (self.size - 1))
-        begun = alone * single.of(epochs) + sum(block.of(epochs) for block in first.values())
-        rest = max(0, n_trained - sum(first))
-        return begun + rest * whole.of(epochs) / self.size / self.workers
+    def train(self, power: Callable[[int], str]) -> ShadowRun:
+        """Train as many models as there is time for; say how long it takes if somebody looks on.
 
-    def affordable(self, seconds: float, n_trained: int, alone: int) -> int:
-        """Return how many epochs there is time for, at least one."""
-        none, one = (self.cost(epochs, n_trained, alone) for epochs in (0, 1))
-        return max(1, min(self.usual, int((seconds - none) / (one - none))))
+        `power` says what so many models per world would find. Raises ParameterError if the minutes
+        do not suffice for 10 models per world.
+        """
+        run, settings = self.run, self.run.shadows.settings
+        if run.n_missing() and (self._minutes is not None or settings.verbose > 0):
+            learning = self._learning(settings.n_models)
+            if self._pilot is None or not self._pilot.complete:
+                self._pilot = Pilot(run)
+            each = self._pilot.each()
+            if self._minutes is not None:
+                self._keep_to(self._minutes, each, self._left(_SHARE_OF_TIME) - learning)
+            logger.info(
+                "%d models per world will take %s more. %s",
+                run.n_models,
+                f"about {duration_text(run.n_missing() * each + learning)}",
+                power(run.n_models),
+            )
+        run.train()
+        return run
 
+    def _left(self, share: float) -> float:
+        """Return the seconds that are left of a share of the time."""
+        spent = time.perf_counter() - self._started
+        return share * 60.0 * (self._minutes or 0.0) - spent
 
-_NAME = "shortened"
+    def _keep_to(self, minutes: float, each: float, seconds: float) -> None:
+        """Train only as many models per world as there is time for."""
+        run, numbers = self.run, range(LEAST_MODELS, self.run.n_models + 1)
+        n_fit = bisect_right(numbers, seconds, key=lambda n: each * run.n_missing(n))
+        if not n_fit:
+            lacking = each * run.n_missing(LEAST_MODELS) - seconds
+            raise ParameterError(
+                f"{minutes:g} minutes do not suffice for {LEAST_MODELS} models per world, which "
+                f"take about {math.ceil(lacking / 60.0 / _SHARE_OF_TIME + minutes)} here. Allow as "
+                "many, ask about fewer targets, use more processes (jobs), or audit a model that "
+                "trains faster"
+            )
+        run.keep_to(numbers[n_fit - 1])
 
+    def _shorten(self, minutes: float) -> None:
+        """Give the models as many epochs as there is time for, if they would take more."""
+        run, shadows, enough = self.run, self.run.shadows, self._enough
+        store = shadows.store(shadows.worlds[0])
+        known = store.recall(_NAME)
+        if known is not None and known["minutes"] == minutes:
+            self._use(Shortened(int(known["epochs"]), int(known["usual"])))
+        elif n_missing := run.n_missing(enough):
+            self._pilot = pilot = Pilot(run, _PILOT_SHARE * 60.0 * minutes)
+            left = self._left(_PLANNED_SHARE) - self._learning(enough)
 
-def _with(synthesizer: Any, epochs: int, usual: int) -> tuple[Any, Shortened]:
-    shortened = Shortened(epochs, usual)
-    logger.info("%s", shortened)
-    return clone(synthesizer).set_params(epochs=epochs), shortened
+            def cost(epochs: int, n_models: int = enough * len(shadows.worlds)) -> float:
+                return pilot.cost(epochs, n_models, self._alone)
+
+            trained = sum(pilot.took().values()) if pilot.complete else 0.0
+            if not pilot.usual or cost(pilot.needed, n_missing) - trained <= left:
+                return
+            epochs = max(1, bisect_right(range(1, pilot.usual + 1), left, key=cost))
+            if epochs < pilot.usual:
+                store.remember(_NAME, {"minutes": minutes, "epochs": epochs, "usual": pilot.usual})
+                self._use(Shortened(epochs, pilot.usual))
+
+    def _use(self, shortened: Shortened) -> None:
+        """Train other models: shorter, and no more than are enough."""
+        logger.info("%s", shortened)
+        shadows = self.run.shadows
+        synthesizer = clone(shadows.synthesizer).set_params(epochs=shortened.epochs)
+        settings = replace(shadows.settings, n_models=self._enough)
+        self.run = ShadowRun(replace(shadows, synthesizer=synthesizer, settings=settings))
+        self.shortened, self._pilot = shortened, None

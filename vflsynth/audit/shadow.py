@@ -7,8 +7,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +19,9 @@ from vflsynth._device import available_memory
 from vflsynth.adversary.encoding import Floats
 from vflsynth.audit.game import World, train, trains_many
 from vflsynth.audit.kept import Observation, Store, key_of
-from vflsynth.audit.settings import LEAST_MODELS, AuditSettings
+from vflsynth.audit.settings import AuditSettings
 from vflsynth.exceptions import ParameterError
-from vflsynth.reporting import duration_text, progress_bar
+from vflsynth.reporting import progress_bar, quiet
 
 logger = logging.getLogger("vflsynth")
 
@@ -31,12 +30,6 @@ BlockResult = tuple[str, Sequence[int], list[Observation], float]
 BLOCK_SIZE = 25
 """Models trained at once on a CPU, where the synthesizer can: more gain nothing there."""
 
-PILOT = 4
-"""Models that are trained at once to see what a block costs."""
-
-_SHARE_OF_TIME = 0.95  # a pilot of four models errs
-
-_LEAST_GROWTH = 0.1  # of a block's time by one more model, as a share of the mean; times err
 _WORKER_MEMORY = 400 * 2**20  # of a process that has imported torch
 _USABLE_SHARE = 0.8
 
@@ -108,56 +101,23 @@ class Shadows:
         return size, self.workers * (fixed + size * each + _WORKER_MEMORY)
 
 
-def run_shadow_models(
-    shadows: Shadows,
-    *,
-    started: float | None = None,
-    power: Callable[[int], str] = lambda _: "",
-    learning: float = 0.0,
-) -> ShadowRun:
-    """Train `n_models` models in every world and observe them.
-
-    The time began to run at `started`, by ``time.perf_counter``, by default now. `power` says what
-    so many models per world would find; learning from them takes `learning` seconds afterwards. A
-    pilot says how long it will take, if somebody looks on or the time is limited. Raises
-    ParameterError if a cache is asked for and the synthesizer has no ``get_params``, or `minutes`
-    do not suffice for 10 models per world.
-    """
-    settings = shadows.settings
-    if settings.cache is not None and not hasattr(shadows.synthesizer, "get_params"):
-        raise ParameterError(
-            "a cache needs a synthesizer with get_params: a function's parameters cannot be told "
-            "apart. Leave cache out, or wrap the function in a scikit-learn estimator"
-        )
-    run = ShadowRun(shadows)
-    if run.n_missing and (settings.minutes is not None or settings.verbose > 0):
-        each = run.pilot()
-        if settings.minutes is not None:
-            spent = time.perf_counter() - (run.started if started is None else started)
-            left = _SHARE_OF_TIME * 60.0 * settings.minutes - learning - spent
-            run.keep_to(_affordable(run, each, left))
-        logger.info(
-            "%d models per world will take %s more. %s",
-            run.n_models,
-            f"about {duration_text(run.n_missing * each + learning)}",
-            power(run.n_models),
-        )
-    run.train()
-    return run
-
-
 class ShadowRun:
     """What was observed, what is missing, and what it took.
 
     `n_models` per world are as many as were asked for, or as the time allowed; `n_trained` of them
-    were not in the cache. Seconds are wall time, once all is trained, and processor time of all
-    workers; `memory` is an estimate for all workers together, in bytes, None if the synthesizer
-    cannot tell.
+    were not in the cache. Seconds so far are wall time, and processor time of all workers; `memory`
+    is an estimate for all workers together, in bytes, None if the synthesizer cannot tell. Raises
+    ParameterError if a cache is asked for and the synthesizer has no ``get_params``.
     """
 
     def __init__(self, shadows: Shadows) -> None:
-        self.started = time.perf_counter()
-        self.shadows, self.n_models = shadows, shadows.settings.n_models
+        settings = shadows.settings
+        if settings.cache is not None and not hasattr(shadows.synthesizer, "get_params"):
+            raise ParameterError(
+                "a cache needs a synthesizer with get_params: a function's parameters cannot be "
+                "told apart. Leave cache out, or wrap the function in a scikit-learn estimator"
+            )
+        self.shadows, self.n_models = shadows, settings.n_models
         self._stores = {world.name: shadows.store(world) for world in shadows.worlds}
         self._found = {name: store.read(self.n_models) for name, store in self._stores.items()}
         self.missing = {
@@ -167,10 +127,10 @@ class ShadowRun:
         self.block_size, self.memory = shadows.blocks(self.n_models)
         self.seconds, self.cpu_seconds, self.n_trained = 0.0, 0.0, 0
 
-    @property
-    def n_missing(self) -> int:
-        """Models that are to be trained."""
-        return sum(map(len, self.missing.values()))
+    def n_missing(self, n_models: int | None = None) -> int:
+        """Return how many models are to be trained, for so many per world or for all."""
+        most = self.n_models if n_models is None else n_models
+        return sum(j < most for numbers in self.missing.values() for j in numbers)
 
     def _keep(self, result: BlockResult) -> int:
         name, numbers, observations, cpu = result
@@ -181,19 +141,21 @@ class ShadowRun:
         self.n_trained += len(numbers)
         return len(numbers)
 
-    def pilot(self) -> float:
-        """Train the first models, and return the seconds that each of the others will take."""
-        world = next(world for world in self.shadows.worlds if self.missing[world.name])
-        took = {}
-        few = min(self.block_size, PILOT)
-        for n in sorted({few, 1}, reverse=True):  # what is slow once comes first
-            numbers = self.missing[world.name][:n]
-            self.missing[world.name] = self.missing[world.name][n:]
-            if numbers:
-                before = time.perf_counter()
-                self._keep(run_block(*self.shadows.block(world, numbers)))
-                took[len(numbers)] = time.perf_counter() - before
-        return _seconds_per_model(took, self.block_size) / self.shadows.workers
+    def begin(self, n_models: int, callbacks: Sequence[Any], keeps: Callable[[], bool]) -> int:
+        """Train the first models of those that are missing; keep them, if it `keeps`, afterwards.
+
+        Returns how many were trained.
+        """
+        started = time.perf_counter()
+        for world in self.shadows.worlds:
+            if numbers := self.missing[world.name][:n_models]:
+                result = run_block(*self.shadows.block(world, numbers, callbacks))
+                self.seconds += time.perf_counter() - started
+                if keeps():
+                    self._keep(result)
+                    del self.missing[world.name][:n_models]
+                return len(numbers)
+        return 0
 
     def keep_to(self, n_models: int) -> None:
         """Train no more than so many models per world, in blocks that keep every worker busy."""
@@ -204,12 +166,13 @@ class ShadowRun:
 
     def train(self) -> None:
         """Train and keep all that is missing."""
+        started = time.perf_counter()
         shadows, verbose = self.shadows, self.shadows.settings.verbose
         estimate = "" if self.memory is None else f", about {self.memory / 2**30:.2f} GiB"
         logger.info(
             "%d shadow models to train, %d at hand; blocks of %d, %d at a time%s",
-            self.n_missing,
-            len(shadows.worlds) * self.n_models - self.n_missing,
+            self.n_missing(),
+            len(shadows.worlds) * self.n_models - self.n_missing(),
             self.block_size,
             shadows.workers,
             estimate,
@@ -220,14 +183,14 @@ class ShadowRun:
             for numbers in _split(self.missing[world.name], self.block_size)
         )
         with progress_bar(
-            total=self.n_missing,
+            total=self.n_missing(),
             desc=f"shadow models{estimate}",
             unit="model",
-            disable=verbose < 1 or not self.n_missing,
+            disable=verbose < 1 or not self.n_missing(),
         ) as progress:
             for result in _unordered(tasks, shadows.settings.n_jobs):
                 progress.update(self._keep(result))
-        self.seconds = time.perf_counter() - self.started
+        self.seconds += time.perf_counter() - started
 
     @property
     def observations(self) -> dict[str, dict[str, Floats]]:
@@ -246,36 +209,6 @@ def _split(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
     n_blocks = -(-len(numbers) // size)
     ends = [len(numbers) * i // n_blocks for i in range(1, n_blocks + 1)]
     return [numbers[start:end] for start, end in zip([0, *ends], ends)]
-
-
-def _seconds_per_model(took: Mapping[int, float], size: int) -> float:
-    """Return what a model costs in a block of a size, from blocks of one or two other sizes."""
-    most = max(took)
-    average = took[most] / most
-    if len(took) < 2:
-        return average
-    more = (took[most] - took[1]) / (most - 1)
-    more = min(max(more, _LEAST_GROWTH * average), average)
-    return more + (took[most] - most * more) / max(size, most)
-
-
-def _affordable(run: ShadowRun, each: float, seconds: float) -> int:
-    """Return how many models per world there is time for."""
-    minutes = run.shadows.settings.minutes or 0.0
-
-    def cost(n: int) -> float:
-        return each * sum(sum(j < n for j in numbers) for numbers in run.missing.values())
-
-    fits = (n for n in range(LEAST_MODELS, run.n_models + 1) if cost(n) <= seconds)
-    most = max(fits, default=None)
-    if most is None:
-        needed = (cost(LEAST_MODELS) - seconds) / 60.0 / _SHARE_OF_TIME + minutes
-        raise ParameterError(
-            f"{minutes:g} minutes do not suffice for {LEAST_MODELS} models per world, which take "
-            f"about {math.ceil(needed)} here. Allow as many, ask about fewer targets, use more "
-            "processes (jobs), or audit a model that trains faster"
-        )
-    return most
 
 
 def _unordered(tasks: Iterable[Any], n_jobs: int | None) -> Iterable[BlockResult]:
@@ -316,17 +249,6 @@ def run_block(
         return world.name, numbers, observations, time.process_time() - started
     finally:
         torch.set_num_threads(threads)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Log warnings only: what hundreds of fits say of themselves is of no interest."""
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _seed(random_state: int, world: str, number: int) -> int:

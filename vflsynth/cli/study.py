@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
 import math
 import os
-import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,12 +21,13 @@ from vflsynth.configuration import Configuration, Publishing, read_configuration
 from vflsynth.contract import Contract, read_contract
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import read_table
-from vflsynth.reporting import duration_text, size_text
+from vflsynth.reporting import duration_text, quiet, size_text
+from vflsynth.run import Trial
 
 logger = logging.getLogger("vflsynth")
 
 _FEW_ROWS = 300
-_PILOT_SECONDS = 5.0
+_TRIAL_SECONDS = 5.0
 _LEAST, _ENOUGH = 10, 90
 """Trainings that an audit of memberships takes: 30 of one epoch at once at the very least, and as
 many as find an AUC of .8, with all records and without each of two, one after the other.
@@ -207,7 +207,7 @@ class Study(Publishing):
         logger.info("trying the training for some seconds, to say how long it takes")
         n_drawn = self.configuration.max_records
         frames: Mapping[str, pd.DataFrame]
-        with _silent():
+        with quiet(logging.ERROR), warnings.catch_warnings(action="ignore"):
             if n_drawn is None:
                 frames = read_party_frames(self.configuration.parties)
             else:
@@ -218,19 +218,19 @@ class Study(Publishing):
             agreed: Contract = read_contract(contract, lambda text: label(frames.values(), text))
             synth.set_params(contract=agreed)
         on = match_on(frames, self.configuration.on, self.configuration.key_form)
-        watch = _Watch()
-        with _silent():
+        with quiet(logging.ERROR), warnings.catch_warnings(action="ignore"):
             estimate = getattr(synth, "estimate_memory", None)
             memory = "" if estimate is None else f", {size_text(estimate(frames, on))} of memory"
-            synth.fit(frames, on, callbacks=[watch])
+            trial = Trial(_TRIAL_SECONDS, own=True)
+            synth.fit(frames, on, callbacks=[trial])
         if synth.interrupted_:
             raise KeyboardInterrupt
-        seconds = watch.seconds_per_epoch * watch.n_epochs
-        said = f"fit: at most {watch.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
+        seconds = trial.of(trial.n_epochs)
+        said = f"fit: at most {trial.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
         if self.audit_minutes is None:
             return f"{said}; audit: as long again at the most"
         workers = os.cpu_count() or 1
-        least, most = _LEAST * watch.least / workers, _ENOUGH * seconds / workers
+        least, most = _LEAST * trial.taken[0] / workers, _ENOUGH * seconds / workers
         if 0 < 60 * self.audit_minutes < least:
             raise ParameterError(
                 f"{self.path}: publish.audit_minutes = {self.audit_minutes:g} is too short: models "
@@ -245,46 +245,3 @@ class Study(Publishing):
                 "models are trained for fewer epochs, to keep to the time, does not"
             )
         return said
-
-
-class _Watch:
-    """Stops a training after some seconds, and knows what an epoch took."""
-
-    def __init__(self) -> None:
-        self.began, self.n_epochs, self.seconds_per_epoch = _clocks(), 0, 0.0
-        self._first: tuple[float, float] | None = None
-        self.least = 0.0
-
-    def on_epoch_end(self, state: Any) -> bool:
-        """Look at the clocks; the first epoch prepares things."""
-        self.n_epochs = state.n_epochs
-        if self._first is None:
-            self.least = self.seconds_per_epoch = _own_seconds(self.began)
-            self._first = _clocks()
-            return False
-        self.seconds_per_epoch = _own_seconds(self._first) / (state.epoch - 1)
-        return time.monotonic() - self._first[0] > _PILOT_SECONDS
-
-
-def _clocks() -> tuple[float, float]:
-    return time.monotonic(), time.process_time()
-
-
-def _own_seconds(since: tuple[float, float]) -> float:
-    """Return seconds since then, without those in which other programs had the processors."""
-    wall, own = _clocks()
-    return min(wall - since[0], own - since[1])
-
-
-@contextlib.contextmanager
-def _silent() -> Any:
-    """Say nothing: the real training says it all again."""
-    import warnings
-
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logger.setLevel(level)

@@ -44,14 +44,13 @@ Excluded = Mapping[tuple[int, int], npt.NDArray[np.bool_]]
 
 _ALL_TOGETHER = "all common values of the real table go together: no row is incoherent"
 _EXCEPTIONS = 1 / 20  # of the expected rows: real tables have errors
+_MOST_ROWS = 20_000  # of each table
 _BINS, _MOST_VALUES = 10, 20  # numbers with more values are binned by their quantiles
 
 
 def incoherent_rows(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
-    *,
-    max_rows: int | None = 20_000,
     **known: Unpack[Compared],
 ) -> MetricResult:
     """Count synthetic rows with two values that exclude each other in the real table.
@@ -59,14 +58,13 @@ def incoherent_rows(
     Two values of different columns exclude each other if at least `LEAST_EXPECTED` real rows would
     have both, were the columns independent, and at most one in twenty of these rows is there.
     Numbers with more than 20 values count by tenths of the real rows. No rule needs to be known:
-    whoever knows rules finds `rule_violations` sharper.
+    whoever knows rules finds `rule_violations` sharper. Of larger tables, a random 20,000 rows are
+    looked at.
 
     Parameters
     ----------
     real, synthetic, **known
         As in :func:`evaluate`.
-    max_rows : int or None, default=20000
-        Largest number of rows of each table that are looked at.
 
     Returns
     -------
@@ -83,14 +81,14 @@ def incoherent_rows(
     >>> float(incoherent_rows(real, synthetic))
     0.25
     """
-    return whole_rows(Tables(real, synthetic, **known), max_rows)
+    return whole_rows(Tables(real, synthetic, **known))
 
 
-def whole_rows(tables: Tables, max_rows: int | None = 20_000) -> MetricResult:
+def whole_rows(tables: Tables) -> MetricResult:
     """Compute :func:`incoherent_rows`, which see."""
     encoder, rng = tables.encoder, tables.generator("incoherent rows")
     real, synthetic = (
-        sample_rows(table, max_rows, rng) for table in (tables.real, tables.synthetic)
+        sample_rows(table, _MOST_ROWS, rng) for table in (tables.real, tables.synthetic)
     )
     levels = [_Levels.of(column, real) for column in encoder.columns]
     ours, theirs = _codes(levels, real), _codes(levels, synthetic)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import base64
 import html
 import io
+import logging
 import math
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -184,6 +187,18 @@ def progress_bar(**options: Any) -> Any:
 def somebody_is_watching() -> bool:
     """Whether standard error is a terminal, or a notebook shows it."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+@contextmanager
+def quiet(level: int = logging.WARNING) -> Iterator[None]:
+    """Log nothing below a level: what trainings nobody asked for say is of no interest."""
+    logger = logging.getLogger("vflsynth")
+    usual = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(usual)
 
 
 def number_text(value: float | None, digits: int = 3) -> str:

@@ -113,6 +113,87 @@ class EarlyStopping:
         return self._waited >= self.patience
 
 
+class Pace:
+    """Measures the steps of a training, or its epochs, and tells how long more of them take.
+
+    Parameters
+    ----------
+    outliers : int, default=0
+        How many of the longest steps do not count, as somebody may have waited in them.
+    own : bool, default=False
+        Leave out the time in which other programs had the processors.
+
+    Attributes
+    ----------
+    taken : list of float
+        Seconds of each step so far. The first prepares things.
+    seconds : float
+        Of everything up to the last look at the clock.
+    """
+
+    def __init__(self, *, outliers: int = 0, own: bool = False) -> None:
+        self.taken: list[float] = []
+        self.seconds = 0.0
+        self._outliers, self._own = outliers, own
+        self._clocks = time.perf_counter(), time.process_time()
+
+    def look(self) -> float:
+        """Look at the clock, and return the seconds since the last look."""
+        clocks = time.perf_counter(), time.process_time()
+        wall, own = (now - then for now, then in zip(clocks, self._clocks, strict=True))
+        self._clocks, passed = clocks, min(wall, own) if self._own else wall
+        self.seconds += passed
+        return passed
+
+    def step(self) -> None:
+        """Take note that a step is over."""
+        self.taken.append(self.look())
+
+    @property
+    def each(self) -> float:
+        """Seconds of a step after the first; of the first if there is no other."""
+        later = sorted(self.taken[1:])
+        counted = later[: max(1, len(later) - self._outliers)] or self.taken
+        return sum(counted) / len(counted)
+
+    def of(self, n_steps: int) -> float:
+        """Return the seconds that so many steps take, with all else that was seen to take time."""
+        if not self.taken:
+            return self.seconds
+        return max(0.0, self.seconds - len(self.taken) * self.each) + n_steps * self.each
+
+
+class Trial(Pace):
+    """A callback that measures epochs, and ends a training after a while.
+
+    Parameters
+    ----------
+    seconds : float
+        After the first epoch. One more is measured at least, where there is one.
+    own : bool, default=False
+        See `Pace`.
+
+    Attributes
+    ----------
+    n_epochs : int
+        Epochs planned.
+    stopped : bool
+        Whether it ended the training.
+    """
+
+    def __init__(self, seconds: float, *, own: bool = False) -> None:
+        super().__init__(own=own)
+        self.n_epochs, self.stopped = 0, False
+        self._most = seconds
+
+    def on_epoch_end(self, state: EpochState) -> bool:
+        """Take note of an epoch; True once the time is over."""
+        self.step()
+        self.n_epochs = state.n_epochs
+        self.stopped = len(self.taken) > 1 and sum(self.taken[1:]) >= self._most
+        return self.stopped
+
+
 class Progress:
     """How far training is: a bar in terminals and notebooks, elsewhere lines in the log.
 
@@ -130,14 +211,12 @@ class Progress:
             dynamic_ncols=True,
         )
         self._logs = enabled and not watched
-        self._first, self._timed = done, 0.0
-        self._began = self._spoken = time.monotonic()
+        self._pace, self._spoken = Pace(), 0.0
 
     def on_epoch_end(self, state: EpochState) -> None:
         """Advance by one epoch."""
         reached = _reached(state.record)
-        if state.epoch == self._first + 1:
-            self._timed = time.monotonic()  # the first epoch prepares what others use
+        self._pace.step()
         if self._logs:
             self._say(state, reached)
         if reached:
@@ -146,15 +225,15 @@ class Progress:
 
     def _say(self, state: EpochState, reached: str) -> None:
         """Write a line now and then, and at the end."""
-        now, n = time.monotonic(), state.n_epochs
-        gap = min(max(_SOONEST, _SHARE * (now - self._began)), _LATEST)
+        now, n = self._pace.seconds, state.n_epochs
+        gap = min(max(_SOONEST, _SHARE * now), _LATEST)
         if now - self._spoken < gap and state.epoch < n:
             return
         parts = [f"epoch {state.epoch:,} of {n:,}", reached]
         if state.epoch == n:
             parts.append("done")
-        elif (timed := state.epoch - self._first - 1) > 0:
-            left = (now - self._timed) / timed * (n - state.epoch)
+        elif len(self._pace.taken) > 1:
+            left = self._pace.each * (n - state.epoch)
             parts.append(f"at most {duration_text(left)} left")
         logger.info("%s", ", ".join(filter(None, parts)))
         self._spoken = now
@@ -220,17 +299,15 @@ def history_from_json(records: list[dict[str, Any]]) -> pd.DataFrame:
     return frame.set_index("epoch") if len(frame) else frame
 
 
-class Pace:
+class _Limit:
     """Says how long training takes, by its first steps, and refuses what nobody agreed to wait for.
 
-    `n_steps` are left; without steps these are epochs. The first step, which warms up, does not
-    count, nor the longest of the others, in which somebody may have waited for something else.
+    `n_steps` are left; without steps these are epochs.
     """
 
     def __init__(self, n_steps: int, most_hours: float | None) -> None:
-        self._left, self._most, self._said = n_steps, most_hours, False
-        self._seconds: list[float] = []
-        self._begun = self._before = time.perf_counter()
+        self._n_steps, self._most, self._said = n_steps, most_hours, False
+        self._pace = Pace(outliers=1)
 
     def step(self, *, last: bool) -> None:
         """Take note that a step is over, and whether it was an epoch's `last`.
@@ -239,23 +316,22 @@ class Pace:
         """
         if self._said:
             return
-        now, self._left = time.perf_counter(), self._left - 1
-        self._seconds.append(now - self._before)
-        self._before, taken = now, self._seconds[1:]
-        few = len(taken) < _FEWEST_STEPS or sum(taken) < _LEAST_SECONDS
-        if not taken or (few and not last):
+        pace = self._pace
+        pace.step()
+        n_taken = len(pace.taken)
+        few = n_taken <= _FEWEST_STEPS or sum(pace.taken[1:]) < _LEAST_SECONDS
+        if n_taken < 2 or (few and not last):
             return
-        self._said, counted = True, sorted(taken)[: max(1, len(taken) - 1)]
-        each = sum(counted) / len(counted)
-        seconds = now - self._begun + each * self._left
+        self._said, seconds = True, pace.of(self._n_steps)
         text = f"about {duration_text(seconds)} on this machine"
         if seconds > _WORTH_SAYING:
             logger.info("all epochs take %s", text)
         if self._most is not None and seconds > 3600 * self._most:
             raise TimeLimitError(
-                f"training takes {text}: {self._left:,} further steps of {1000 * each:.0f} ms, and "
-                f"{self._most:g} hours are allowed. Fix: train fewer epochs or a smaller model, "
-                "draw fewer records (max_records), or raise most_hours"
+                f"training takes {text}: {self._n_steps - n_taken:,} further steps of "
+                f"{1000 * pace.each:.0f} ms, and {self._most:g} hours are allowed. Fix: train "
+                "fewer epochs or a smaller model, draw fewer records (max_records), or raise "
+                "most_hours"
             )
 
 
@@ -272,7 +348,7 @@ def run(
     The history is extended by one record per epoch, after which callbacks are called in order.
     Raises TimeLimitError if the first steps tell that training takes more hours than these.
     """
-    pace = Pace((duration.n_epochs - done) * max(1, duration.steps_per_epoch), most_hours)
+    limit = _Limit((duration.n_epochs - done) * max(1, duration.steps_per_epoch), most_hours)
     with _interruptible() as interrupted:
         algorithm.begin()
         for epoch in range(done + 1, duration.n_epochs + 1):
@@ -283,7 +359,7 @@ def run(
                 (epoch - 1) * duration.steps_per_epoch, epoch * duration.steps_per_epoch
             ):
                 algorithm.step(step)
-                pace.step(last=(step + 1) % duration.steps_per_epoch == 0)
+                limit.step(last=(step + 1) % duration.steps_per_epoch == 0)
                 if interrupted.is_set():
                     return True
             values: dict[str, Any] = {"epoch": epoch, **algorithm.report(epoch)}
@@ -293,7 +369,7 @@ def run(
             values["seconds"] = time.perf_counter() - started
             history.append(values)
             if not duration.steps_per_epoch:
-                pace.step(last=True)
+                limit.step(last=True)
             state = EpochState(
                 epoch, duration.n_epochs, duration.steps_per_epoch, history.records[-1]
             )

@@ -31,8 +31,8 @@ class OwnTime:
 def own_time(monkeypatch: pytest.MonkeyPatch) -> OwnTime:
     """What audits read the time from."""
     clock = OwnTime()
-    for module in ("schedule", "playing", "shadow"):
-        monkeypatch.setattr(f"vflsynth.audit.{module}.time", clock)
+    for module in ("audit.schedule", "audit.playing", "audit.shadow", "run.loop"):
+        monkeypatch.setattr(f"vflsynth.{module}.time", clock)
     return clock
 
 

@@ -24,7 +24,7 @@ from vflsynth.adversary import Naive, RegularisedLogistic
 from vflsynth.audit import audit_synthetic_data as audit
 from vflsynth.audit import schedule
 from vflsynth.audit.game import LeaveOneOutGame
-from vflsynth.audit.schedule import Shortened, shorten
+from vflsynth.audit.schedule import Schedule, Shortened
 from vflsynth.audit.settings import AuditSettings
 from vflsynth.audit.shadow import Shadows
 from vflsynth.mechanisms import DPSGD
@@ -199,22 +199,24 @@ def test_every_synthesizer_that_has_epochs_can_be_shortened(
 ):
     """By a clock that goes on by a second at every look: an epoch is as long everywhere."""
     seconds = itertools.count()
-    clock = SimpleNamespace(perf_counter=lambda: next(seconds))
+    clock = SimpleNamespace(perf_counter=lambda: next(seconds), process_time=lambda: 0)
     monkeypatch.setattr(schedule, "time", clock)
+    monkeypatch.setattr("vflsynth.run.loop.time", clock)
     synthesizer.set_params(device="cpu", verbose=0)
     worlds = LeaveOneOutGame(number_frames).worlds([3])
     watch = Watch(
         keep_discriminators=hasattr(synthesizer, "first_part") and not synthesizer.privacy
     )
-    shorter, shortened = shorten(
+    planned = Schedule(
         Shadows(synthesizer, worlds, None, watch, AuditSettings(minutes=1.0)),
-        n_models=4,
         started=clock.perf_counter(),
-        learning=lambda: 0.0,
+        enough=4,
+        learning=lambda n_models: 0.0,
         alone=0,
     )
+    shortened = planned.shortened
     assert shortened is not None
-    assert shorter.epochs == shortened.epochs < shortened.usual
+    assert planned.run.shadows.synthesizer.epochs == shortened.epochs < shortened.usual
     assert synthesizer.epochs is None
 
 
@@ -224,3 +226,11 @@ def test_an_audit_of_other_models_does_not_open_the_gate(number_frames):
     for clause, measured in from_audit(found).items():
         assert isinstance(measured, NotMeasured), clause
         assert "at most 40 epochs in place of 200" in measured.because
+
+
+def test_a_pilot_tells_what_a_block_costs_and_what_each_model_in_it():
+    """5 s per block and 2 s per model; where the times say nothing, larger blocks gain little."""
+    assert schedule.seconds_per_model({4: 13.0, 1: 7.0}, 25) == pytest.approx(2.0 + 5.0 / 25)
+    assert schedule.seconds_per_model({4: 8.0, 1: 1.0}, 25) == pytest.approx(2.0), "never dearer"
+    assert 0.2 < schedule.seconds_per_model({4: 8.0, 1: 9.0}, 25) < 2.0
+    assert schedule.seconds_per_model({1: 3.0}, 1) == 3.0

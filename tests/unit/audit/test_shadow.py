@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from vflsynth.audit import shadow
 from vflsynth.audit.game import LeaveOneOutGame, World, train
 from vflsynth.audit.settings import AuditSettings
-from vflsynth.audit.shadow import Shadows, run_shadow_models
+from vflsynth.audit.shadow import ShadowRun, Shadows
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError
 
@@ -73,7 +73,9 @@ def _run(synthesizer, worlds, **options):
 
 def run(synthesizer, worlds, on, observer, **options):
     settings = AuditSettings(**{"verbose": 0} | options)
-    return run_shadow_models(Shadows(synthesizer, worlds, on, observer, settings))
+    found = ShadowRun(Shadows(synthesizer, worlds, on, observer, settings))
+    found.train()
+    return found
 
 
 def test_worlds_differ_in_the_target_only(small_frames):
@@ -261,11 +263,3 @@ def test_blocks_shrink_to_fit_into_memory(small_frames, tiny, monkeypatch):
     monkeypatch.setattr("vflsynth.audit.shadow.available_memory", lambda device: room)
     result = run(tiny, worlds, "record_id", Means(), n_models=6, verbose=0)
     assert result.block_size == 3
-
-
-def test_a_pilot_tells_what_a_block_costs_and_what_each_model_in_it():
-    """5 s per block and 2 s per model; where the times say nothing, larger blocks gain little."""
-    assert shadow._seconds_per_model({4: 13.0, 1: 7.0}, 25) == pytest.approx(2.0 + 5.0 / 25)
-    assert shadow._seconds_per_model({4: 8.0, 1: 1.0}, 25) == pytest.approx(2.0), "never dearer"
-    assert 0.2 < shadow._seconds_per_model({4: 8.0, 1: 9.0}, 25) < 2.0
-    assert shadow._seconds_per_model({1: 3.0}, 1) == 3.0

@@ -13,8 +13,16 @@ import torch
 from vflsynth import EarlyStopping, TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, TimeLimitError, TrainingDivergedError
-from vflsynth.run import EpochState, History, Progress, history_from_json, history_to_json
-from vflsynth.run.loop import Pace
+from vflsynth.learning.base import Duration
+from vflsynth.run import (
+    EpochState,
+    History,
+    Progress,
+    Trial,
+    history_from_json,
+    history_to_json,
+)
+from vflsynth.run.loop import run as run_loop
 
 KEY = "record_id"
 
@@ -135,7 +143,7 @@ def test_a_terminal_shows_phase_rate_and_distance(monkeypatch):
 def test_a_log_gets_lines_with_what_is_left(monkeypatch, caplog):
     """At ten seconds or a tenth more time, whichever is later, of however many epochs."""
     clock = [0.0]
-    monkeypatch.setattr("vflsynth.run.loop.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("vflsynth.run.loop.time.perf_counter", lambda: clock[0])
     with caplog.at_level("INFO", logger="vflsynth"):
         progress = Progress(500, done=0, phase="training", enabled=True)
         for epoch in range(1, 51):
@@ -261,11 +269,26 @@ def test_the_first_steps_tell_how_long_training_takes(monkeypatch, caplog):
     monkeypatch.setattr("vflsynth.run.loop.time.perf_counter", lambda: clock[0])
     caplog.set_level("INFO", logger="vflsynth")
 
+    class Paced:
+        """Warms up; waits for somebody."""
+
+        finished, advice = False, ""
+        seconds = (30.0, *[0.5] * 10, 60.0, *[0.5] * 988)
+
+        def begin(self):
+            pass
+
+        def step(self, step):
+            clock[0] += self.seconds[step]
+
+        def report(self, epoch):
+            return {}
+
+        def end_epoch(self, epoch, *, evaluate):
+            return {}
+
     def paced(most_hours):
-        pace = Pace(1_000, most_hours)
-        for seconds in [30.0, *[0.5] * 10, 60.0, *[0.5] * 9]:  # warms up; waits for somebody
-            clock[0] += seconds
-            pace.step(last=False)
+        run_loop(Paced(), Duration(1, 1_000), History(), [], most_hours=most_hours)
 
     paced(0.17)  # 99.5 s, and 979 further steps of 0.5 s: 0.164 hours
     assert [record.getMessage() for record in caplog.records] == [
@@ -273,6 +296,26 @@ def test_the_first_steps_tell_how_long_training_takes(monkeypatch, caplog):
     ]
     with pytest.raises(TimeLimitError, match=r"979 further steps of 500 ms.*raise most_hours"):
         paced(0.16)
+
+
+def test_a_trial_measures_epochs_and_ends_the_training(monkeypatch):
+    """Other programs do not count in its own time; what comes before and after counts once."""
+    clocks = {"perf_counter": 0.0, "process_time": 0.0}
+    for name in clocks:
+        monkeypatch.setattr(f"vflsynth.run.loop.time.{name}", lambda name=name: clocks[name])
+    alone, beside_others = Trial(6.0, own=True), Trial(6.0)
+    ends = []
+    for epoch, own in enumerate([5.0, 2.0, 2.0, 2.0], 1):
+        clocks["perf_counter"] += 8.0
+        clocks["process_time"] += own
+        state = EpochState(epoch, 90, 1, {})
+        ends.append((alone.on_epoch_end(state), beside_others.on_epoch_end(state)))
+    assert ends == [(False, False), (False, True), (False, True), (True, True)]
+    alone.look()
+    assert (alone.each, alone.of(90), alone.n_epochs) == (2.0, 5.0 + 89 * 2.0, 90)
+    clocks["perf_counter"] += 7.0
+    beside_others.look()
+    assert beside_others.of(90) == 7.0 + 90 * 8.0
 
 
 def test_a_fit_stops_when_it_takes_longer_than_anybody_waits(make_vflgan, frames):
