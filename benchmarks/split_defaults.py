@@ -4,7 +4,7 @@
     VFLSYNTH_DATA=... python -m benchmarks.split_defaults run --data adult --method default
     python -m benchmarks.split_defaults show
 
-All shared tables of records, split between two parties as everywhere in the benchmarks; B has the
+All shared tables of classes, split between two parties as everywhere in the benchmarks; B has the
 target. 70 % of the records train, 30 % test, a new split per seed. Nothing is tuned per table. IMDB
 is whether each of the 500 most frequent words occurs in a review; the parties have every other one.
 
@@ -12,8 +12,7 @@ is whether each of the 500 most frequent words occurs in a review; the parties h
 - "joined": what the federation could have if nobody had to split anything: the same layers,
   encoding and stopping on the joined table. "joined, sklearn": scikit-learn's MLP with
   ``early_stopping=True``, numbers standardised, categories one-hot. The better one counts.
-- "default": `SplitNNClassifier()`, or `SplitNNRegressor()`; "as published": 50 epochs, nothing held
-  out, no weight decay, the defaults before.
+- "default": `SplitNNClassifier()`; "as published": 50 epochs, nothing held out, no weight decay.
 - "label privacy": ε 1 by default settings, learned through the response. "debiased": as it was
   before, with the settings as published: networks learn the responses, and probabilities are
   corrected and clipped afterwards. "label privacy, linear": networks without hidden layers.
@@ -42,18 +41,18 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.compose import make_column_transformer
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.metrics import log_loss, r2_score, roc_auc_score
-from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from benchmarks import _commands, _results
 from benchmarks._data import LOADERS, BenchmarkTable
 from benchmarks._split import divided, imdb
-from vflsynth._random import RandomStreams, secret_from
+from vflsynth._random import secret_from
 from vflsynth.columns import TableTransformer
-from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier, SplitNNRegressor
+from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
 from vflsynth.splitdefense.settings import AS_PUBLISHED
 
 EPSILON = 1.0
@@ -75,7 +74,8 @@ def load_imdb() -> BenchmarkTable:
     return BenchmarkTable("imdb", frames, "positive", "classification", tuple(table.columns))
 
 
-TABLES = {**LOADERS, "imdb": load_imdb}
+TABLES = {name: load for name, load in LOADERS.items() if name != "california-housing"}
+TABLES |= {"imdb": load_imdb}
 
 
 class Case:
@@ -83,7 +83,7 @@ class Case:
 
     def __init__(self, table: BenchmarkTable, seed: int) -> None:
         joined = table.joined()
-        self.seed, self.task = seed, table.task
+        self.seed = seed
         self.y: npt.NDArray[Any] = joined.pop(table.target).to_numpy()
         self.joined = joined
         self.categorical = [c for c in table.categorical if c != table.target]
@@ -105,14 +105,9 @@ class Case:
         """Take some records of both parties."""
         return {name: frame.iloc[which] for name, frame in self.frames.items()}
 
-    def scores(self, predicted: npt.NDArray[Any], classes: npt.NDArray[Any] | None) -> Scores:
-        """Compare predictions, or probabilities of classes, with the test records."""
+    def scores(self, predicted: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Scores:
+        """Compare probabilities of classes with the test records."""
         truth, new = self.y[self.test], self.new
-        if classes is None:
-            return {
-                "r2": float(r2_score(truth, predicted)),
-                "new_r2": float(r2_score(truth[new], predicted[new])),
-            }
         several = {"multi_class": "ovr", "average": "weighted", "labels": classes}
         options = several if len(classes) > 2 else {}
         found = predicted[:, 1] if len(classes) == 2 else predicted
@@ -128,38 +123,29 @@ def label_holder(case: Case) -> Scores:
     own = case.frames["B"].copy()
     for column in own.columns.intersection(case.categorical):
         own[column] = own[column].astype("category")
-    kind = (
-        HistGradientBoostingClassifier
-        if case.task == "classification"
-        else HistGradientBoostingRegressor
+    model = HistGradientBoostingClassifier(
+        random_state=case.seed, categorical_features="from_dtype"
     )
-    model = kind(random_state=case.seed, categorical_features="from_dtype")
     return _scikit_learn(case, model, own)
 
 
 def joined(case: Case) -> Scores:
     """Train scikit-learn's perceptron on the table that no party has."""
-    kind = MLPClassifier if case.task == "classification" else MLPRegressor
     encoder = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore", sparse_output=False), case.categorical),
         remainder=StandardScaler(),
     )
-    model = kind(early_stopping=True, max_iter=200, random_state=case.seed)
+    model = MLPClassifier(early_stopping=True, max_iter=200, random_state=case.seed)
     return _scikit_learn(case, make_pipeline(encoder, model), case.joined)
 
 
 def _scikit_learn(case: Case, model: Any, table: pd.DataFrame) -> Scores:
-    y = case.y.astype(float) if case.task == "regression" else case.y
-    mean, scale = (y.mean(), y.std()) if case.task == "regression" else (None, None)
-    model.fit(table.iloc[case.train], (y[case.train] - mean) / scale if scale else y[case.train])
-    test = table.iloc[case.test]
-    if scale:
-        return case.scores(model.predict(test) * scale + mean, None)
-    return case.scores(model.predict_proba(test), model.classes_)
+    model.fit(table.iloc[case.train], case.y[case.train])
+    return case.scores(model.predict_proba(table.iloc[case.test]), model.classes_)
 
 
 def split(together: bool = False, **parameters: Any) -> Callable[[Case], Scores]:
-    """Train our classifier or regressor with parameters beside its defaults.
+    """Train our classifier with parameters beside its defaults.
 
     `together` gives B all columns.
     """
@@ -170,9 +156,6 @@ def split(together: bool = False, **parameters: Any) -> Callable[[Case], Scores]
         if together:
             case.frames = {"B": case.joined}
         train, y = case.rows(case.train), case.y[case.train]
-        if case.task == "regression":
-            model = SplitNNRegressor(active="B", **options).fit(train, y)
-            return case.scores(model.predict(case.rows(case.test)), None)
         classifier = SplitNNClassifier(active="B", monitor=False, **options).fit(train, y)
         found = classifier.predict_proba(case.rows(case.test))
         return case.scores(found, classifier.classes_) | {"epochs": len(classifier.history_)}
@@ -184,8 +167,8 @@ def debiased(case: Case) -> Scores:
     """Learn the responses themselves, and correct probabilities afterwards."""
     privacy = RandomizedResponse(EPSILON)
     classes, codes = np.unique(case.y, return_inverse=True)
-    streams = RandomStreams([secret_from(case.seed)])
-    responses = privacy.transform(torch.from_numpy(codes[case.train]), len(classes), streams)
+    labels = torch.from_numpy(codes[case.train])
+    responses = privacy.transform(labels, len(classes), secret_from(case.seed))
     model = SplitNNClassifier(
         active="B",
         monitor=False,
@@ -193,7 +176,7 @@ def debiased(case: Case) -> Scores:
         random_state=case.seed,
         device="cpu",
         **PUBLISHED,
-    ).fit(case.rows(case.train), responses[0].numpy())
+    ).fit(case.rows(case.train), responses.numpy())
     keep, change = privacy.shares(len(classes))
     seen = model.predict_proba(case.rows(case.test))
     found = np.clip((seen - change) / (keep - change), 0.0, 1.0)
@@ -222,10 +205,7 @@ MEASURES = {
     "auc": "AUC",
     "new_auc": "AUC, new records",
     "log_loss": "Log-loss",
-    "r2": "R²",
-    "new_r2": "R², new records",
 }
-OF_NUMBERS = ("label holder", "joined", "joined, sklearn", "default", "as published")
 
 
 def main() -> None:
@@ -239,8 +219,6 @@ def main() -> None:
     torch.set_num_threads(1)
     for data, method in product(arguments.data, arguments.method):
         table = TABLES[data]()
-        if table.task == "regression" and method not in OF_NUMBERS:
-            continue
         seeds = arguments.seeds
         for seed in _results.missing("split_defaults", seeds, data=data, method=method):
             started = time.process_time()
@@ -270,7 +248,7 @@ def show() -> None:
                 )
         print()
     for data, new in product(tables, (False, True)):
-        measure = ("new_" if new else "") + ("auc" if (data, "constant") in found else "r2")
+        measure = "new_auc" if new else "auc"
         values = {
             m: found[data, m][measure] for m in METHODS if measure in found.get((data, m), {})
         }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vflsynth.mechanisms import Mechanism
     from vflsynth.methods.synthesizer import BaseSynthesizer
 
-METHODS = ("synthesizers", "classifiers", "regressors")
+METHODS = ("synthesizers", "classifiers")
 """Groups of the registry whose members a job may name as its method."""
 
 DEFAULT_METHOD = "VFLGANSynthesizer"
@@ -115,7 +115,7 @@ class RunFile:
     Parameters
     ----------
     method : str, default="VFLGANSynthesizer"
-        A synthesizer, of a job also a classifier or regressor; see 'vflsynth methods'.
+        A synthesizer, of a job also a classifier; see 'vflsynth methods'.
     on : str or dict of party to str, optional
         Key column in every table, or each party's; a site file may name its own, `key`. Default:
         row i is the same record everywhere.
@@ -442,12 +442,11 @@ def _overridden(content: Any, part: Any) -> Any:
 
 
 def _synthesizer(name: str, where: str) -> type[BaseSynthesizer]:
-    for group in ("classifiers", "regressors"):
-        if name not in Members("synthesizers") and name in Members(group):
-            raise ParameterError(
-                f"{where}: {name} is a {group[:-1]}, and this command fits synthesizers. Fix: fit "
-                "it in Python, or between parties with 'vflsynth parties'"
-            )
+    if name not in Members("synthesizers") and name in Members("classifiers"):
+        raise ParameterError(
+            f"{where}: {name} is a classifier, and this command fits synthesizers. Fix: fit it in "
+            "Python, or between parties with 'vflsynth parties'"
+        )
     return find(name, "synthesizers", where=f"{where}: method")
 
 

@@ -11,20 +11,20 @@ from vflsynth.exceptions import ArtefactError
 from vflsynth.methods.synthesizer import KIND, BaseSynthesizer
 from vflsynth.models.party_model import PARTY_KIND, PartyModel
 from vflsynth.registry import named_in_file
-from vflsynth.splitdefense.estimator import BaseSplitEstimator
+from vflsynth.splitdefense.estimator import BaseSplitClassifier
 from vflsynth.splitdefense.model import CLASSIFIER_KIND, BottomModel, TopModel
 
-Saved = BaseSynthesizer | PartyModel | BaseSplitEstimator | BottomModel | TopModel
+Saved = BaseSynthesizer | PartyModel | BaseSplitClassifier | BottomModel | TopModel
 
 _FILES = {
     KIND: ("synthesizer.json", ("synthesizers",)),
-    CLASSIFIER_KIND: ("classifier.json", ("classifiers", "regressors")),
+    CLASSIFIER_KIND: ("classifier.json", ("classifiers",)),
 }
 _HALVES: tuple[type[BottomModel] | type[TopModel], ...] = (BottomModel, TopModel)
 
 
 def load(path: str | os.PathLike[str]) -> Saved:
-    """Load what a ``save`` of this package wrote: a synthesizer, classifier, regressor or half.
+    """Load what a ``save`` of this package wrote: a synthesizer, classifier or half.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def load(path: str | os.PathLike[str]) -> Saved:
 
     Returns
     -------
-    BaseSynthesizer, PartyModel, BaseSplitEstimator, BottomModel or TopModel
+    BaseSynthesizer, PartyModel, BaseSplitClassifier, BottomModel or TopModel
         Of the class that was saved, on a GPU if there is one.
 
     Raises
@@ -65,5 +65,5 @@ def load(path: str | os.PathLike[str]) -> Saved:
     content = artefacts.read_json(artefacts.open_directory(path, kind) / file)
     with artefacts.reading(path, "a model of a known class"):
         cls = named_in_file(content["class"], *groups)
-    found: BaseSynthesizer | BaseSplitEstimator = cls.load(path)
+    found: BaseSynthesizer | BaseSplitClassifier = cls.load(path)
     return found

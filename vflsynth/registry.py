@@ -31,7 +31,6 @@ C = TypeVar("C", bound=type)
 OWN_MODULES = {
     "synthesizers": ("vflsynth.methods",),
     "classifiers": ("vflsynth.splitdefense",),
-    "regressors": ("vflsynth.splitdefense",),
     "column_kinds": ("vflsynth.columns",),
     "encoders": ("vflsynth.columns",),
     "mechanisms": ("vflsynth.mechanisms", "vflsynth.methods"),

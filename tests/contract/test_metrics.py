@@ -31,7 +31,7 @@ from vflsynth.evaluation.suite import (
     all_metrics,
 )
 from vflsynth.exceptions import ParameterError
-from vflsynth.testing import check_metric, metric_checks
+from vflsynth.testing import metric_checks
 from vflsynth.testing.metrics import (
     NASTY_LABELS,
     NASTY_NUMBERS,
@@ -145,8 +145,13 @@ class RowRatio(TableMetric):
         )
 
 
+def keep_the_laws(metric):
+    for check in metric_checks(metric):
+        check()
+
+
 def test_a_metric_of_an_outsider_keeps_the_laws():
-    check_metric(RowRatio())
+    keep_the_laws(RowRatio())
 
 
 @pytest.mark.parametrize(
@@ -165,7 +170,7 @@ def test_a_metric_of_an_outsider_keeps_the_laws():
 )
 def test_the_laws_find_what_is_broken(broken, law):
     with pytest.raises(AssertionError, match=f"RowRatio .'row_ratio'. breaks the law {law}"):
-        check_metric(RowRatio(broken))
+        keep_the_laws(RowRatio(broken))
 
 
 def test_it_is_computed_beside_ours_where_it_is_passed():

@@ -1,4 +1,4 @@
-"""Laws that every split estimator obeys: scikit-learn's own checks, on a single table."""
+"""Laws that every split classifier obeys: scikit-learn's own checks, on a single table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from vflsynth.splitdefense import (
     Marvell,
     MarvellClassifier,
     SplitNNClassifier,
-    SplitNNRegressor,
 )
 
 # Small enough for a hundred fits, large enough to learn the checks' toy problems.
@@ -37,13 +36,7 @@ def expected(estimator):
     return found | {"check_sample_weight_equivalence_on_dense_data": BATCHES}
 
 
-@parametrize_with_checks(
-    [
-        SplitNNClassifier(**QUICK),
-        SplitNNRegressor(**QUICK),
-    ],
-    expected_failed_checks=expected,
-)
+@parametrize_with_checks([SplitNNClassifier(**QUICK)], expected_failed_checks=expected)
 def test_scikit_learn(estimator, check):
     check(estimator)
 

@@ -17,9 +17,10 @@ import root
 from vflsynth import TableTransformer
 from vflsynth.columns import PublicSchema
 from vflsynth.configuration import Configuration
-from vflsynth.testing import check_encoder
+from vflsynth.testing import encoder_checks
 
-check_encoder(root.Root(), np.random.default_rng(0).lognormal(5, 1, 300))
+for check in encoder_checks(root.Root(), np.random.default_rng(0).lognormal(5, 1, 300)):
+    check()
 frame = pd.DataFrame({"income": [0.25, 4.0, 100.0, 2500.0], "age": [20.5, 30.5, 40.25, 80.5]})
 table = TableTransformer(encoders={"income": "root"}, continuous="standard").fit(frame)
 scaled = table.transform(frame)
@@ -37,12 +38,13 @@ from vflsynth.loading import load
 from vflsynth.mechanisms import Asked, Discriminators
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.testing import check_mechanism
+from vflsynth.testing import mechanism_checks
 
 columns = {"lab": ColumnCounts(3), "clinic": ColumnCounts(2, 1)}
 asked = Asked(n_records=1000, owners=Discriminators.PRIVATE)
 mechanism = histograms.NoisyHistograms(epsilon=8.0, delta=1e-5)
-check_mechanism(mechanism, lambda each: each.plan(columns, asked))
+for check in mechanism_checks(mechanism, lambda each: each.plan(columns, asked)):
+    check()
 frames = make_party_frames(3000, 2, random_state=0)
 mechanism.set_params(public_schema=PublicSchema(dtypes="given"))
 synth = histograms.NoisyIndependentSynthesizer(privacy=mechanism, random_state=0)

@@ -21,9 +21,9 @@ from tests.integration.processes import KEY, PATIENCE, Running, same_bytes
 from vflsynth import PartyModel, VFLGANSynthesizer
 from vflsynth._artefacts import read_tensors
 from vflsynth.cli import main
-from vflsynth.federation.kit import prepare
+from vflsynth.federation.kit import prepare, project
 from vflsynth.federation.preflight import preflight
-from vflsynth.federation.simulate import free_port, provision
+from vflsynth.federation.simulate import HOST, free_port, make_kits
 from vflsynth.federation.site import Budget
 from vflsynth.frames import read_table
 from vflsynth.privacy import PublicSchema
@@ -106,7 +106,8 @@ def test_who_has_no_certificate_of_this_federation_is_refused(
     kit = running.federation.kits["party_1"] / "startup"
     context = ssl.create_default_context(cafile=kit / "rootCA.pem")
     if certificate:
-        foreign = provision(running.job("any"), tmp_path, free_port()) / "party_1" / "startup"
+        kits = make_kits(project(running.job("any"), HOST, free_port()), tmp_path)
+        foreign = kits / "party_1" / "startup"
         context.load_cert_chain(foreign / "client.crt", foreign / "client.key")
     port = json.loads((kit / "fed_client.json").read_text())["servers"][0]["service"]["target"]
     with (

@@ -81,7 +81,7 @@ _COMMANDS = {
     "inspect": "show what is in a model, or how tables would be read",
     "account": "show, make or limit a privacy account",
     "schema": "print the JSON schema of a file, for editors",
-    "methods": "list the synthesizers, classifiers and regressors that there are",
+    "methods": "list the synthesizers and classifiers that there are",
     "mechanisms": "list the mechanisms of differential privacy that there are",
     "parties": "train with every party in its own process, in other organisations if need be",
     "demo": "two parties' real tables -> one synthetic table and a report",

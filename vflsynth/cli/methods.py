@@ -16,15 +16,15 @@ DESCRIPTION = """\
 List the methods that can be fitted: what they are, which mechanisms of differential privacy they
 can have, and whether they run with every party in a process of its own ('vflsynth parties').
 
-Synthesizers are for 'vflsynth fit --method'; classifiers and regressors, which learn between
-parties, for jobs of 'vflsynth parties'.
+Synthesizers are for 'vflsynth fit --method'; classifiers, which learn between parties, for
+jobs of 'vflsynth parties'.
 """
 EPILOG = """\
 examples:
   vflsynth methods
 """
 
-GROUPS = {"synthesizers": "synthesizer", "classifiers": "classifier", "regressors": "regressor"}
+GROUPS = {"synthesizers": "synthesizer", "classifiers": "classifier"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -57,7 +57,7 @@ def text_of(file: str) -> str:
     module, _, name = CLASSES[file].rpartition(".")
     made = json_schema(getattr(import_module(module), name), f"vflsynth {file}")
     if file in ("study", "job"):
-        groups = ("synthesizers", *(("classifiers", "regressors") * (file == "job")))
+        groups = ("synthesizers", *(("classifiers",) * (file == "job")))
         made["required"] = ["name", "parties"] if file == "job" else ["parties"]
         keys = made["properties"]
         keys["method"]["enum"] = [method for group in groups for method in Members(group)]

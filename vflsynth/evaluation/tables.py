@@ -139,7 +139,7 @@ class TableMetric(ABC):
 
     A class needs a `name` and `compute`, and must be made without arguments to be found by name.
     Each result carries its `Metric`, which says in which direction and range it is to be read.
-    ``vflsynth.testing.check_metric`` checks the laws that all metrics keep. Of tables on disk it is
+    ``vflsynth.testing.metric_checks`` are the laws that all metrics keep. Of tables on disk it is
     given a sample, see `Tables.in_memory`, unless it `reads_batches`.
 
     Examples

@@ -70,7 +70,8 @@ class ActiveNode(ServerNode):
             )
         if job.max_records is not None and method.parameters.label_privacy is not None:
             raise ParameterError("job: label_privacy does not go with max_records: leave one out")
-        values, label_table = check_labels(labels, {}, None, key, **method.of_labels)
+        stated = method.parameters.classes is not None
+        values, label_table = check_labels(labels, {}, None, key, stated=stated)
         seat = Seat(
             HOLDER,
             label_table,

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
-from vflsynth.run.seat import check_same_run
+from vflsynth.run.seat import KIND, CheckpointDirectory, Saved
 
 logger = logging.getLogger("vflsynth")
 
-KIND = "vflsynth checkpoint of one site"
+_OWN = "state"
+"""The one node of each directory."""
 _PAUSE = 5.0
 """Seconds between two collections of garbage, which takes long beside a short epoch."""
 _KEPT = 2  # a node that is killed while it writes still has the one that all others have too
@@ -50,18 +51,9 @@ class NodeCheckpoints:
                 self.damaged[str(path)] = str(error)
         return sorted(found)
 
-    def write(
-        self,
-        epoch: int,
-        tensors: Mapping[str, Tensor],
-        fingerprint: Mapping[str, Any],
-        history: list[dict[str, Any]],
-    ) -> None:
+    def write(self, saved: Saved) -> None:
         """Write aside and rename; then drop what is older than the last two."""
-        with artefacts.new_directory(self._path(epoch), KIND, private=True) as root:
-            progress = {"epoch": epoch, "run": dict(fingerprint), "history": history}
-            artefacts.write_json(root / "progress.json", progress)
-            artefacts.write_tensors(root / "state.safetensors", tensors)
+        CheckpointDirectory(self._path(saved.epoch), None, _OWN).collect(_OWN, saved)
         for old in self.epochs()[:-_KEPT]:
             shutil.rmtree(self._path(old))
         if time.monotonic() - self._collected > _PAUSE:
@@ -75,13 +67,9 @@ class NodeCheckpoints:
 
         Raises ArtefactError if it is of other records or settings.
         """
-        root = artefacts.open_directory(self._path(epoch), KIND)
-        progress = artefacts.read_json(root / "progress.json")
-        with artefacts.reading(root, "a run"):
-            fix = "Give the job another name to start anew"
-            check_same_run(root, dict(progress["run"]), fingerprint, fix)
-            tensors = artefacts.read_tensors(root / "state.safetensors", device)
-            return tensors, list(progress["history"])
+        fix = "Give the job another name to start anew"
+        directory = CheckpointDirectory(None, self._path(epoch), _OWN, fix)
+        return directory.load(_OWN, epoch, fingerprint, device)
 
     def forget_after(self, epoch: int) -> None:
         """Drop checkpoints that other nodes do not have."""

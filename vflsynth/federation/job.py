@@ -141,8 +141,8 @@ class Job(RunFile):
 
     @property
     def has_labels(self) -> bool:
-        """Whether the server is the active party of a split estimator, with labels."""
-        return any(self.method in Members(group) for group in ("classifiers", "regressors"))
+        """Whether the server is the active party of a split classifier, with labels."""
+        return self.method in Members("classifiers")
 
     @property
     def most_restarts(self) -> int:

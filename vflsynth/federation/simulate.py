@@ -45,11 +45,6 @@ _ATTEMPTS = 3
 _SPOKEN_EVERY = 3.0
 
 
-def provision(job: Job, folder: Path, port: int) -> Path:
-    """Make certificates and start-up kits for this machine; return their folder."""
-    return make_kits(project(job, HOST, port), folder)
-
-
 def make_kits(project_file: str, folder: Path) -> Path:
     """Make certificates and start-up kits with FLARE's own tool; return their folder.
 
@@ -84,7 +79,7 @@ def reproducible(job: Job, sites: Mapping[str, Site], random_state: int) -> dict
 
 
 class Federation:
-    """Processes of one federation on this machine, with kits from `provision`.
+    """Processes of one federation on this machine, with kits from `make_kits`.
 
     Sites are of every party, and of the ``"server"``.
     """
@@ -190,7 +185,7 @@ def simulate(
     check_installed()
     check_sites(job, sites)
     with locked(folder / ".lock", "another simulation is going on here. Wait for it, or stop it"):
-        kits = provision(job, _next_attempt(folder), free_port())
+        kits = make_kits(project(job, HOST, free_port()), _next_attempt(folder))
         # Whoever runs a simulation has all the sites, and starts this job only.
         willing = {name: replace(site, jobs="any", proposers={}) for name, site in sites.items()}
         federation = Federation(job, kits, willing)

@@ -339,9 +339,6 @@ def _member(kind: type[Any], content: Any) -> Any:
         raise _Malformed(f"an unknown {kind.__name__.lower()} {content[:80]!r}") from error
 
 
-__all__ = ["PROTOCOL", "Frame", "Reason", "Request", "Status", "decode", "encode"]
-
-
 _WORDS = {
     errno.ENOSPC: "its disk is full",
     errno.EDQUOT: "its disk quota is used up",

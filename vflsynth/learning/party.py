@@ -132,18 +132,8 @@ def _warn_of_delta(party: str, published: Sequence[NoisyHistogram], delta: float
 class Party(Participant):
     """Owns one table and answers what it is asked; no other object reads the table.
 
-    Parameters
-    ----------
-    name : str
-    frame : DataFrame
-        The party's table, never modified.
-    on : column label or None
-        Key column; None matches by the index.
-
-    Attributes
-    ----------
-    transformer : TableTransformer
-        The encoding, after `prepare`.
+    The table is never modified. `on` labels its key column; None matches records by the index.
+    After `prepare` the party has `transformer`, which encodes the table.
     """
 
     transformer: TableTransformer

@@ -113,14 +113,10 @@ class Plan:
         return 0 if self.length is None else self.length.steps
 
     def releases(self, first_epoch: int, last_epoch: int | None = None) -> tuple[LedgerEntry, ...]:
-        """Return what is released from one epoch to another, in the ledger's order.
+        """Return what is released from one epoch to another, both included, in the ledger's order.
 
-        Parameters
-        ----------
-        first_epoch : int
-            From 1, to which all belongs that is released before training.
-        last_epoch : int, optional
-            Included. Default: the last of all.
+        Epochs count from 1, to which all belongs that is released before training. Without a
+        `last_epoch` it is the last of all.
         """
         if last_epoch is not None and last_epoch < first_epoch:
             return ()
@@ -264,18 +260,11 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         return n_records if self.relation is NeighbouringRelation.REPLACE_ONE else None
 
     def check_delta(self, n_records: int) -> None:
-        """Refuse a `delta` of 1/n or more, unless it is insisted on.
+        """Refuse a `delta` of 1/n or more, with PrivacyParameterError, unless it is insisted on.
 
-        Parameters
-        ----------
-        n_records : int
-            Matched records. Looked at only if their number is public: where records may be added or
-            removed, a refusal would tell whether there are as many as 1 / `delta`. There a party
-            warns, by the noisy histograms that it has published (`vflsynth.learning.party`).
-
-        Raises
-        ------
-        PrivacyParameterError
+        The number of matched records is looked at only if it is public: where records may be added
+        or removed, a refusal would tell whether there are as many as 1 / `delta`. There a party
+        warns, by the noisy histograms that it has published (`vflsynth.learning.party`).
         """
         public = self.public_number(n_records)
         if public is not None and not self.large_delta and (self.delta or 0.0) * public >= 1.0:

@@ -32,16 +32,8 @@ class Discriminators(StrEnum):
     def owners(self, parties: Iterable[str]) -> dict[str, str]:
         """Return who owns which network, in the words of a ledger.
 
-        Parameters
-        ----------
-        parties : iterable of str
-            Of a joined table, its holder alone.
-
-        Raises
-        ------
-        PartyNameError
-            If a party is called as the owner of what is above all parties: the two would count as
-            one, and there would be too little noise.
+        The only party of a joined table is its holder. PartyNameError if a party has the name of
+        the owner of what is above all parties: the two would count as one, with too little noise.
         """
         words_of: dict[Discriminators, tuple[str, dict[str, str]]] = {
             Discriminators.LOCAL_AND_SHARED: (

@@ -204,10 +204,7 @@ class DPSGD(HistogramMechanism):
     def public_number(self, n_records: int) -> int:
         """Return the number of records that sample rate and steps may be computed from.
 
-        Raises
-        ------
-        PrivacyParameterError
-            If nobody stated one, and the true one is private.
+        PrivacyParameterError if nobody stated one, and the true one is private.
         """
         public = self.n_records or super().public_number(n_records)
         if public is not None:

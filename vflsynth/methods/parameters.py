@@ -324,7 +324,6 @@ def reason_against(
         or _not_with(estimator)
         or _cannot_hide(estimator)
         or _several_releases(privacy, n_models, options, keep_discriminators)
-        or None
     )
 
 

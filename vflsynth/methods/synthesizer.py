@@ -207,15 +207,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     def method(self, noise: torch.Generator | None = None) -> Method:
         """Check all parameters, and return the method that they ask for.
 
-        Parameters
-        ----------
-        noise : torch.Generator, optional
-            For tests only, see `vflsynth.privacy.noise`.
-
-        Raises
-        ------
-        ParameterError
-            If a parameter is out of range, or does not go with another.
+        ParameterError if one is out of range, or does not go with another. `noise` is for tests
+        only, see `vflsynth.privacy.noise`.
         """
         if (stated := self._stated()) is not self:
             return stated.method(noise)

@@ -35,6 +35,13 @@ Module = TypeVar("Module", bound=nn.Module)
 _MOMENTUM = 0.1  # of the newest batch in batch normalisation's running statistics, as in torch
 
 
+def at_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Look up records, (replica, record, feature), at places of shape (replica, batch)."""
+    if len(values) == 1:  # several times faster
+        return values[0].index_select(0, rows[0]).unsqueeze(0)
+    return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+
+
 def one_replica(module: Module, replica: int) -> Module:
     """Copy one replica of a replicated network, as a network of a single replica."""
     slices: dict[int, Any] = {

@@ -194,13 +194,7 @@ class PrivacyAccount:
         return _left(entries, _budget(records))
 
     def records(self) -> list[Record]:
-        """Read and check the file.
-
-        Raises
-        ------
-        ArtefactError
-            If it is missing, or is not what was written, or not all of it.
-        """
+        """Read the file; ArtefactError if it is missing, or not what was written, all of it."""
         found = self._file.read()
         try:
             _attempts(found), _budget(found)
@@ -211,11 +205,8 @@ class PrivacyAccount:
     def show(self) -> dict[str, Any]:
         """Return what others remember of this account, and write down that it was shown.
 
-        Returns
-        -------
-        dict
-            ``account``, its name, and ``heads``, the digests of all records at which it was ever
-            shown, the newest last. They are random to whoever has not got the file.
+        That is ``account``, its name, and ``heads``, the digests of all records at which it was
+        ever shown, the newest last. They are random to whoever has not got the file.
         """
         with self._file.lock(self.patience):
             return self._show(self.records())
@@ -232,22 +223,10 @@ class PrivacyAccount:
     def open(self, run: str, planned: PrivacyLedger, agreed: Budget | None = None) -> OpenAccount:
         """Let a run book; all others wait until it closes the account.
 
-        Parameters
-        ----------
-        run : str
-            What the run is called.
-        planned : PrivacyLedger
-            What it is going to release in all.
-        agreed : Budget, optional
-            A second limit, that of a site file.
-
-        Raises
-        ------
-        ParameterError
-            If another run has it open for too long, or earlier runs were under another neighbouring
-            relation.
-        ArtefactError
-            If the account cannot be read.
+        `run` is what the run is called, `planned` what it is going to release in all, and `agreed`
+        a second limit, that of a site file. ParameterError if another run has the account open for
+        too long, or earlier runs were under another neighbouring relation; ArtefactError if the
+        account cannot be read.
         """
         lock = self._file.lock(self.patience)
         try:
@@ -298,12 +277,7 @@ class OpenAccount:
         self._check_relation()
 
     def check(self, entries: Sequence[LedgerEntry]) -> None:
-        """Refuse a run that would overshoot a budget, before it releases anything.
-
-        Raises
-        ------
-        PrivacyBudgetError
-        """
+        """Refuse, with PrivacyBudgetError, a run that would overshoot, before any release."""
         for where, budget in self._limits.items() if entries else ():
             total = _epsilon((*self.entries, *entries), budget.delta)
             if total > budget.epsilon * (1.0 + _ROUNDING):

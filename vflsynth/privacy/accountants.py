@@ -90,11 +90,8 @@ class Accountant(ABC):
         """
         if not 0.0 < delta < 1.0:
             raise PrivacyParameterError("delta", delta, "a number strictly between 0 and 1")
-        parts = list(sampled_releases(event))
-        self._require_no_labels(event)
-        for part in parts:
-            self._require_supported(part)
-        parts = [part for part in parts if part.steps > 0]
+        self._require_theory(event)
+        parts = [part for part in sampled_releases(event) if part.steps > 0]
         if not parts:
             return 0.0
         if any(part.joint_noise_multiplier == 0.0 for part in parts):
@@ -108,9 +105,7 @@ class Accountant(ABC):
     def supports(self, event: PrivacyEvent) -> bool:
         """Whether `epsilon` accepts the event."""
         try:
-            self._require_no_labels(event)
-            for part in sampled_releases(event):
-                self._require_supported(part)
+            self._require_theory(event)
         except UnsupportedEventError:
             return False
         return True
@@ -123,12 +118,14 @@ class Accountant(ABC):
         """Return a much faster accountant that also covers the event, if there is one."""
         return None
 
-    def _require_no_labels(self, event: PrivacyEvent) -> None:
+    def _require_theory(self, event: PrivacyEvent) -> None:
         if label_releases(event):
             raise UnsupportedEventError(
                 f"{self.name} counts Gaussian noise, and this is randomised response. Fix: epsilon "
                 "of a ledger or an account, which add its epsilons up"
             )
+        for part in sampled_releases(event):
+            self._require_supported(part)
 
     def _require_supported(self, part: SampledRelease) -> None:
         if (part.sampler, part.relation) not in self.supported:

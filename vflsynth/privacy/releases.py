@@ -55,17 +55,9 @@ def watched_releases() -> Iterator[list[Release]]:
 class Grid:
     """Public multiples of a power of two, and the noise of what is published on them.
 
-    Parameters
-    ----------
-    exponent : int
-        The step is ``2**exponent``, in units of what is published.
-    sigma : int
-        Standard deviation of the discrete Gaussian noise, in steps: a multiple of 16.
-
-    Raises
-    ------
-    PrivacyParameterError
-        If a number is out of range.
+    The step is ``2**exponent``, in units of what is published. `sigma` is the standard deviation of
+    the discrete Gaussian noise, in steps: a multiple of 16. PrivacyParameterError if a number is
+    out of range.
 
     Examples
     --------

@@ -25,13 +25,8 @@ DEFAULT_STEPS = 15_000
 class Length:
     """Size and number of the batches of a training.
 
-    Parameters
-    ----------
-    batch_size : int
-        Records per batch; of a Poisson sample, the number to be expected.
-    epochs : int
-    steps_per_epoch : int
-        Discriminator steps.
+    A batch has `batch_size` records, or so many on average if it is a Poisson sample. Steps are
+    those of discriminators.
     """
 
     batch_size: int

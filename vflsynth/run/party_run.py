@@ -36,7 +36,7 @@ from vflsynth.protocol.messages import (
     Hello,
     Terms,
 )
-from vflsynth.run.seat import Agreed, Seat
+from vflsynth.run.seat import Agreed, Saved, Seat
 
 _ROTATING = "key of rotations"
 
@@ -227,7 +227,7 @@ class PartyRun(Participant):
             # The same records rotated otherwise would round otherwise, and tell a difference.
             rotating = torch.tensor(list(self.schedule.rotating), dtype=torch.uint8)
             state = self.trained.state() | {_ROTATING: rotating}
-            self.seat.checkpoints.write(message.step, state, self.fingerprint, [])
+            self.seat.checkpoints.write(Saved(message.step, state, self.fingerprint))
 
     @property
     def trained(self) -> Any:

@@ -140,19 +140,23 @@ def fact(hello: Hello, name: str, kind: type) -> Any:
     return value
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A node's state after an epoch, of which run it is, and the history, which the server has."""
+
+    epoch: int
+    tensors: Mapping[str, Tensor]
+    fingerprint: Mapping[str, Any]
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
 class Checkpoints(Protocol):
     """Where one node keeps its state."""
 
     def epochs(self) -> list[int]:
         """Return the epochs after which there is a complete checkpoint, in order."""
 
-    def write(
-        self,
-        epoch: int,
-        tensors: Mapping[str, Tensor],
-        fingerprint: Mapping[str, Any],
-        history: list[dict[str, Any]],
-    ) -> None:
+    def write(self, saved: Saved) -> None:
         """Write a checkpoint."""
 
     def load(
@@ -239,8 +243,8 @@ _FIX = "Resume with the same tables, parameters, integer random_state and versio
 class CheckpointDirectory:
     """Collects the parties' states, and writes all together when the server's comes.
 
-    Without a path nothing is written; `resume` is where to go on from, and `server` the name of the
-    node whose state comes last.
+    Without a path nothing is written; `resume` is where to go on from, `server` the name of the
+    node whose state comes last, and `fix` what to do about a directory of another run.
     """
 
     def __init__(
@@ -248,12 +252,13 @@ class CheckpointDirectory:
         path: str | os.PathLike[str] | None,
         resume: str | os.PathLike[str] | None,
         server: str,
+        fix: str = _FIX,
     ) -> None:
-        self.server, self._path = server, path
+        self.server, self._path, self._fix = server, path, fix
         self._root = None if resume is None else artefacts.open_directory(resume, KIND)
         if path is not None:
             artefacts.check_target(path, KIND)
-        self._pending: dict[str, tuple[Mapping[str, Tensor], Mapping[str, Any]]] = {}
+        self._pending: dict[str, Saved] = {}
 
     def of(self, node: str) -> NodeState:
         """Return one node's part."""
@@ -263,25 +268,17 @@ class CheckpointDirectory:
         """Return the one epoch, if there is something to go on from."""
         return [] if self._root is None else [int(self._progress()["epoch"])]
 
-    def collect(
-        self,
-        node: str,
-        epoch: int,
-        tensors: Mapping[str, Tensor],
-        fingerprint: Mapping[str, Any],
-        history: list[dict[str, Any]],
-    ) -> None:
+    def collect(self, node: str, saved: Saved) -> None:
         """Keep a party's state; with the server's, write all, aside and renamed."""
-        self._pending[node] = tensors, fingerprint
+        self._pending[node] = saved
         if node != self.server or self._path is None:
             return
         with artefacts.new_directory(self._path, KIND, private=True) as root:
-            runs = {name: dict(found) for name, (_, found) in self._pending.items()}
-            artefacts.write_json(
-                root / "progress.json", {"epoch": epoch, "history": history, "runs": runs}
-            )
-            for name, (state, _) in self._pending.items():
-                artefacts.write_tensors(_file(root, name, self.server), state)
+            runs = {name: dict(own.fingerprint) for name, own in self._pending.items()}
+            progress = {"epoch": saved.epoch, "history": saved.history, "runs": runs}
+            artefacts.write_json(root / "progress.json", progress)
+            for name, own in self._pending.items():
+                artefacts.write_tensors(_file(root, name, self.server), own.tensors)
         self._pending.clear()
 
     def load(
@@ -298,9 +295,9 @@ class CheckpointDirectory:
             if node not in runs:
                 raise ArtefactError(
                     f"{root} belongs to another run, of {', '.join(map(repr, sorted(runs)))} and "
-                    f"not of {node!r}. {_FIX}"
+                    f"not of {node!r}. {self._fix}"
                 )
-            check_same_run(file, dict(runs[node]), fingerprint, _FIX)
+            check_same_run(file, dict(runs[node]), fingerprint, self._fix)
             return artefacts.read_tensors(file, device), list(progress["history"])
 
     def _progress(self) -> dict[str, Any]:
@@ -337,6 +334,4 @@ def check_same_run(
 
 
 def _file(root: Path, node: str, server: str) -> Path:
-    if node == server:
-        return root / "server.safetensors"
-    return root / "parties" / f"{node}.safetensors"
+    return root / ("" if node == server else "parties") / f"{node}.safetensors"

@@ -21,7 +21,7 @@ from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
 from vflsynth.run.loop import Callback, EpochState, History, run
-from vflsynth.run.seat import Agreed, Checkpoints
+from vflsynth.run.seat import Agreed, Checkpoints, Saved
 
 logger = logging.getLogger("vflsynth")
 
@@ -223,5 +223,5 @@ class _Checkpointing:
             {name: CheckpointNotice(SERVER, name, state.epoch) for name in names}
         )
         node.checkpoints.write(
-            state.epoch, node.algorithm.state(), self._fingerprint, node.history.records
+            Saved(state.epoch, node.algorithm.state(), self._fingerprint, node.history.records)
         )

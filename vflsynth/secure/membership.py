@@ -327,9 +327,9 @@ class Verification:
         return made
 
     def conclude(self) -> None:
-        """Say whether all proofs hold, when all parties have sent their shares.
+        """Raise ProtocolError, naming the prover, if a proof does not hold.
 
-        Raises ProtocolError if one does not, naming the prover.
+        Called when all parties have agreed with their tags, before anybody sends shares.
         """
         if self._refuted:
             raise ProtocolError(

@@ -1,4 +1,4 @@
-"""Split-learning estimators, protections of their labels, and the audit that tells whether they do.
+"""Split-learning classifiers, protections of their labels, and the audit that judges these.
 
 Several parties hold columns, one of them holds labels. A protection may act in three places and no
 others: on the labels once before training (`RandomizedResponse`), on the objective (`GAFM`,
@@ -7,13 +7,12 @@ others: on the labels once before training (`RandomizedResponse`), on the object
 """
 
 from vflsynth.splitdefense.classifiers import (
-    BaseSplitClassifier,
     CutShiftClassifier,
     DIMIPClassifier,
     MarvellClassifier,
     SplitNNClassifier,
-    SplitNNRegressor,
 )
+from vflsynth.splitdefense.estimator import BaseSplitClassifier
 from vflsynth.splitdefense.gafm import GAFMClassifier
 from vflsynth.splitdefense.inputs import AlignedFrames, aligned
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
@@ -29,7 +28,6 @@ from vflsynth.splitdefense.objectives import (
     CrossEntropy,
     DistanceCorrelation,
     Objective,
-    SquaredError,
 )
 from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import (
@@ -73,8 +71,6 @@ __all__ = [
     "RandomizedResponse",
     "Ranking",
     "SplitNNClassifier",
-    "SplitNNRegressor",
-    "SquaredError",
     "aligned",
     "column_attacks",
     "leakage_report",

@@ -28,14 +28,14 @@ from vflsynth.splitdefense.objectives import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections import Context, Draws, Protection
 from vflsynth.splitdefense.settings import HoldingOut, KeptWeights, SplitSettings, n_records
-from vflsynth.splitdefense.targets import Target
+from vflsynth.splitdefense.targets import Classes
 
 
 @dataclass(eq=False)
 class ActiveParty:
     """Owns labels and top model; answers features with (protected) cut gradients.
 
-    `labels`, (replica, record), are those trained on: int64 classes, or numbers. `truth`,
+    `labels`, (replica, record), are the int64 classes trained on. `truth`,
     (record,), are the true ones, with which only leakage is measured. `weights`, (replica, record),
     say what each record counts. Each of `protections` comes with the replicas, int64 (member,),
     that it is for.
@@ -51,7 +51,7 @@ class ActiveParty:
     own: SplitParty | None
     labels: Tensor
     truth: Tensor
-    target: Target
+    target: Classes
     weights: Tensor | None
     patience: int | None
     protections: Sequence[tuple[Protection, Tensor]]

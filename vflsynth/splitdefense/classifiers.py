@@ -1,84 +1,20 @@
-"""The classifiers and the regressor: the papers' methods as presets of one base class."""
+"""The classifiers: the papers' methods as presets of one base class."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
-
-import numpy as np
-import numpy.typing as npt
-from sklearn.base import ClassifierMixin, RegressorMixin
+from typing import ClassVar, Literal
 
 from vflsynth._validation import Number, Rule
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, Mechanism
 from vflsynth.registry import register
-from vflsynth.splitdefense.estimator import BaseSplitEstimator
-from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
+from vflsynth.splitdefense.estimator import BaseSplitClassifier
 from vflsynth.splitdefense.method import SplitMethod
-from vflsynth.splitdefense.model import Tables
-from vflsynth.splitdefense.objectives import DIMIP, CrossEntropy, Objective, SquaredError
+from vflsynth.splitdefense.objectives import DIMIP, Objective
 from vflsynth.splitdefense.protections import Marvell, Protection
 from vflsynth.splitdefense.settings import AS_PUBLISHED, SplitSettings
-from vflsynth.splitdefense.targets import Classes, Numbers, Probabilities
-
-
-class BaseSplitClassifier(ClassifierMixin, BaseSplitEstimator):  # type: ignore[misc]
-    """A classifier whose columns lie with several parties and whose labels lie with one.
-
-    `BaseSplitEstimator` has the parameters and the other attributes.
-
-    Attributes
-    ----------
-    classes_ : ndarray, shape (class,)
-    """
-
-    registry_group: ClassVar[str] = "classifiers"
-    target = Classes
-    default_objective = CrossEntropy
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        parts = (self.make_objective(), self.make_protection())
-        tags.classifier_tags.multi_class = not any(part and part.binary_only for part in parts)
-        return tags
-
-    def predict_proba(self, X: Tables, *, absent: str | Collection[str] = ()) -> Probabilities:
-        """Predict class probabilities.
-
-        Parameters
-        ----------
-        X : mapping of str to DataFrame, or DataFrame or array
-            As in `fit`. None as a party's table says that it is absent.
-        absent : str or collection of str, default=()
-            Parties that have quit, or one of them.
-
-        Returns
-        -------
-        ndarray, shape (record, class)
-            Rows in the order of the active party's table, or of the first one that is there;
-            columns in the order of `classes_`.
-
-        Raises
-        ------
-        PartyDataError
-            If a party is unknown, missing, or lacks records or the key column.
-        """
-        features = self._features(X, absent)
-        return self.top_.probabilities(features)
-
-    def predict(self, X: Tables, *, absent: str | Collection[str] = ()) -> npt.NDArray[Any]:
-        """Predict classes; see `predict_proba`."""
-        probabilities = self.predict_proba(X, absent=absent)
-        found: npt.NDArray[Any] = self.classes_[probabilities.argmax(1)]
-        return found
-
-    @property
-    def classes_(self) -> npt.NDArray[Any]:
-        """The classes, which the active party's half knows."""
-        assert self.top_.classes is not None
-        return self.top_.classes
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -108,7 +44,7 @@ class SplitNNClassifier(BaseSplitClassifier):
         Train with differential privacy (extra ``opacus``), on cross-entropy alone: ``batch_size``
         is then that of Poisson samples, all ``epochs`` are trained, and no record is held out.
     **shared
-        See `BaseSplitEstimator`.
+        See `BaseSplitClassifier`.
 
     Notes
     -----
@@ -156,7 +92,7 @@ class CutShiftClassifier(BaseSplitClassifier):
     protection : Protection, optional
         On top.
     **shared
-        See `BaseSplitEstimator`, for the network before the cut is moved.
+        See `BaseSplitClassifier`, for the network before the cut is moved.
 
     Notes
     -----
@@ -203,7 +139,7 @@ class MarvellClassifier(PublishedClassifier):
     power_scale : float, default=4.0
         See `Marvell`.
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs,
+        See `BaseSplitClassifier`. Trains as published: 50 epochs,
         nothing held out, no weight decay, numbers as they are.
 
     Notes
@@ -230,7 +166,7 @@ class DIMIPClassifier(PublishedClassifier):
     protection : Protection, optional
         On top.
     **shared
-        See `BaseSplitEstimator`. Trains as published: 50 epochs,
+        See `BaseSplitClassifier`. Trains as published: 50 epochs,
         nothing held out, no weight decay, numbers as they are.
     """
 
@@ -244,46 +180,3 @@ class DIMIPClassifier(PublishedClassifier):
     def make_objective(self) -> Objective:
         """Return what is minimised."""
         return DIMIP.of(self)
-
-
-@register
-@dataclass(repr=False, eq=False, kw_only=True)
-class SplitNNRegressor(RegressorMixin, BaseSplitEstimator):  # type: ignore[misc]
-    """Split learning of numbers: the top model minimises the squared error.
-
-    Parameters
-    ----------
-    protection : Protection, optional
-        Of passive parties' cut gradients: one that looks at gradients only, such as `Isotropic` or
-        `MaxNorm`. Default: none, and the targets leak.
-    **shared
-        See `BaseSplitEstimator`. What knows classes is refused: ``label_privacy``,
-        ``class_weight``, and ``monitor``, whose default here is False.
-
-    Notes
-    -----
-    Nothing here has a guarantee for targets. Randomised responses, Marvell, GAFM, DIMIP and
-    distance correlation are defined for classes, and no attack on numbers is measured.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_diabetes
-    >>> from vflsynth.splitdefense import SplitNNRegressor
-    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
-    >>> columns = {"clinic": ["age", "sex", "bmi", "bp"], "lab": [f"s{i}" for i in range(1, 7)]}
-    >>> model = SplitNNRegressor(party_columns=columns, active="clinic", random_state=0).fit(X, y)
-    >>> model.score(X, y) > 0.4
-    True
-    """
-
-    registry_group: ClassVar[str] = "regressors"
-    target = Numbers
-    default_objective = SquaredError
-
-    protection: Protection | None = None
-    monitor: LeakageMonitor | bool = False
-
-    def predict(self, X: Tables, *, absent: str | Collection[str] = ()) -> npt.NDArray[np.float64]:
-        """Predict numbers in the target's unit; see `BaseSplitClassifier.predict_proba`."""
-        features = self._features(X, absent)
-        return self.top_.numbers(features)

@@ -1,4 +1,4 @@
-"""Fitting split-learning classifiers and regressors."""
+"""Fitting split-learning classifiers."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from vflsynth.columns.public import with_public_types
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import key_of
 from vflsynth.methods.parameters import check_combination
+from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, party_templates
 from vflsynth.splitdefense.inputs import (
@@ -37,15 +38,12 @@ from vflsynth.splitdefense.inputs import (
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.method import SplitMethod
-from vflsynth.splitdefense.model import FittedSplitEstimator, TopModel
-from vflsynth.splitdefense.objectives import Objective
+from vflsynth.splitdefense.model import FittedSplitClassifier, TopModel
+from vflsynth.splitdefense.objectives import CrossEntropy, Objective
 from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import ClassWeight, Fusion, SplitSettings
-from vflsynth.splitdefense.targets import Target
-
-PartyFrames = Mapping[str, pd.DataFrame]
 
 _POSITIVE = Number(0, closed=(False, True))
 
@@ -53,8 +51,8 @@ _NUMERIC_BINS = 32
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
-class BaseSplitEstimator(FittedSplitEstimator):
-    """A classifier or regressor whose columns lie with several parties and whose labels with one.
+class BaseSplitClassifier(FittedSplitClassifier):
+    """A classifier whose columns lie with several parties and whose labels lie with one.
 
     Every party has a bottom model over its own columns; the active party, which has the labels, has
     a top model over what the bottom models put out. Only those outputs and their gradients cross a
@@ -130,6 +128,7 @@ class BaseSplitEstimator(FittedSplitEstimator):
 
     Attributes
     ----------
+    classes_ : ndarray, shape (class,)
     parties_ : dict of str to BottomModel
         Each party's half.
     top_ : TopModel
@@ -163,12 +162,6 @@ class BaseSplitEstimator(FittedSplitEstimator):
     At prediction a party's table may lack values and hold categories that did not occur in
     training; see `TableTransformer.transform`.
     """
-
-    target: ClassVar[type[Target]]
-    """What labels are: classes or numbers."""
-
-    default_objective: ClassVar[type[Objective]]
-    """What is minimised unless a parameter says otherwise."""
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         "numeric_bins": Optional(Number(0, whole=True)),
@@ -220,11 +213,17 @@ class BaseSplitEstimator(FittedSplitEstimator):
     def make_objective(self) -> Objective:
         """Return what is minimised: the parameter `objective`, if there is one."""
         objective: Objective | None = getattr(self, "objective", None)
-        return self.default_objective() if objective is None else objective
+        return CrossEntropy() if objective is None else objective
 
     def make_protection(self) -> Protection | None:
         """Return what is done to gradients before they are sent: the parameter `protection`."""
         return getattr(self, "protection", None)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        parts = (self.make_objective(), self.make_protection())
+        tags.classifier_tags.multi_class = not any(part and part.binary_only for part in parts)
+        return tags
 
     # -- fitting ---------------------------------------------------------------------------------
 

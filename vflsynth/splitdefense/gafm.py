@@ -43,7 +43,7 @@ class GAFMClassifier(PublishedClassifier):
     protection : Protection, optional
         On top; the authors propose Marvell.
     **shared
-        See `BaseSplitEstimator`. GAFM needs scalar bottom outputs in (0, 1) that are added, so the
+        See `BaseSplitClassifier`. GAFM needs scalar bottom outputs in (0, 1) that are added, so the
         defaults are ``intermediate_dim=1``, ``bottom_output="sigmoid"``, ``fusion="mean"`` and
         ``top_hidden=(32, 16)``. Trains as published: 50 epochs,
         nothing held out, no weight decay, numbers as they are.
@@ -56,7 +56,7 @@ class GAFMClassifier(PublishedClassifier):
         With "auto": ``train_auc``, ``leak_auc`` and their ``ratio`` of every margin tried, means
         over trainings on random tenths of the training records. None without.
 
-    Other attributes are those of `BaseSplitEstimator`.
+    Other attributes are those of `BaseSplitClassifier`.
 
     Notes
     -----

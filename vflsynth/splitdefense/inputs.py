@@ -8,7 +8,7 @@ from typing import Any, Self, TypeGuard, overload
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_float_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
@@ -94,26 +94,22 @@ def check_labels(
     active: str | None,
     on: Any,
     *,
-    numbers: bool = False,
     stated: bool = False,
 ) -> tuple[Labels, pd.DataFrame]:
     """Check labels; return them with the table whose keys they belong to, row by row.
 
     `y` is in the order of the active party's table; without such a table it is a Series whose index
-    holds the keys, or an array where records are matched by position. `numbers`: labels are the
-    numbers of a regressor. `stated`: classes were stated, and labels may then be anything, see
-    `Classes.of`. Raises ParameterError, scikit-learn's ValueError, or PartyDataError if labels and
-    table do not belong together.
+    holds the keys, or an array where records are matched by position. `stated`: classes were
+    stated, and labels may then be anything, see `Classes.of`. Raises ParameterError, scikit-learn's
+    ValueError, or PartyDataError if labels and table do not belong together.
     """
     if y is None:
         raise ParameterError("requires y to be passed, but the target y is None")
     index = y.index if isinstance(y, (pd.Series, pd.DataFrame)) else None
     labels = column_or_1d(y, warn=True)
-    if not stated and pd.isna(labels).any():
-        raise ParameterError("y contains NaN; every record needs a label, drop those without")
-    if numbers:
-        labels = _finite(labels)
-    elif not stated:
+    if not stated:
+        if pd.isna(labels).any():
+            raise ParameterError("y contains NaN; every record needs a label, drop those without")
         check_classification_targets(labels)
     if active is not None:
         table = frames[active]
@@ -142,20 +138,6 @@ def check_labels(
         table = pd.DataFrame({key_of(on, LABEL_HOLDER): index})
         return labels, with_keys_in_form(table, on, LABEL_HOLDER)
     return labels, pd.DataFrame(index=pd.RangeIndex(len(labels)) if index is None else index)
-
-
-def _finite(labels: Labels) -> Labels:
-    """Return targets as finite numbers of double precision."""
-    try:
-        found: Labels = labels.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(
-            f"y is of type {labels.dtype}; a regressor needs numbers. Fix: convert y, or use a "
-            "classifier"
-        ) from None
-    if not np.isfinite(found).all():
-        raise ParameterError("y contains infinity; a regressor needs finite numbers")
-    return found
 
 
 def rows_to_predict(
@@ -308,7 +290,7 @@ def aligned(
     frames : mapping of str to DataFrame
         One table per party.
     y : array-like or Series
-        As of `BaseSplitEstimator.fit`.
+        As of `BaseSplitClassifier.fit`.
     on : hashable, optional
         Key column of every table. Default: the index.
     active : str, optional
@@ -338,8 +320,7 @@ def aligned(
     3
     """
     checked = check_frames(frames, active, on)
-    numbers = is_float_dtype(np.asarray(y))
-    labels, table = check_labels(y, checked, active, on, numbers=numbers)
+    labels, table = check_labels(y, checked, active, on)
     keys = party_keys(table, key_of(on, active or LABEL_HOLDER))
     if not keys.is_unique:
         raise PartyDataError("keys of the labels occur more than once", fix="drop the doubles")

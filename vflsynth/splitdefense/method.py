@@ -36,8 +36,7 @@ from vflsynth.splitdefense.passive import MaliciousSGD, SplitParty
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.settings import HoldingOut, SplitSettings
 from vflsynth.splitdefense.targets import (
-    Numbers,
-    Target,
+    Classes,
     check_sample_weight,
     check_together,
     record_weights,
@@ -81,7 +80,7 @@ class SplitMethod(Method):
         {BottomOutputs, HeldOutOutputs, AllBottomOutputs}
     )
 
-    target: Target
+    target: Classes
 
     def __init__(self, classifiers: Sequence[Any]) -> None:
         super().__init__(classifiers[0], getattr(classifiers[0], "privacy", None))
@@ -109,13 +108,7 @@ class SplitMethod(Method):
         self.monitor = _same([c.leakage_monitor() for c in classifiers], "monitor")
         self._holder: PartyRun | None = None
         self._check_stopping()
-        check_together(classifiers, None, self.parameters.target)
-
-    @property
-    def of_labels(self) -> dict[str, bool]:
-        """What `check_labels` has to know: what labels are, and who said so."""
-        numbers, stated = self.parameters.target is Numbers, self.parameters.classes is not None
-        return {"numbers": numbers, "stated": stated}
+        check_together(classifiers, None)
 
     def _check_stopping(self) -> None:
         """Refuse to stop, or to weight records, by a loss that does not exist."""
@@ -146,9 +139,9 @@ class SplitMethod(Method):
         order in which they are fused. Raises ParameterError, PartyNameError if a classifier is not
         defined for these labels, weights or parties.
         """
-        check_together(self.classifiers, sample_weight, self.parameters.target)
+        check_together(self.classifiers, sample_weight)
         protects = [c.label_privacy for c in self.classifiers]
-        self.target = self.parameters.target.of(
+        self.target = Classes.of(
             labels,
             (*self.objectives, *self.protections),
             self.parameters.classes,
@@ -310,10 +303,9 @@ class SplitMethod(Method):
     def _class_weights(self, shares: Tensor) -> Tensor | None:
         """Weights of the classes, (replica, class); each replica has its own."""
         asked = [c.class_weight for c in self.classifiers]
-        found = [self.target.weights(a, shares[i : i + 1]) for i, a in enumerate(asked)]
-        if all(one is None for one in found):
+        if not any(asked):
             return None
-        return torch.cat([torch.ones_like(shares[:1]) if one is None else one for one in found])
+        return torch.cat([self.target.weights(*one) for one in zip(asked, torch.split(shares, 1))])
 
     # -- privacy ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Fitted split networks: each party's half, and the estimator that computes with them and saves."""
+"""Fitted split networks: each party's half, and the classifier that predicts with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -128,7 +128,7 @@ class TopModel(_Half):
     """The active party's half: the top models and their calibration.
 
     `heads` says whose features each top model takes; ``"top"`` takes everybody's. `dims` are the
-    layer sizes of each. `classes` are what users call them; None of a regressor.
+    layer sizes of each. `classes` are what users call them.
     """
 
     KIND = "vflsynth active party's half of a split classifier"
@@ -140,7 +140,7 @@ class TopModel(_Half):
         settings: SplitSettings,
         weights: Mapping[str, Mapping[str, Tensor]],
         calibration: Calibration,
-        classes: Labels | None,
+        classes: Labels,
     ) -> None:
         self.heads = {name: tuple(parties) for name, parties in heads.items()}
         self.dims = {name: list(sizes) for name, sizes in dims.items()}
@@ -167,7 +167,7 @@ class TopModel(_Half):
             {name: task.networks[name][0].dims for name in task.heads},
             settings,
             weights,
-            active.target.calibration,
+            Calibration(),
             active.target.classes,
         )
         if not task.calibrated:
@@ -181,17 +181,9 @@ class TopModel(_Half):
             found.calibration = Calibration.learn(scores.astype(np.float64), labels, own)
         return found
 
-    def probabilities(self, features: Mapping[str, Tensor | None]) -> Probabilities:
-        """Class probabilities from the features of the parties, None for absent ones."""
-        return self.calibration.probabilities(self._outputs(features))
-
-    def numbers(self, features: Mapping[str, Tensor | None]) -> npt.NDArray[np.float64]:
-        """Return the numbers that a regressor predicts, (record,); see `probabilities`."""
-        return self.calibration.numbers(self._outputs(features))
-
     @torch.no_grad()
-    def _outputs(self, features: Mapping[str, Tensor | None]) -> npt.NDArray[np.float64]:
-        """Compute the outputs of one top model, (record, output).
+    def probabilities(self, features: Mapping[str, Tensor | None]) -> Probabilities:
+        """Compute class probabilities from the parties' features, None for absent ones.
 
         The head of exactly the parties that are there is used if there is one; else the top model
         of all, with zeros for the absent.
@@ -203,10 +195,8 @@ class TopModel(_Half):
             torch.zeros_like(some) if (found := features[name]) is None else found
             for name in self.heads[head]
         ]
-        outputs: npt.NDArray[np.float64] = self.networks[head](self.settings.fuse(joined))[
-            0
-        ].numpy()
-        return outputs
+        outputs = self.networks[head](self.settings.fuse(joined))[0].numpy()
+        return self.calibration.probabilities(outputs)
 
     def write(self, folder: Path) -> None:
         """Write classes, calibration, settings and weights into a folder."""
@@ -215,7 +205,7 @@ class TopModel(_Half):
             "dims": self.dims,
             "calibration": asdict(self.calibration),
             "settings": to_json(asdict(self.settings)),
-            "classes": None if self.classes is None else _classes_to_json(self.classes),
+            "classes": _classes_to_json(self.classes),
         }
         artefacts.write_json(folder / "top.json", content)
         for i, network in enumerate(self.networks.values()):
@@ -233,7 +223,7 @@ class TopModel(_Half):
             settings = SplitSettings(**from_json(content["settings"]))
             calibration = Calibration(**content["calibration"])
             values = content["classes"]
-            classes = values and np.array(values["values"], dtype=values["dtype"])
+            classes = np.array(values["values"], dtype=values["dtype"])
             return cls(content["heads"], content["dims"], settings, weights, calibration, classes)
 
 
@@ -260,13 +250,13 @@ Tables = Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike
 """What is predicted from: a table per party, or a single one."""
 
 
-class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
-    """A scikit-learn estimator whose fitted form is one model per party.
+class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A scikit-learn classifier whose fitted form is one model per party.
 
-    `BaseSplitEstimator` has the parameters, and a ``fit`` that sets the attributes.
+    `BaseSplitClassifier` has the parameters, and a ``fit`` that sets the attributes.
     """
 
-    registry_group: ClassVar[str]
+    registry_group: ClassVar[str] = "classifiers"
 
     party_columns: Mapping[str, Sequence[Hashable]] | None
     active: str | None
@@ -284,10 +274,31 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
     feature_names_in_: npt.NDArray[Any]
     _on: Any
 
-    def _features(self, X: Tables, absent: str | Collection[str]) -> dict[str, Tensor | None]:
-        """Compute the bottom models' outputs, None for parties that are absent.
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """The classes, which the active party's half knows."""
+        return self.top_.classes
 
-        Raises PartyDataError if a party is unknown, missing, or lacks records or the key column.
+    def predict_proba(self, X: Tables, *, absent: str | Collection[str] = ()) -> Probabilities:
+        """Predict class probabilities.
+
+        Parameters
+        ----------
+        X : mapping of str to DataFrame, or DataFrame or array
+            As in `fit`. None as a party's table says that it is absent.
+        absent : str or collection of str, default=()
+            Parties that have quit, or one of them.
+
+        Returns
+        -------
+        ndarray, shape (record, class)
+            Rows in the order of the active party's table, or of the first one that is there;
+            columns in the order of `classes_`.
+
+        Raises
+        ------
+        PartyDataError
+            If a party is unknown, missing, or lacks records or the key column.
         """
         check_is_fitted(self, "parties_")
         frames: Mapping[str, pd.DataFrame | None]
@@ -297,10 +308,18 @@ class FittedSplitEstimator(BaseEstimator):  # type: ignore[misc]
             frames = split_table(self._table(X, reset=False), self.party_columns)
         names = list(self.parties_)
         there = rows_to_predict(frames, names, absent, self.active, self._on)
-        return {
-            name: self.parties_[name].features(there[name]) if name in there else None
-            for name in names
-        }
+        return self.top_.probabilities(
+            {
+                name: self.parties_[name].features(there[name]) if name in there else None
+                for name in names
+            }
+        )
+
+    def predict(self, X: Tables, *, absent: str | Collection[str] = ()) -> npt.NDArray[Any]:
+        """Predict classes; see `predict_proba`."""
+        probabilities = self.predict_proba(X, absent=absent)
+        found: npt.NDArray[Any] = self.classes_[probabilities.argmax(1)]
+        return found
 
     def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
         """Check a single table as scikit-learn does, and make a DataFrame of it."""

@@ -47,7 +47,9 @@ class SplitRun(LocalRun):
         sample_weight: Any = None,
     ) -> None:
         active = method.parameters.active
-        labels, table = check_labels(y, frames, active, on, **method.of_labels)
+        labels, table = check_labels(
+            y, frames, active, on, stated=method.parameters.classes is not None
+        )
         own = LABEL_HOLDER if active is None else active
         super().__init__(
             method,

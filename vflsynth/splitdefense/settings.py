@@ -179,7 +179,7 @@ AS_PUBLISHED: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class SplitSettings:
-    """Sizes and rates; `BaseSplitEstimator` documents them.
+    """Sizes and rates; `BaseSplitClassifier` documents them.
 
     `n_held_out` counts the records that are in no batch and say when to stop.
     """

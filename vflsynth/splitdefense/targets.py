@@ -1,4 +1,4 @@
-"""What labels are, what a record counts, and from the top model's output to what is predicted."""
+"""What labels are, what a record counts, and from the top model's output to probabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives import Objective
 from vflsynth.splitdefense.protections import Protection
-from vflsynth.splitdefense.settings import ClassWeight, Part
+from vflsynth.splitdefense.settings import ClassWeight
 
 Probabilities = npt.NDArray[np.float64]
 Scores = npt.NDArray[np.float64]
@@ -30,10 +30,10 @@ _RIDGE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """From the top model's output to probabilities, or to numbers of the target's unit.
+    """From the top model's output to probabilities.
 
-    `slope` and `intercept` are of the log-odds of class 1, for one output, or of the number; 1 and
-    0 leave it as it is. A negative slope turns a model round that ranks upside down.
+    `slope` and `intercept` are of the log-odds of class 1, for one output; 1 and 0 leave it as it
+    is. A negative slope turns a model round that ranks upside down.
     """
 
     slope: float = 1.0
@@ -78,13 +78,6 @@ class Calibration:
         positive = expit(self.slope * scores[:, 0] + self.intercept)
         return np.stack([1.0 - positive, positive], 1)
 
-    def numbers(self, scores: Scores) -> Scores:
-        """Map (record, 1) to numbers in the target's unit, (record,)."""
-        return self.slope * scores[:, 0] + self.intercept
-
-
-Parts = Sequence[Objective | Protection | None]
-
 
 @dataclass(frozen=True)
 class Classes:
@@ -96,14 +89,11 @@ class Classes:
     classes: Labels
     codes: npt.NDArray[np.int64]
 
-    calibration = Calibration()
-    """From the top model's outputs to what is predicted, unless it has to be learned."""
-
     @classmethod
     def of(
         cls,
         labels: Labels,
-        parts: Parts,
+        parts: Sequence[Objective | Protection | None],
         stated: Sequence[Any] | None = None,
         *,
         private: bool = False,
@@ -124,13 +114,11 @@ class Classes:
                 "needs at least two. Fix: check which records are common, or state both classes"
             )
         for part in parts:
-            if isinstance(part, Objective) and not part.of_classes:
-                raise ParameterError(f"{_name(part)} is for numbers; use it with a regressor")
             if len(classes) > 2 and part is not None and part.binary_only:
                 raise ParameterError(
-                    f"Only binary classification is supported by {_name(part)}, and there are "
-                    f"{len(classes)} classes. Isotropic, MaxNorm, RandomizedResponse, DIMIP and "
-                    "DistanceCorrelation are defined for any number"
+                    f"Only binary classification is supported by {type(part).__name__}, and "
+                    f"there are {len(classes)} classes. Isotropic, MaxNorm, RandomizedResponse, "
+                    "DIMIP and DistanceCorrelation are defined for any number"
                 )
         return cls(classes, codes.astype(np.int64))
 
@@ -144,20 +132,18 @@ class Classes:
         n = self.n_classes
         return torch.stack([torch.bincount(row, minlength=n) / len(row) for row in trained])
 
-    def weights(self, asked: ClassWeight, shares: Tensor) -> Tensor | None:
-        """Say what a record of each class counts, (replica, class); None if all count the same.
+    def weights(self, asked: ClassWeight, shares: Tensor) -> Tensor:
+        """Say what a record of each class counts, (replica, class).
 
         Raises ParameterError if a name is not that of a class, or a weight is negative.
         """
-        if asked is None:
-            return None
         if isinstance(asked, str):
             if asked != "balanced":
                 raise ParameterError(f"class_weight must be a mapping or 'balanced', got {asked!r}")
             return 1.0 / (self.n_classes * shares.clamp_min(torch.finfo(shares.dtype).tiny))
         known = dict(zip(self.classes.tolist(), range(self.n_classes)))
         found = torch.ones_like(shares)
-        for name, weight in asked.items():
+        for name, weight in (asked or {}).items():
             if name not in known:
                 raise ParameterError(
                     f"class_weight names {name!r}, which is no class of y. Fix: give 'balanced', "
@@ -167,43 +153,6 @@ class Classes:
                 raise ParameterError(f"class_weight of {name!r} must be a number ≥ 0, got {weight}")
             found[:, known[name]] = float(weight)
         return found
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Targets that are numbers: standardised, row by row, and what undoes that."""
-
-    codes: npt.NDArray[np.float32]
-    calibration: Calibration
-
-    classes = None
-    n_classes = 1
-
-    @classmethod
-    def of(
-        cls, labels: Labels, parts: Parts, stated: None = None, *, private: bool = False
-    ) -> Self:
-        """Standardise; refuse what protects classes (ParameterError)."""
-        for part in parts:
-            if part is None:
-                continue
-            if part.binary_only or (isinstance(part, Objective) and part.of_classes):
-                raise ParameterError(
-                    f"{_name(part)} is defined for classes, and a regressor predicts numbers. "
-                    "Isotropic, MaxNorm, NoisyGradient, GradientCompression, DiscreteSGD and PPDL "
-                    "look at gradients only"
-                )
-        values = labels.astype(np.float64)
-        mean, scale = float(values.mean()), float(values.std())
-        scale = scale if scale > 0.0 else 1.0
-        return cls(((values - mean) / scale).astype(np.float32), Calibration(scale, mean))
-
-    def shares(self, trained: Tensor) -> Tensor:
-        """Ones: there are no classes."""
-        return torch.ones(len(trained), 1, device=trained.device)
-
-    def weights(self, asked: ClassWeight, shares: Tensor) -> None:
-        """None: there are no classes."""
 
 
 def _codes_of(labels: Labels, classes: Labels, private: bool) -> npt.NDArray[np.int64]:
@@ -221,16 +170,6 @@ def _codes_of(labels: Labels, classes: Labels, private: bool) -> npt.NDArray[np.
             OwnTableWarning,
         )
     return codes.clip(0)
-
-
-Target = Classes | Numbers
-
-_OF_CLASSES = {
-    "label_privacy": "randomises",
-    "classes": "lists",
-    "class_weight": "weights",
-    "monitor": "measures the leakage of",
-}
 
 
 def check_sample_weight(given: Any, n_rows: int) -> npt.NDArray[np.float32] | None:
@@ -277,16 +216,9 @@ def record_weights(
     return weights / own.mean(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
 
 
-def check_together(classifiers: Sequence[Any], sample_weight: Any, target: Any) -> None:
-    """Refuse what goes around randomised responses, or is for classes where there are none."""
+def check_together(classifiers: Sequence[Any], sample_weight: Any) -> None:
+    """Refuse what goes around randomised responses."""
     for classifier in classifiers:
-        if target is Numbers:
-            for name, does in _OF_CLASSES.items():
-                if getattr(classifier, name):
-                    raise ParameterError(
-                        f"{name} {does} classes, and a regressor predicts numbers. Fix: leave it "
-                        "out, or classify by a threshold of the target"
-                    )
         if classifier.label_privacy is None:
             continue
         if classifier.class_weight is not None or sample_weight is not None:
@@ -295,7 +227,3 @@ def check_together(classifiers: Sequence[Any], sample_weight: Any, target: Any) 
                 "weights tell about labels. Fix: leave class_weight and sample_weight out, and "
                 "move the threshold on predict_proba instead"
             )
-
-
-def _name(part: Part) -> str:
-    return type(part).__name__

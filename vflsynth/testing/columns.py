@@ -250,12 +250,7 @@ def a_matrix_that_it_cannot_decode_is_refused(case: ColumnCase) -> None:
 
 
 def column_kind_checks(transformer: ColumnTransformer, column: pd.Series[Any]) -> list[Check]:
-    """Return the checks of one kind of columns, for `parametrize_with_checks`."""
-    return checks_of(ColumnCase(transformer, column))
-
-
-def check_column_kind(transformer: ColumnTransformer, column: pd.Series[Any]) -> None:
-    """Check all laws of a kind of columns.
+    """Return one check for each law of a kind of columns.
 
     Parameters
     ----------
@@ -265,18 +260,14 @@ def check_column_kind(transformer: ColumnTransformer, column: pd.Series[Any]) ->
         Of the kind: with a name, at least two records and two different values, and a missing value
         if its dtype has them.
 
-    Raises
-    ------
-    AssertionError
-        Naming the first law that it breaks.
-
     Examples
     --------
     >>> from vflsynth.columns import CategoricalTransformer
-    >>> check_column_kind(CategoricalTransformer(), pd.Series(["b", "a", None, "b"], name="x"))
+    >>> column = pd.Series(["b", "a", None, "b"], name="x")
+    >>> for check in column_kind_checks(CategoricalTransformer(), column):
+    ...     check()
     """
-    for check in column_kind_checks(transformer, column):
-        check()
+    return checks_of(ColumnCase(transformer, column))
 
 
 @dataclass(frozen=True)
@@ -389,12 +380,7 @@ def without_the_records_it_needs_histograms_or_is_refused(case: EncoderCase) -> 
 
 
 def encoder_checks(encoder: Encoder, numbers: npt.ArrayLike) -> list[Check]:
-    """Return the checks of one encoder, for `parametrize_with_checks`."""
-    return checks_of(EncoderCase(encoder, np.asarray(numbers, np.float64)))
-
-
-def check_encoder(encoder: Encoder, numbers: npt.ArrayLike) -> None:
-    """Check all laws of an encoder.
+    """Return one check for each law of an encoder.
 
     Parameters
     ----------
@@ -403,15 +389,10 @@ def check_encoder(encoder: Encoder, numbers: npt.ArrayLike) -> None:
     numbers : array of float, shape (record,)
         Such as it is made for, at least two different ones.
 
-    Raises
-    ------
-    AssertionError
-        Naming the first law that it breaks.
-
     Examples
     --------
     >>> from vflsynth.columns import Log
-    >>> check_encoder(Log(), [0.0, 10.0, 200.0, 35_000.0])
+    >>> for check in encoder_checks(Log(), [0.0, 10.0, 200.0, 35_000.0]):
+    ...     check()
     """
-    for check in encoder_checks(encoder, numbers):
-        check()
+    return checks_of(EncoderCase(encoder, np.asarray(numbers, np.float64)))

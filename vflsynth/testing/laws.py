@@ -185,12 +185,18 @@ def parameters_survive_json(case: Any) -> None:
     same(to_json(made), to_json(case.value), "what is written again")
 
 
+def its_own_parameters_pass_its_check(case: Any) -> None:
+    """Where there is a `check`, it is called before any record is read."""
+    getattr(case.value, "check", lambda: None)()
+
+
 PARAMETER_LAWS = (
     init_only_stores_its_arguments,
     unknown_parameters_are_type_errors,
     clone_and_set_params_round_trip,
     its_class_is_registered,
     parameters_survive_json,
+    its_own_parameters_pass_its_check,
 )
 
 

@@ -30,11 +30,6 @@ class MechanismCase:
         return self.plan(clone(self.value).set_params(**parameters))
 
 
-def its_own_parameters_pass_its_check(case: MechanismCase) -> None:
-    """`check` is called before any record is read."""
-    case.value.check()
-
-
 def a_budget_is_given_once(case: MechanismCase) -> None:
     """Epsilon or a noise multiplier, and delta."""
     for parameters, named in (
@@ -108,12 +103,7 @@ def nothing_but_releases_shows(case: MechanismCase) -> None:
 
 
 def mechanism_checks(mechanism: BaseEstimator, plan: Callable[[Any], Any]) -> list[Check]:
-    """Return the checks of one mechanism, for `parametrize_with_checks`."""
-    return checks_of(MechanismCase(mechanism, plan))
-
-
-def check_mechanism(mechanism: BaseEstimator, plan: Callable[[Any], Any]) -> None:
-    """Check all laws of a mechanism of differential privacy.
+    """Return one check for each law of a mechanism of differential privacy.
 
     Parameters
     ----------
@@ -122,11 +112,5 @@ def check_mechanism(mechanism: BaseEstimator, plan: Callable[[Any], Any]) -> Non
     plan : callable
         From a mechanism of this class to its plan, for public numbers of your choice: numbers of
         columns and of records.
-
-    Raises
-    ------
-    AssertionError
-        Naming the first law that it breaks.
     """
-    for check in mechanism_checks(mechanism, plan):
-        check()
+    return checks_of(MechanismCase(mechanism, plan))

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import check_random_state
 
 from vflsynth.evaluation import MetricResult, MetricResults, TableMetric, Tables
 from vflsynth.testing.laws import Check, checks_of, require
+from vflsynth.testing.synthesizers import global_random_state
 
 NASTY_NUMBERS: dict[str, Callable[[int], Any]] = {
     "ordinary": lambda n: np.linspace(0, 1, n),
@@ -121,9 +121,9 @@ def tables_are_left_as_they_were(case: MetricCase) -> None:
 
 def global_random_state_is_left_alone(case: MetricCase) -> None:
     """Draws come from the tables' random state."""
-    before = _global_state()
+    before = global_random_state()
     case.results(ordinary_table(seed=0), ordinary_table(seed=1))
-    require(before == _global_state(), "it draws from NumPy's global random state")
+    require(before == global_random_state(), "it draws from a global random state")
 
 
 def same_random_state_same_result(case: MetricCase) -> None:
@@ -184,21 +184,11 @@ def no_table_is_an_error(case: MetricCase) -> None:
 
 
 def metric_checks(metric: TableMetric) -> list[Check]:
-    """Return the laws of metrics, one check each, about one metric."""
-    return checks_of(MetricCase(metric))
-
-
-def check_metric(metric: TableMetric) -> None:
-    """Check the laws that every metric keeps, on some 20 small tables.
+    """Return one check for each law of a metric.
 
     Parameters
     ----------
     metric : TableMetric
-
-    Raises
-    ------
-    AssertionError
-        Where a law is broken; the message names it.
 
     Examples
     --------
@@ -207,13 +197,13 @@ def check_metric(metric: TableMetric) -> None:
     ...     name = "broken"
     ...     def compute(self, tables):
     ...         return 0.5
-    >>> check_metric(Broken())  # doctest: +ELLIPSIS
+    >>> for check in metric_checks(Broken()):  # doctest: +ELLIPSIS
+    ...     check()
     Traceback (most recent call last):
     ...
     AssertionError: Broken ('broken') breaks the law 'results_can_be_read': compute() must ...
     """
-    for check in metric_checks(metric):
-        check()
+    return checks_of(MetricCase(metric))
 
 
 def require_readable(results: MetricResults) -> None:
@@ -253,9 +243,3 @@ def _span(result: MetricResult) -> tuple[float, float]:
     """Return the interval, or else the value twice; no value is far from all values."""
     value = math.inf if result.value is None else result.value
     return result.interval or (value, value)
-
-
-def _global_state() -> str:
-    """Return the state of the generator behind ``numpy.random.rand`` and its like, as text."""
-    _, numbers, position, *_ = check_random_state(None).get_state()
-    return f"{numbers.tolist()} {position}"

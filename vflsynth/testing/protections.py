@@ -88,32 +88,17 @@ def gradients_that_are_not_finite_are_refused(case: ProtectionCase) -> None:
         case.protect(torch.full((1, 8, 3), torch.nan))
 
 
-def its_own_parameters_pass_its_check(case: ProtectionCase) -> None:
-    """`check` is called before training."""
-    case.value.check()
-
-
 def protection_checks(protection: Protection) -> list[Check]:
-    """Return the checks of one protection, for `parametrize_with_checks`."""
-    return checks_of(ProtectionCase(protection))
-
-
-def check_protection(protection: Protection) -> None:
-    """Check all laws of a protection of cut gradients.
+    """Return one check for each law of a protection of cut gradients.
 
     Parameters
     ----------
     protection : Protection
 
-    Raises
-    ------
-    AssertionError
-        Naming the first law that it breaks.
-
     Examples
     --------
     >>> from vflsynth.splitdefense import Isotropic
-    >>> check_protection(Isotropic(4.0))
+    >>> for check in protection_checks(Isotropic(4.0)):
+    ...     check()
     """
-    for check in protection_checks(protection):
-        check()
+    return checks_of(ProtectionCase(protection))

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
 
 from vflsynth.columns import Range, TableTransformer
 from vflsynth.datasets import make_party_frames
@@ -35,6 +36,18 @@ from vflsynth.testing.laws import (
 )
 from vflsynth.testing.laws import same_table as equal
 from vflsynth.testing.noninterference import check_private
+
+
+class Fitted(NamedTuple):
+    """A fitted synthesizer, and its first sample, of 20 rows."""
+
+    model: Any
+    sample: pd.DataFrame
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """Draw the sample."""
+        return cls(model, model.sample(20))
 
 
 class SynthesizerCase:
@@ -61,38 +74,24 @@ class SynthesizerCase:
         )
 
     @cached_property
-    def _zoo(self) -> tuple[Any, pd.DataFrame]:
-        fitted = self.make().fit(zoo())
-        return fitted, fitted.sample(20)
+    def zoo(self) -> Fitted:
+        """The synthesizer, fitted to `zoo`; no law fits it again."""
+        return Fitted.of(self.make().fit(zoo()))
 
     @cached_property
-    def _small(self) -> tuple[Any, pd.DataFrame]:
-        fitted = self.fit_small()
-        return fitted, fitted.sample(20)
-
-    @property
-    def fitted(self) -> Any:
-        """The synthesizer, fitted to `zoo`; no law fits it again."""
-        return self._zoo[0]
-
-    @property
-    def zoo_sample(self) -> pd.DataFrame:
-        """Its first sample, of 20 rows."""
-        return self._zoo[1]
-
-    @property
-    def fitted_small(self) -> Any:
+    def small(self) -> Fitted:
         """The synthesizer, fitted to `small`; no law fits it again."""
-        return self._small[0]
-
-    @property
-    def small_sample(self) -> pd.DataFrame:
-        """Its first sample, of 20 rows."""
-        return self._small[1]
+        return Fitted.of(self.fit_small())
 
     def fit_small(self, **parameters: Any) -> Any:
         """Return a clone that is fitted to `small`."""
         return self.make(**parameters).fit(small(), on=KEY)
+
+
+def global_random_state() -> tuple[Any, ...]:
+    """Return the states of the generators that Python, NumPy and torch share with everybody."""
+    _, numbers, position, *_ = check_random_state(None).get_state()
+    return random.getstate(), numbers.tolist(), position, torch.get_rng_state().tolist()
 
 
 @contextmanager
@@ -157,7 +156,7 @@ def learned_attributes_are_the_documented_ones(case: SynthesizerCase) -> None:
     for kind in type(case.value).__mro__:
         section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes\n----------\n")[2]
         documented |= set(re.findall(r"^(\w+_) : ", section.partition("\n\n")[0], re.M))
-    learned = {name for name in vars(case.fitted) if re.fullmatch(r"[a-z].*_", name)}
+    learned = {name for name in vars(case.zoo.model) if re.fullmatch(r"[a-z].*_", name)}
     same(learned, documented, "what is learned")
 
 
@@ -167,15 +166,15 @@ def fit_forgets_the_previous_fit(case: SynthesizerCase) -> None:
     again.sample(3)
     again.fit(small(), on=KEY)
     same(list(again.parties_), ["party_1", "party_2"], "the parties of a second fit")
-    columns = list(case.fitted_small.history_)
+    columns = list(case.small.model.history_)
     same(list(again.history_), columns, "the columns of a second fit's history")
     if not case.is_private:
-        equal(again.sample(20), case.small_sample, "the sample of a second fit")
+        equal(again.sample(20), case.small.sample, "the sample of a second fit")
 
 
 def a_failed_fit_keeps_the_model(case: SynthesizerCase) -> None:
     """And says which party it is about."""
-    synth = case.fitted_small
+    synth = case.small.model
     before = synth.sample(5, random_state=1)
     with refused(Exception, "a column of complex numbers", says="party"):
         synth.fit({"party": pd.DataFrame({"a": np.arange(40) + 1j})})
@@ -188,11 +187,13 @@ def a_failed_fit_keeps_the_model(case: SynthesizerCase) -> None:
 def same_random_state_same_bytes(case: SynthesizerCase) -> None:
     """And another one, another result."""
     again = case.make().fit(zoo())
-    one, other = (s.history_.drop(columns="seconds", errors="ignore") for s in (again, case.fitted))
+    one, other = (
+        s.history_.drop(columns="seconds", errors="ignore") for s in (again, case.zoo.model)
+    )
     equal(one, other, "the history of a second fit")
-    equal(again.sample(20), case.zoo_sample, "the sample of a second fit")
+    equal(again.sample(20), case.zoo.sample, "the sample of a second fit")
     differs = case.fit_small(random_state=1).sample(20)
-    require(not differs.equals(case.small_sample), "random states 0 and 1 give the same sample")
+    require(not differs.equals(case.small.sample), "random states 0 and 1 give the same sample")
 
 
 def generators_are_random_states(case: SynthesizerCase) -> None:
@@ -206,26 +207,21 @@ def generators_are_random_states(case: SynthesizerCase) -> None:
 
 def global_random_state_is_neither_read_nor_changed(case: SynthesizerCase) -> None:
     """Of Python, NumPy and torch."""
-
-    def state() -> tuple[Any, ...]:
-        numpy_state: Any = np.random.get_state()  # noqa: NPY002 (it is what is tested)
-        return random.getstate(), numpy_state[1].tolist(), torch.get_rng_state().tolist()
-
-    expected = case.small_sample  # of another state: it was drawn before this one is set
+    expected = case.small.sample  # of another state: it was drawn before this one is set
     with torch.random.fork_rng(devices=[]):
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002
         torch.manual_seed(1)
-        own = state()
+        own = global_random_state()
         found = case.fit_small().sample(20)
-        require(state() == own, "fit or sample change a global random state")
+        require(global_random_state() == own, "fit or sample change a global random state")
     if not case.is_private:
         equal(found, expected, "a sample after seeding the global states differently")
 
 
 def the_order_of_the_parties_changes_no_value(case: SynthesizerCase) -> None:
     """Only that of the columns."""
-    frames, table = zoo(), case.zoo_sample
+    frames, table = zoo(), case.zoo.sample
     other = case.make().fit(dict(reversed(frames.items()))).sample(20)
     columns = [label for frame in reversed(frames.values()) for label in frame]
     same(other.columns.tolist(), columns, "the columns of parties in another order")
@@ -236,7 +232,7 @@ def the_order_of_rows_changes_no_value(case: SynthesizerCase) -> None:
     """Records are matched by key."""
     shuffled = {party: f.sample(frac=1, random_state=9) for party, f in small().items()}
     other = case.make().fit(shuffled, on=KEY).sample(20)
-    equal(other, case.small_sample, "a sample of shuffled tables")
+    equal(other, case.small.sample, "a sample of shuffled tables")
 
 
 def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
@@ -247,12 +243,12 @@ def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
     }
     other = case.make().fit(renamed, on=KEY).sample(20)
     other = other.rename(columns=lambda label: label.removesuffix(" renamed"))
-    equal(other, case.small_sample, "a sample of renamed columns")
+    equal(other, case.small.sample, "a sample of renamed columns")
 
 
 def no_two_private_fits_are_alike(case: SynthesizerCase) -> None:
     """Whoever knows the random state does not know the noise."""
-    one, other = (s.sample(20, random_state=1) for s in (case.fitted_small, case.fit_small()))
+    one, other = (s.sample(20, random_state=1) for s in (case.small.model, case.fit_small()))
     require(not one.equals(other), "two private fits of one random state give the same sample")
 
 
@@ -275,7 +271,7 @@ def samples_look_like_the_party_frames(case: SynthesizerCase) -> None:
     """Columns, dtypes and categories; values that the records could have; no new gaps."""
     expected = pd.concat([frame.reset_index(drop=True) for frame in zoo().values()], axis=1)
     for n in (0, 1, 7):
-        table = case.fitted.sample(n)
+        table = case.zoo.model.sample(n)
         same(len(table), n, "the number of rows")
         same(table.columns.tolist(), expected.columns.tolist(), "the columns")
         found_types = [_without_categories(case, dtype) for dtype in table.dtypes]
@@ -314,13 +310,13 @@ def n_is_a_whole_number(case: SynthesizerCase) -> None:
     for n in (-1, 2.0, "3", None, True):
         says = f"n must be a whole number ≥ 0, got {n!r}"
         with refused(ParameterError, f"sample({n!r})", says=says):
-            case.fitted.sample(n)
-    same(len(case.fitted.sample(np.int64(3))), 3, "the number of rows")
+            case.zoo.model.sample(n)
+    same(len(case.zoo.model.sample(np.int64(3))), 3, "the number of rows")
 
 
 def two_samples_differ_and_a_seeded_one_repeats(case: SynthesizerCase) -> None:
     """Without a seed every call goes on from the last one."""
-    sample = case.fitted.sample
+    sample = case.zoo.model.sample
     require(not sample(20).equals(sample(20)), "two samples are the same")
     equal(sample(20, random_state=4), sample(20, random_state=4), "a seeded sample")
     different = not sample(20, random_state=4).equals(sample(20, random_state=5))
@@ -329,7 +325,8 @@ def two_samples_differ_and_a_seeded_one_repeats(case: SynthesizerCase) -> None:
 
 def a_longer_sample_begins_like_a_shorter_one(case: SynthesizerCase) -> None:
     """Also one of several blocks, none of which is like another."""
-    long, short = case.fitted.sample(8_200, random_state=4), case.fitted.sample(5, random_state=4)
+    sample = case.zoo.model.sample
+    long, short = sample(8_200, random_state=4), sample(5, random_state=4)
     same(len(long), 8_200, "the number of rows")
     equal(long.head(5), short, "the beginning of a longer sample")
     tail, head = long.tail(8).reset_index(drop=True), long.head(8).reset_index(drop=True)
@@ -338,25 +335,25 @@ def a_longer_sample_begins_like_a_shorter_one(case: SynthesizerCase) -> None:
 
 def parts_are_the_table(case: SynthesizerCase) -> None:
     """Parties that sample apart get rows that belong together."""
-    parts = case.fitted.sample(9, by_party=True, random_state=4)
+    parts = case.zoo.model.sample(9, by_party=True, random_state=4)
     same(list(parts), list(zoo()), "the parties")
-    table = case.fitted.sample(9, random_state=4)
+    table = case.zoo.model.sample(9, random_state=4)
     equal(pd.concat(parts.values(), axis=1), table, "the parts, joined")
-    alone = sample_apart(case.fitted.parties_, 9, 4)
+    alone = sample_apart(case.zoo.model.parties_, 9, 4)
     for party, part in parts.items():
         equal(alone[party], part, f"what party {party!r} samples alone")
 
 
 def conditions_hold(case: SynthesizerCase) -> None:
     """Whatever the dtype, and types stay."""
-    drawn = case.fitted.sample(60, random_state=4)
+    drawn = case.zoo.model.sample(60, random_state=4)
     for column in ("int8", "Float64", "string", 8, 1):
         values = drawn[column].dropna()
         if values.empty:  # noise may have left nothing but missing values
             continue
         numbers = values.dtype.kind in "iufM"
         asked = Range(low=values.median()) if numbers else [values.iloc[0]]
-        table = case.fitted.sample(3, conditions={column: asked}, random_state=5)
+        table = case.zoo.model.sample(3, conditions={column: asked}, random_state=5)
         same(len(table), 3, f"the number of rows with a condition on {column!r}")
         found = table[column]
         holds = found >= asked.low if isinstance(asked, Range) else found.isin(asked)
@@ -364,19 +361,19 @@ def conditions_hold(case: SynthesizerCase) -> None:
         same(table.dtypes.tolist(), drawn.dtypes.tolist(), "the dtypes under a condition")
         same(table.index.name, "person", "the index's name under a condition")
     with refused(ParameterError, "a condition on no column", says="nobody's"):
-        case.fitted.sample(3, conditions={"nobody's": 1})
+        case.zoo.model.sample(3, conditions={"nobody's": 1})
 
 
 def records_are_completed(case: SynthesizerCase) -> None:
     """What is given stays, what is missing is filled, and types are the model's."""
-    drawn = case.fitted.sample(60, random_state=4)
+    drawn = case.zoo.model.sample(60, random_state=4)
     # What is missing is filled, and a model may hold that nothing goes with the row's other values.
     drawn = drawn[drawn["Int64"].notna()].head(8)
     given = drawn[["int16", "Int64", "bool"]].set_axis(range(10, 18), axis=0)
     given["int16"] = given["int16"].astype("Int16").where(given.index != 12)
-    again = case.fitted.sample(8, conditions=given, keys=True)
+    again = case.zoo.model.sample(8, conditions=given, keys=True)
     same(again.index.name, "person", "the index's name of completed records")
-    table = case.fitted.complete(given, random_state=1)
+    table = case.zoo.model.complete(given, random_state=1)
     same(table.index.tolist(), given.index.tolist(), "the index of completed records")
     same(table.dtypes.tolist(), drawn.dtypes.tolist(), "the dtypes of completed records")
     for column in given:
@@ -387,17 +384,17 @@ def records_are_completed(case: SynthesizerCase) -> None:
 
 def fresh_keys_are_put_into_the_index(case: SynthesizerCase) -> None:
     """Unique, no real one, and the same for all parties."""
-    table = case.fitted.sample(30, keys=True)
+    table = case.zoo.model.sample(30, keys=True)
     same(table.index.name, "person", "the index's name")
     real = set(zoo()["numbers"].index)
     require(table.index.is_unique and not set(table.index) & real, f"keys {list(table.index)}")
-    for party, part in case.fitted.sample(30, keys=True, by_party=True).items():
+    for party, part in case.zoo.model.sample(30, keys=True, by_party=True).items():
         require(part.index.equals(table.index), f"party {party!r} has other keys")
 
 
 def fresh_keys_are_put_into_the_key_column(case: SynthesizerCase) -> None:
     """In front, of the original dtype; there is no such column without keys."""
-    synth, frames = case.fitted_small, small()
+    synth, frames = case.small.model, small()
     table = synth.sample(30, keys=True, random_state=1)
     same(table.columns[0], KEY, "the first column")
     same(table[KEY].dtype, frames["party_1"][KEY].dtype, "the dtype of keys")
@@ -520,16 +517,7 @@ PRIVATE_LAWS = (no_two_private_fits_are_alike, nothing_but_releases_shows)
 
 
 def synthesizer_checks(estimator: BaseSynthesizer) -> list[Check]:
-    """Return the checks of one synthesizer, for `parametrize_with_checks`; fits are shared."""
-    case = SynthesizerCase(estimator)
-    others = [*(REPEATABLE_LAWS if case.is_private else PRIVATE_LAWS)]
-    if "column_kinds" not in estimator.get_params(deep=False):
-        others.append(declared_kinds_are_used)
-    return [check for check in checks_of(case) if check.law not in others]
-
-
-def check_synthesizer(estimator: BaseSynthesizer) -> None:
-    """Check all laws of a synthesizer.
+    """Return one check for each law of a synthesizer.
 
     Parameters
     ----------
@@ -537,15 +525,14 @@ def check_synthesizer(estimator: BaseSynthesizer) -> None:
         With parameters that make it fast: it is fitted about forty times, to tables of 60 to 100
         records. Not fitted itself.
 
-    Raises
-    ------
-    AssertionError
-        Naming the first law that it breaks.
-
     Examples
     --------
     >>> from vflsynth import IndependentSynthesizer
-    >>> check_synthesizer(IndependentSynthesizer())
+    >>> for check in synthesizer_checks(IndependentSynthesizer()):
+    ...     check()
     """
-    for check in synthesizer_checks(estimator):
-        check()
+    case = SynthesizerCase(estimator)
+    others = [*(REPEATABLE_LAWS if case.is_private else PRIVATE_LAWS)]
+    if "column_kinds" not in estimator.get_params(deep=False):
+        others.append(declared_kinds_are_used)
+    return [check for check in checks_of(case) if check.law not in others]

@@ -70,7 +70,6 @@ STOPS = {"epochs": 12, "patience": 2, "learning_rate": 0.03}
         ("MarvellClassifier", 2, {}),
         ("SplitNNClassifier", 2, {"n_records": 120, "parameters": STOPS}),
         ("SplitNNClassifier", 1, {"parameters": {"class_weight": "balanced"}, "weighted": True}),
-        ("SplitNNRegressor", 2, {"n_records": 120, "parameters": STOPS}),
     ],
 )
 def test_a_split_estimator_too(make_split_trial, method, n_parties, options):

@@ -39,12 +39,12 @@ def started(monkeypatch):
     """Attempts that came as far as certificates."""
     attempts = []
 
-    def provision(job, where, port):
+    def make_kits(project_file, where):
         attempts.append(where.name)
         where.mkdir(parents=True)
         raise ParameterError("far enough")
 
-    monkeypatch.setattr(simulate, "provision", provision)
+    monkeypatch.setattr(simulate, "make_kits", make_kits)
     return attempts
 
 

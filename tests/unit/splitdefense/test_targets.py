@@ -1,4 +1,4 @@
-"""What is predicted: weighted classes, and numbers."""
+"""What is predicted: classes, which may be weighted."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ from sklearn.model_selection import (
     cross_validate,
 )
 
-from vflsynth import load
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.splitdefense import (
     AlignedFrames,
     DistanceCorrelation,
-    Isotropic,
-    Marvell,
     RandomizedResponse,
     SplitNNClassifier,
-    SplitNNRegressor,
     aligned,
 )
 from vflsynth.splitdefense.targets import Classes, record_weights
@@ -90,64 +86,6 @@ def test_weights_that_make_no_sense(tables):
     for options in ({"class_weight": "balanced"}, {"weight": np.ones(len(y))}):
         with pytest.raises(ParameterError, match="label_privacy has no weights"):
             fit(label_privacy=RandomizedResponse(1.0), **options)
-
-
-# -- numbers ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def prices():
-    """Numbers that need both parties' columns, far from standardised."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 4))
-    y = 5000.0 + 300.0 * (x[:, 0] + x[:, 1] * x[:, 2]) + rng.normal(0, 30, 400)
-    frames = {
-        "bank": pd.DataFrame(x[:, :2], columns=["a", "b"]).assign(id=range(400)),
-        "shop": pd.DataFrame(x[:, 2:], columns=["c", "d"]).assign(id=range(400)).iloc[::-1],
-    }
-    return frames, y
-
-
-def test_a_regressor_learns_from_both(prices, tmp_path):
-    frames, y = prices
-    options = {"active": "bank", "learning_rate": 5e-3, "patience": 40, "random_state": 0}
-    model = SplitNNRegressor(protection=Isotropic(0.1), **options).fit(frames, y, on="id")
-    assert model.score(frames, y) > 0.9
-    alone = SplitNNRegressor(**options).fit({"bank": frames["bank"]}, y, on="id")
-    assert alone.score({"bank": frames["bank"]}, y) < 0.75
-    model.save(tmp_path / "model")
-    loaded = load(tmp_path / "model")
-    assert type(loaded) is SplitNNRegressor
-    assert np.array_equal(loaded.predict(frames), model.predict(frames))
-    assert not hasattr(loaded, "classes_")
-    short, moved = (
-        SplitNNRegressor(protection=Isotropic(0.1), epochs=5, **options).fit(frames, own, on="id")
-        for own in (y, 2.0 * y + 8.0)
-    )
-    assert np.allclose(moved.predict(frames), 2.0 * short.predict(frames) + 8.0, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"label_privacy": RandomizedResponse(1.0)}, "label_privacy randomises classes"),
-        ({"class_weight": "balanced"}, "class_weight weights classes"),
-        ({"monitor": True}, "monitor measures the leakage of classes"),
-        ({"protection": Marvell()}, "Marvell is defined for classes"),
-    ],
-)
-def test_what_protects_classes_is_refused(prices, options, message):
-    frames, y = prices
-    with pytest.raises(ParameterError, match=message):
-        SplitNNRegressor(active="bank", **options).fit(frames, y, on="id")
-
-
-def test_targets_that_are_no_numbers(prices):
-    frames, y = prices
-    with pytest.raises(ParameterError, match="a regressor needs numbers"):
-        SplitNNRegressor(active="bank").fit(frames, np.full(400, "dear"), on="id")
-    with pytest.raises(ParameterError, match="infinity"):
-        SplitNNRegressor(active="bank").fit(frames, np.where(y > 5500, np.inf, y), on="id")
 
 
 # -- tables of parties in scikit-learn's tools -----------------------------------------------------

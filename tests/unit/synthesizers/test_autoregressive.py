@@ -270,16 +270,6 @@ def test_contexts_are_bounded_but_for_their_noise(frames):
     assert (clean <= 2 + 1e-3).all()
 
 
-def test_halves_whose_contexts_lay_in_a_cube_are_not_read(fitted):
-    half = fitted.parties_["party_2"]
-    content, spans = half.sampler.to_dict(), half.transformer.spans_
-    restore = type(half.sampler).restore
-    restore(content, half.sampler.tensors(), spans, "cpu")
-    del content["contexts"]
-    with pytest.raises(ArtefactError, match=r"ball.*fit again"):
-        restore(content, half.sampler.tensors(), spans, "cpu")
-
-
 @pytest.mark.parametrize(
     ("protocol", "kind", "field"),
     [

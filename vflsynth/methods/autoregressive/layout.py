@@ -94,13 +94,6 @@ class Layout:
         return rows
 
 
-def at_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Look up records, (replica, batch, ...), at places of shape (replica, batch)."""
-    if len(values) == 1:  # several times faster
-        return values[0].index_select(0, rows[0]).unsqueeze(0)
-    return values.gather(1, rows.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
-
-
 def value_features(values: Tensor, ordinary: Tensor) -> Tensor:
     """Show numbers to a network, (..., numeric column * 12): themselves, and bumps around centres.
 

@@ -174,20 +174,12 @@ class TrainAlone(Algorithm):
     def state(self) -> dict[str, Tensor]:
         """Return the server's networks, and whether there is more to learn."""
         finished = {"finished": torch.tensor(self._finished)}
-        return finished | labelled("server", self.server_state())
+        return finished | labelled("server", self.server.training_state())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         self._finished, self._resumed = bool(state["finished"]), True
-        self.load_server_state(section(state, "server"))
-
-    def server_state(self) -> dict[str, Tensor]:
-        """Return the networks that make synthetic contexts."""
-        return dict(self.server.state_dict())
-
-    def load_server_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `server_state`."""
-        self.server.load_state_dict(dict(state))
+        self.server.load_training_state(section(state, "server"))
 
 
 class RelayFeatures(TrainAlone):
@@ -241,12 +233,9 @@ class TrainTogether(TrainAlone):
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Let all look at held-out records with the current contexts."""
         contexts = self.server.held_out_contexts()
-        replicas = len(self.server.streams.secrets)
-        n = self.settings.n_held_out
         some = next(iter(self.server.features.values()), None)
-        n = n or (0 if some is None else some.shape[1])
-        nothing = torch.zeros(replicas, n, 0, device=self.device)
         if some is not None:
+            nothing = some.new_zeros(len(some), self.settings.n_held_out or some.shape[1], 0)
             self.channel.scatter(
                 {
                     name: HeldOutContexts(SERVER, name, epoch, contexts.get(name, nothing))
@@ -272,14 +261,6 @@ class TrainTogether(TrainAlone):
             self.server.choose()
         if self.server.features:
             self.send_weights()
-
-    def server_state(self) -> dict[str, Tensor]:
-        """Return networks, optimiser and features."""
-        return self.server.training_state()
-
-    def load_server_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `server_state`."""
-        self.server.load_training_state(state)
 
 
 class AutoregressiveMethod(Method):

@@ -13,10 +13,17 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import ENCODED_AT_ONCE, RunningMeans, TrainableParty, labelled, section
+from vflsynth.learning.party import (
+    ENCODED_AT_ONCE,
+    RunningMeans,
+    TrainableParty,
+    labelled,
+    move_average,
+    section,
+)
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender
-from vflsynth.methods.autoregressive.layout import MOST_SEEING_ALL, Layout, at_rows, seen_columns
+from vflsynth.methods.autoregressive.layout import MOST_SEEING_ALL, Layout, seen_columns
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
     BatchRows,
@@ -30,7 +37,7 @@ from vflsynth.methods.autoregressive.messages import (
     SenderWeights,
 )
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.networks.layers import FlatAdam
+from vflsynth.networks.layers import FlatAdam, at_rows
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 
@@ -296,9 +303,8 @@ class AutoregressiveParty(TrainableParty):
     def step(self) -> None:
         """Step along the gradient, and average the weights."""
         self.optimizer.step()
-        n = self.optimizer.steps
-        decay = min(self.settings.weight_average, (1 + n) / (10 + n))
-        self.average.lerp_(self.optimizer.flat, 1.0 - decay)
+        n_steps, decay = self.optimizer.steps, self.settings.weight_average
+        move_average([self.average], [self.optimizer.flat], n_steps, decay)
 
     def _clip(self) -> None:
         """Clip every replica's gradient to a largest norm."""

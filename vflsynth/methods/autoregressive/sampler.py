@@ -11,16 +11,12 @@ from torch import Tensor, nn
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import OutputSpan
 from vflsynth.columns.evidence import Evidence
-from vflsynth.exceptions import ArtefactError
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import Layout
 from vflsynth.models.samplers import Known, RowSampler
 from vflsynth.networks.layers import one_replica
 from vflsynth.registry import register
-
-_CONTEXTS = "ball"
-"""Where contexts lie; halves that say nothing were saved when they lay in a cube."""
 
 
 @register
@@ -108,9 +104,9 @@ class AutoregressiveSampler(RowSampler):
         if self.network is None:
             nothing = torch.zeros(n_records, 0, device=self.device)
             return nothing, nothing.new_zeros(n_records, dtype=torch.float64)
-        context = self._context([received[name] for name in self.senders], streams, index)
-        if context is None:
-            context = torch.zeros(n_records, 0, device=self.device)
+        context = torch.zeros(n_records, 0, device=self.device)
+        if self.senders:
+            context = self._context([received[name] for name in self.senders], streams, index)
         n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
         uniforms = streams.uniform("codes", index, (n_records, 2, n_columns))[0].transpose(0, 1)
         normals = streams.normal("numbers", index, (n_records, n_numbers))[0]
@@ -119,14 +115,10 @@ class AutoregressiveSampler(RowSampler):
         )
         return self.layout.join(*drawn), log_weights
 
-    def _context(
-        self, received: Sequence[Tensor], streams: RandomStreams, index: int
-    ) -> Tensor | None:
-        if not received:
-            return None
+    def _context(self, received: list[Tensor], streams: RandomStreams, index: int) -> Tensor:
         if self.passes_features:
-            return torch.cat(list(received), 1)
-        clean = into_ball(torch.stack(list(received)).sum(0))
+            return torch.cat(received, 1)
+        clean = into_ball(torch.stack(received).sum(0))
         if not self.noise_std:
             return clean
         noise = streams.normal("contexts", index, tuple(clean.shape))[0]
@@ -142,8 +134,6 @@ class AutoregressiveSampler(RowSampler):
         if self.sender is None:
             return dict.fromkeys(self.receivers, features[0])
         return {name: self.sender(features, k)[0] for k, name in enumerate(self.receivers)}
-
-    # -- saving ----------------------------------------------------------------------------------
 
     @classmethod
     def draw_jointly(
@@ -171,6 +161,8 @@ class AutoregressiveSampler(RowSampler):
                 passed[receiver][name] = numbers
         return drawn, total.view(n_records, n_draws)
 
+    # -- saving ----------------------------------------------------------------------------------
+
     def to_dict(self) -> dict[str, Any]:
         """Return who passes on to whom."""
         return {
@@ -178,7 +170,6 @@ class AutoregressiveSampler(RowSampler):
             "receivers": list(self.receivers),
             "noise_std": self.noise_std,
             "passes_features": self.passes_features,
-            "contexts": _CONTEXTS,
         }
 
     def tensors(self) -> dict[str, Tensor]:
@@ -201,12 +192,6 @@ class AutoregressiveSampler(RowSampler):
         device: torch.device | str,
     ) -> Self:
         """Undo `to_dict` and `tensors`; all sizes are those of the tensors."""
-        crossing = content["senders"] or content["receivers"]
-        if crossing and not content["passes_features"] and content.get("contexts") != _CONTEXTS:
-            raise ArtefactError(
-                f"this half's contexts do not lie in a {_CONTEXTS}, as those of earlier versions; "
-                "fit again, or read it with the version that wrote it"
-            )
         layout, receivers = Layout(spans), list(content["receivers"])
         own = _section(tensors, "features")
         n_features = own["bias"].shape[-1] if own else 0

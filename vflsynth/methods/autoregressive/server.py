@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from vflsynth._random import KeySchedule, Purpose, RandomStreams, hidden_normal
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import labelled, section
+from vflsynth.learning.party import labelled, move_average, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
-from vflsynth.methods.autoregressive.layout import at_rows
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.networks.layers import FlatAdam
+from vflsynth.networks.layers import FlatAdam, at_rows
 
 _BETAS = (0.9, 0.999)
 _LEARNING_RATE = 1e-3
@@ -97,7 +96,7 @@ class ContextServer(nn.Module):
             self._learn_channel(features, receiver)
 
     def _learn_channel(self, features: Mapping[str, Tensor], receiver: str) -> None:
-        settings, place = self.settings, self._place(receiver)
+        settings, place = self.settings, self.settings.order.index(receiver)
         names = settings.senders(receiver)
         targets = _standardised(features[receiver])
         replicas, n_records, n_targets = targets.shape
@@ -124,7 +123,8 @@ class ContextServer(nn.Module):
         best = torch.full((replicas,), torch.inf, device=targets.device)
         waited = torch.zeros(replicas, dtype=torch.long, device=targets.device)
         selected = optimizer.flat.clone()
-        look_every = _look_every(n_records - n_held_out)
+        # After two passes over the records: what few of them say is soon known.
+        look_every = max(5, min(100, 2 * (n_records - n_held_out) // _BATCH_SIZE))
         for step in range(_MAX_STEPS):
             drawn = streams.uniform("rows", step, (batch,))
             rows = n_held_out + (drawn * (n_records - n_held_out)).long()
@@ -162,8 +162,13 @@ class ContextServer(nn.Module):
         parameters = self.sender(party).parameters()
         return torch.cat([p.detach().reshape(replicas, -1) for p in parameters], 1)
 
-    def _place(self, party: str) -> int:
-        return self.settings.order.index(party) if party in self.settings.order else 0
+    def training_state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs: here the senders, which are trained once."""
+        return dict(self.state_dict())
+
+    def load_training_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `training_state`."""
+        self.load_state_dict(dict(state))
 
 
 class TrainedContextServer(ContextServer):
@@ -207,9 +212,8 @@ class TrainedContextServer(ContextServer):
         self.optimizer.set_gradient(found)
         self.optimizer.step()
         with torch.no_grad():
-            n = self.optimizer.steps
-            decay = min(self.settings.weight_average, (1 + n) / (10 + n))
-            self.average.lerp_(self.optimizer.flat, 1.0 - decay)
+            n_steps, decay = self.optimizer.steps, self.settings.weight_average
+            move_average([self.average], [self.optimizer.flat], n_steps, decay)
 
     @torch.no_grad()
     def held_out_contexts(self) -> dict[str, Tensor]:
@@ -241,7 +245,7 @@ class TrainedContextServer(ContextServer):
                 self.optimizer.flat.copy_(self.selected)
 
     def training_state(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs."""
+        """Everything that a resumed run needs: optimiser, features and what was best so far."""
         state = {"best": self.best, "waited": self.waited, **labelled("features", self.features)}
         if self.optimizer is not None:
             state |= {
@@ -311,11 +315,6 @@ def _batches(n_records: int) -> list[slice]:
     """Places of as many whole batches as there are, of one at least."""
     size = min(_BATCH_SIZE, n_records)
     return [slice(k * size, (k + 1) * size) for k in range(n_records // size)]
-
-
-def _look_every(n_records: int) -> int:
-    """Return after how many steps to look: those of two passes, as few records are soon known."""
-    return max(5, min(100, 2 * n_records // _BATCH_SIZE))
 
 
 def _confusion(scores: Tensor) -> Tensor:

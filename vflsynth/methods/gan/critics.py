@@ -6,14 +6,13 @@ a party *has* a descent, whatever the mechanism.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.party import load_network_state, network_state
 from vflsynth.mechanisms import DPSGDPlan, FirstLayerPlan
 from vflsynth.mechanisms.first_layer import perturb_gradient
 from vflsynth.mechanisms.noisy_descent import (
@@ -27,7 +26,6 @@ from vflsynth.methods.gan.discriminator import Discriminator
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.networks import MLP
-from vflsynth.networks.layers import FlatAdam
 from vflsynth.privacy import StepBudget
 from vflsynth.privacy.dpsgd import LayerTrace
 from vflsynth.protocol import PoissonSchedule, Schedule
@@ -71,8 +69,7 @@ def descend_critic(
     `judged`, (replica, real and fake, in), are real records or their features, then fakes; `mixed`,
     (replica, batch, in), between fakes, where the penalty is taken; `n_real` has shape (replica,).
     Returns the score of fakes and the penalty, (replica,), and the gradients, shaped like `judged`,
-    of each row's own score. The bias of the last layer stays at
-    its initial value: it adds the same to all scores.
+    of each row's own score. The last layer's bias is left alone: it adds the same to all scores.
     """
     trace = discriminator.trace(judged)
     cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))
@@ -92,7 +89,6 @@ class CriticParty(GANParty):
     """A party with a generator and a discriminator that needs nobody else."""
 
     discriminator: Discriminator
-    discriminator_optimizer: FlatAdam
     descent: Critic
 
     def build_with(
@@ -114,16 +110,6 @@ class CriticParty(GANParty):
             score, penalty = self.descent.descend(self, step)
             self.discriminator_optimizer.step()
             self.losses.add(score, penalty)
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs."""
-        optimizer = self.discriminator_optimizer
-        return super().state() | network_state("discriminator", self.discriminator, optimizer)
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `state`."""
-        super().load_state(state)
-        load_network_state(state, "discriminator", self.discriminator, self.discriminator_optimizer)
 
 
 class Critic:
@@ -164,9 +150,8 @@ class Critic:
 class FirstLayerNoise:
     """Clips and perturbs the gradient of one layer, weight and bias as one vector.
 
-    Source: VFLGAN §3.4, Eqs. 20 and 21. All other layers learn from raw gradients, and the
-    generators through them: see `vflsynth.mechanisms.first_layer`. A generator of `noise` is for
-    tests only, see `vflsynth.privacy.noise`.
+    `vflsynth.mechanisms.first_layer` says how, and what that does not protect. A generator of
+    `noise` is for tests only, see `vflsynth.privacy.noise`.
     """
 
     def __init__(self, plan: FirstLayerPlan, noise: torch.Generator | None = None) -> None:
@@ -238,12 +223,8 @@ class DPSGDCritic(Critic):
 class DPSGDGANCritic(DPSGDCritic):
     """WGAN-GP as DPSGD-GAN trains it: one clipped gradient per *pair* of a real and a fake record.
 
-    Source: Zhang, Ji and Wang 2018, in the form that the VFLGAN paper accounts for (§5.2.1): the
-    gradient of ``D(x~) - D(x) + λ (|slope of D between x and x~| - 1)²`` is clipped as a whole, for
-    a batch of fixed size.
-
-    Departs from the paper, which also groups parameters, adapts the clipping bound to public data
-    and warm-starts on them: there are no public records here.
+    The gradient of ``D(x~) - D(x) + λ (|slope of D between x and x~| - 1)²`` is clipped as a whole.
+    For the source, and what departs from it, see `DPSGDGAN`.
 
     Differs from `DPSGDCritic` in three things: the gradient of the fake and of the penalty is part
     of what is clipped and noisy, though neither needs to be; the batch has a fixed size, drawn

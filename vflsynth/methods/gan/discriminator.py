@@ -179,13 +179,12 @@ class LocalDiscriminator(nn.Module):
         """Set the gradients of L_{D_i} + L_{D_s}, the latter through the cut gradients.
 
         `trace`, each (replica, 3 * batch, dim), is of `first_part`, for real, fake and interpolated
-        records. `cut_gradients`, (replica, 2 * batch, feature), are dL_{D_s}/df for
-        real and fake records. Interpolated ones have none: the shared critic's slope is constant
-        around them. `upstream`, (replica, judged, 1), is the derivative of L_{D_i} with respect to
-        the head's scores of the rows before the interpolated ones, by default `critic_upstream`.
-        With no such rows it is empty and the gradient is that of the penalty alone. Returns the two
-        terms of L_{D_i}, (replica,): the Wasserstein estimate, zero without a second part, and the
-        penalty.
+        records. `cut_gradients`, (replica, 2 * batch, feature), are dL_{D_s}/df for real and fake
+        records. Interpolated ones have none: the shared critic's slope is constant around them.
+        `upstream`, (replica, judged, 1), is the derivative of L_{D_i} with respect to the head's
+        scores of the rows before the interpolated ones, by default `critic_upstream`; without such
+        rows it is empty, and the gradient is that of the penalty alone. Returns the two terms of
+        L_{D_i}, (replica,): the Wasserstein estimate, zero without a second part, and the penalty.
 
         Source: VFLGAN Eqs. 8, 14 and 15. The penalty ``"paper"`` is Eq. 8's: the slope of the whole
         D_i, none without a head. ``"end_to_end"`` adds the slope of the shared critic with respect
@@ -342,18 +341,6 @@ class Discriminator(MLP):
         trace = self.trace(features)
         upstream = torch.full_like(trace[-1], -1.0 / features.shape[1])
         return self.input_gradient(self.cotangents(trace, upstream))
-
-    def settle_jointly(
-        self, judged: Slope, rows: int, directions: Tensor, penalty_weight: float
-    ) -> tuple[Tensor, Tensor]:
-        """Set the gradients of L_{D_s} with the slope at joint records penalised; see `judge`.
-
-        `directions`, (replica, batch, in), are from `steepest`: where a step of length one along
-        the slope takes the features. The slope of the score along these is that at the records.
-        Returns the Wasserstein estimate and the penalty, (replica,).
-        """
-        penalty, change = directional_penalty(judged.gradient[:, rows:], directions, penalty_weight)
-        return self.settle(judged, rows, change), penalty
 
 
 def _rows(

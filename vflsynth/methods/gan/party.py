@@ -41,17 +41,19 @@ from vflsynth.methods.gan.residuals import Residuals
 from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.models.choosing import RowScores, row_features
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
 
 
 class GANParty(TrainableParty):
-    """Owns a generator, its optimiser, its average, and the private randomness.
+    """Owns a generator and its average, optimisers, and the private randomness.
 
-    Subclasses add a discriminator and how both learn.
+    Subclasses make the discriminator with its optimiser, and say how both networks learn.
     """
 
     discriminator: nn.Module
+    discriminator_optimizer: FlatAdam
 
     def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
         super().__init__(name, frame, on)
@@ -209,6 +211,7 @@ class GANParty(TrainableParty):
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs; randomness is a function of the step."""
         state = network_state("generator", self.generator, self.generator_optimizer)
+        state |= network_state("discriminator", self.discriminator, self.discriminator_optimizer)
         state |= labelled("selected", self.selected)
         if self.averaged is not None:
             state |= labelled("averaged", self.averaged.state_dict())
@@ -217,16 +220,14 @@ class GANParty(TrainableParty):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         load_network_state(state, "generator", self.generator, self.generator_optimizer)
+        load_network_state(state, "discriminator", self.discriminator, self.discriminator_optimizer)
         self.selected = section(state, "selected")
         if self.averaged is not None:
             self.averaged.load_state_dict(section(state, "averaged"))
 
 
 class GeneratorLearning(TrainedLearning):
-    """A party of a private GAN without its records and its discriminator.
-
-    Weights must fit the settings, which are public numbers.
-    """
+    """A party of a private GAN without its records and its discriminator."""
 
     def __init__(self, known: Known) -> None:
         super().__init__(known)

@@ -5,6 +5,7 @@ trees tell it at once. So each column is mended given those before it. A tree di
 generated rows where the column differs most between them. In a leaf an increasing map gives numbers
 the quantiles of the records there, and codes that are too frequent there make way for those that
 are too rare. Order stays within a leaf, and with it most relations to other parties' columns.
+
 A leaf has too few records to say how much a tail must be stretched, and the trees of a column would
 multiply what each gets wrong. So beyond a leaf's outermost quantiles values keep their distance, up
 to a bound, and in the end one map of all rows gives a column its tails.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.networks.layers import MLP, FlatAdam
+from vflsynth.networks.layers import MLP, FlatAdam, at_rows
 
 N_FEATURES, _HIDDEN = 256, 32
 """Features of a party's rows, and hidden units of the classifier."""
@@ -58,9 +58,8 @@ def learn_to_tell(
     """Train a classifier on features of records and of drawn rows, both (replica, row, feature).
 
     Returns for every party what a `RowScorer` holds. A fifth of the rows is held out, and says when
-    to stop, for every replica; where they cannot be told apart, scores are all the same.
-
-    Raises PayloadRejectedError if the parties' features are not of equally many rows.
+    to stop, for every replica; where they cannot be told apart, scores are all the same. Raises
+    PayloadRejectedError if the parties' features are not of equally many rows.
     """
     names = sorted(received)
     shape = received[names[0]][0].shape[:2]
@@ -87,7 +86,7 @@ def learn_to_tell(
     for step in range(_MOST_STEPS):
         rows = streams.uniform("rows", step, (2, half)) * (shape[1] - n_held_out)
         chosen = (n_held_out + rows.long()).clamp_max(shape[1] - 1)
-        batch = [_at(of, chosen[:, k]) for k, of in enumerate((real, fake))]
+        batch = [at_rows(of, chosen[:, k]) for k, of in enumerate((real, fake))]
         descend(network, torch.cat(batch, 1))
         optimizer.step()
         if (step + 1) % _LOOK_EVERY:
@@ -121,8 +120,3 @@ def held_out_loss(network: MLP, rows: Tensor) -> Tensor:
     scores = network.trace(rows)[-1][..., 0]
     real, fake = torch.tensor_split(scores, 2, 1)
     return torch.cat([F.softplus(-real), F.softplus(fake)], 1).mean(1)
-
-
-def _at(rows: Tensor, places: Tensor) -> Tensor:
-    """Take rows of every replica, (replica, row, feature)."""
-    return rows.gather(1, places.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))

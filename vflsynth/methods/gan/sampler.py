@@ -101,7 +101,6 @@ class GeneratorSampler(RowSampler):
     ) -> None:
         self.spec, self.spans, self.marginals = spec, tuple(spans), marginals
         self.places, self.residuals, self.relations = places, residuals, relations
-        self.scores: RowScores | None = None
         # The initial weights are overwritten.
         self.generator = spec.build(spans, RandomStreams([b""], device))
         self.generator.load_state_dict(dict(weights))
@@ -132,8 +131,8 @@ class GeneratorSampler(RowSampler):
     ) -> Self:
         """Return a sampler whose rows have the marginals of records, (record, encoded), as trained.
 
-        Asked for, they also get their relations between the party's columns.
-        Streams are the party's own, of one replica; what is drawn here is drawn nowhere else.
+        With `relations`, also the records' relations between the party's columns. Streams are the
+        party's own, of one replica; what is drawn here is drawn nowhere else.
         """
         streams = streams.child("calibration")
         latent = streams.normal("latent", 0, (CALIBRATION_ROWS, self.latent_dim))
@@ -141,7 +140,9 @@ class GeneratorSampler(RowSampler):
         own = type(self)(self.spec, self.spans, weights, self.device, residuals=self.residuals)
 
         def give_shares(place: slice, logits: Tensor, rows: Tensor) -> Tensor:
-            offsets = logit_offsets(logits[0], records[:, place], _spans_in(self.spans, place))
+            there = [s for s in self.spans if place.start <= s.start < place.stop]
+            spans = [span.shifted(-place.start) for span in there]
+            offsets = logit_offsets(logits[0], records[:, place], spans)
             weights["output.bias"][..., place] += offsets
             return logits + offsets
 
@@ -243,8 +244,3 @@ class GeneratorSampler(RowSampler):
         if times > 1:
             made.scores = RowScores.restore(times, own["scores"], sum(s.width for s in spans))
         return made
-
-
-def _spans_in(spans: Sequence[OutputSpan], place: slice) -> list[OutputSpan]:
-    """Return the spans of some adjacent encoded columns, counted from the first of them."""
-    return [s.shifted(-place.start) for s in spans if place.start <= s.start < place.stop]

@@ -110,9 +110,8 @@ def estimate_memory(
     Encoded records, and four copies while they are masked (of each replica's own rows, if it has
     some); weights with gradients, moments and copies; a batch in the discriminator, of real, fake
     and interpolated records there and back, and in the generator; and the fakes of an evaluation or
-    a calibration.
-    Of a generator that draws columns one after the other, also the weights of every column's head,
-    and what it makes of a row.
+    a calibration. A generator that draws columns one after the other has besides the weights of
+    every column's head, and what it makes of a row.
     """
     spans, width = party.transformer.spans_, party.transformer.width_
     drawing = [settings.latent_dim, *settings.generator_hidden, width]

@@ -27,8 +27,8 @@ from vflsynth.methods.latent_tree.model import (
     Pair,
     conditional_shares,
     group_sizes,
+    information_of,
     joint_shares,
-    mutual_information,
     pairs_of_one_party,
     spanning_tree,
 )
@@ -98,10 +98,7 @@ def publish_tree(
     """
     flat_sizes = [size for own in sizes.values() for size in own]
     n_latents = len(flat_sizes)
-    information = np.zeros((n_latents, n_latents))
-    for (a, b), table in (compared or pairs).items():
-        information[a, b] = information[b, a] = mutual_information(table)
-    parents = spanning_tree(information)
+    parents = spanning_tree(information_of(compared or pairs, n_latents))
 
     def counts(parent: int, node: int) -> Floats:
         return pairs[parent, node] if parent < node else pairs[node, parent].T

@@ -51,6 +51,14 @@ def mutual_information(counts: Floats) -> float:
     return float(np.sum(joint[there] * np.log(joint[there] / apart[there])))
 
 
+def information_of(pairs: Mapping[Pair, Floats], n_columns: int) -> Floats:
+    """Mutual information of every two columns, (column, column), 0 without a table of the two."""
+    found = np.zeros((n_columns, n_columns))
+    for (a, b), counts in pairs.items():
+        found[a, b] = found[b, a] = mutual_information(counts)
+    return found
+
+
 def group_sizes(n_columns: int, group_size: int) -> list[int]:
     """Sizes of the groups of a party's columns, as equal as possible; depends on numbers only."""
     n_groups = -(-n_columns // group_size)
@@ -127,11 +135,8 @@ def group_distribution(pairs: Mapping[Pair, Floats], group: Sequence[int]) -> Fl
         return pairs[one, other] if one < other else pairs[other, one].T
 
     size = len(group)
-    information = np.zeros((size, size))
-    for i in range(size):
-        for j in range(i):
-            information[i, j] = information[j, i] = mutual_information(counts(group[i], group[j]))
-    parents = spanning_tree(information)
+    own = {(i, j): counts(group[i], group[j]) for j, i in combinations(range(size), 2)}
+    parents = spanning_tree(information_of(own, size))
     joint = np.ones([1] * size)
     for node in top_down(parents):
         parent = parents[node]

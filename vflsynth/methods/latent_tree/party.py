@@ -30,8 +30,8 @@ from vflsynth.methods.latent_tree.model import (
     conditional_shares,
     group_columns,
     group_distribution,
+    information_of,
     merge_cells,
-    mutual_information,
     pairs_of_one_party,
     top_down,
 )
@@ -200,10 +200,7 @@ class LatentTreeLearning(Learning):
         index = list(combinations(range(len(discrete)), 2))
         tables = [release.values for release in records.release("pair_tables", discrete)]
         pairs = dict(zip(index, tables, strict=True))
-        information = np.zeros((len(discrete), len(discrete)))
-        for (a, b), table in pairs.items():
-            information[a, b] = information[b, a] = mutual_information(table)
-        groups = group_columns(information, self._group_sizes)
+        groups = group_columns(information_of(pairs, len(discrete)), self._group_sizes)
         latents = [self._latent(group, discrete, pairs) for group in groups]
         self._sizes = [latent.size for latent in latents]
         self.columns = [column.cells[:, column.encoded] for column in discrete]

@@ -30,10 +30,9 @@ class ColumnTables(PublishedTables):
 
     `counts` are whole numbers of steps, int64; `sizes` are the columns' numbers of states, shape
     (column,); `shares` are those of all states, float64, column by column; `kinds`, shape
-    (column,), say whether states are ordered. Codes follow from both
-    (`pairwise.column_codes`): `coordinates`, shape (column,), are how many numbers one
-    has, and `codes` are those of all states, column by column. `n_records`, shape (1,), is what the
-    party's histograms say.
+    (column,), say whether states are ordered. Codes follow from both (`pairwise.column_codes`):
+    `coordinates`, shape (column,), are how many numbers one has, and `codes` are those of all
+    states, column by column. `n_records`, shape (1,), is what the party's histograms say.
     """
 
     of = "columns"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import load_network_state, network_state
 from vflsynth.methods.gan.critics import FirstLayerNoise
 from vflsynth.methods.gan.discriminator import JointSlope, LocalDiscriminator, PartSlope
 from vflsynth.methods.gan.party import GANParty
@@ -27,7 +26,6 @@ from vflsynth.methods.vflgan.messages import (
     SampledFeatures,
     Shape,
 )
-from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, Message, Schedule, answers, pack, takes, unpack
 from vflsynth.protocol.messages import CutGradients
 
@@ -41,7 +39,6 @@ class VFLGANParty(GANParty):
 
     discriminator: LocalDiscriminator
 
-    discriminator_optimizer: FlatAdam
     descent: Cut
 
     def __init__(self, name: str, frame: pd.DataFrame, on: Hashable | None) -> None:
@@ -252,18 +249,6 @@ class VFLGANParty(GANParty):
         optimizer.step()
         self.average_generator()
 
-    # -- state -----------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs."""
-        optimizer = self.discriminator_optimizer
-        return super().state() | network_state("discriminator", self.discriminator, optimizer)
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `state`."""
-        super().load_state(state)
-        load_network_state(state, "discriminator", self.discriminator, self.discriminator_optimizer)
-
     def answered(self, message: CutGradients, rows: int) -> list[Tensor]:
         """Return the trace that the cut gradients belong to."""
         if self._pending is None or (message.step, type(message)) != self._pending[:2]:
@@ -299,11 +284,7 @@ class Cut:
         return DiscriminatorFeatures(party.name, SERVER, step, party.packed("features", step, sent))
 
     def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
-        """Set the discriminator's gradients.
-
-        Returns what the party reports, each (replica,): the Wasserstein estimate, or the mean score
-        of fakes, and the penalty.
-        """
+        """Set the discriminator's gradients, and return what the party reports: see `Critic`."""
         trace = party.answered(message, 2 * party.schedule.batch_size)
         return self.descend_at(party, trace, message.gradients)
 

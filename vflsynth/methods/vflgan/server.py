@@ -13,7 +13,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.party import load_network_state, network_state
-from vflsynth.methods.gan.discriminator import Discriminator, steepest
+from vflsynth.methods.gan.discriminator import Discriminator, directional_penalty, steepest
 from vflsynth.methods.gan.method import GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
@@ -191,19 +191,16 @@ class EndToEndServer(VFLGANServer):
     @torch.no_grad()
     def settle(self, step: int, received: Mapping[str, FeatureSlopes]) -> dict[str, JointSlopes]:
         """Take the steps of D_s that belong to an exchange."""
-        batch, (judged, rows) = self.settings.batch_size, self._judged
-        features = judged.trace[0]
+        (judged, rows), weight = self._judged, self.settings.gradient_penalty_weight
+        features, batch = judged.trace[0], self.settings.batch_size
         slopes = self.join(self._all_unpacked(received), batch)
         squared, directions = steepest(slopes, judged.gradient[:, rows:])
         window = self.settings.window(step, self.steps_per_epoch)
         for number in window:
             if number != step:
                 judged, _ = self.discriminator.judge(features)
-            self.losses.add(
-                *self.discriminator.settle_jointly(
-                    judged, rows, directions, self.settings.gradient_penalty_weight
-                )
-            )
+            penalty, change = directional_penalty(judged.gradient[:, rows:], directions, weight)
+            self.losses.add(self.discriminator.settle(judged, rows, change), penalty)
             self._take_step()
         replies = None
         if self.settings.replies_for_generators(window):

@@ -1,4 +1,11 @@
-"""GS-WGAN: discriminators on disjoint shards, and noise on what they tell the generator."""
+"""GS-WGAN: discriminators on disjoint shards, and noise on what they tell the generator.
+
+The gap in the proof: steps compose if one in which the record's shard is not drawn looks the same
+with and without the record, given all that was released before. But a discriminator is trained only
+when it is drawn, so what the others answer depends on how often they were drawn. Earlier releases
+tell something of that, and the record may change these. No attack is known to us; training all
+shards at every step would close the gap, at K times the cost.
+"""
 
 from __future__ import annotations
 
@@ -209,7 +216,7 @@ class GSWGAN(HistogramMechanism):
 class GSWGANCritic(Critic):
     """K discriminators; at every generator step a random one is trained on and then asked.
 
-    It is trained for T_d steps and then says how to change a batch of fakes; `gs_wgan_gradients`
+    It is trained for T_d steps and then says how to change a batch of fakes; `sanitised_gradients`
     clips and perturbs that, and nothing else of the discriminators leaves, neither losses nor
     weights. `noise` is for tests only, see `vflsynth.privacy.noise`.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from vflsynth.splitdefense.classifiers import BaseSplitClassifier
+from vflsynth.splitdefense.estimator import BaseSplitClassifier
 from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
 from vflsynth.splitdefense.leakage.base import (
     BATCH_ATTACKS,

@@ -24,7 +24,7 @@ from vflsynth.reporting import (
     render,
     require_packages,
 )
-from vflsynth.splitdefense.classifiers import BaseSplitClassifier
+from vflsynth.splitdefense.estimator import BaseSplitClassifier
 from vflsynth.splitdefense.leakage.base import principal_direction
 from vflsynth.splitdefense.leakage.measured import (
     AT_THE_CUT,

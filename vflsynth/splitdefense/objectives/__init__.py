@@ -4,7 +4,6 @@ from vflsynth.splitdefense.objectives.base import (
     Batch,
     CrossEntropy,
     Objective,
-    SquaredError,
     Surroundings,
     Task,
 )
@@ -19,7 +18,6 @@ __all__ = [
     "CrossEntropy",
     "DistanceCorrelation",
     "Objective",
-    "SquaredError",
     "Surroundings",
     "Task",
 ]

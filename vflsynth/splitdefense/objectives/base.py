@@ -1,4 +1,4 @@
-"""What an objective is, and the plain ones: cross-entropy, and the squared error of numbers.
+"""What an objective is, and the plain one: cross-entropy.
 
 It trains the active party's networks and returns clean cut gradients.
 """
@@ -31,9 +31,9 @@ class Surroundings:
 
     `parties` are all that contribute features, in the order in which they are fused, `passive`
     those that are not the active party, `heads` groups that get a head of their own besides the
-    group of all. `label_shares`, (replica, class), are of the labels that are trained on; for
-    numbers they are ones, and `n_classes` is 1. `streams` are the active party's own, for initial
-    weights; `channel` is what labels went through before training.
+    group of all. `label_shares`, (replica, class), are of the labels that are trained on.
+    `streams` are the active party's own, for initial weights; `channel` is what labels went through
+    before training.
     """
 
     settings: SplitSettings
@@ -56,7 +56,7 @@ class Batch:
     """One training step's input.
 
     `features` were received, (replica, batch, intermediate), to be differentiated with respect to.
-    `labels`, (replica, batch), are as trained on: int64 classes, or numbers. `present` is 1 or 0,
+    `labels`, (replica, batch), are int64 classes as trained on. `present` is 1 or 0,
     (replica, 1, 1), for parties that may be dropped out. `weights`, (replica, batch), say what each
     record counts, 1 on average; by default all the same. `n_records` counts the rows that are
     records, where further ones fill a Poisson sample up.
@@ -86,9 +86,6 @@ class Objective(Part):
     """
 
     binary_only = False
-    of_classes = True
-    """Whether it is defined for classes, and not for numbers."""
-
     has_held_out_loss = False
     """Whether a loss on held-out records says when to stop, and records can be weighted."""
 
@@ -248,12 +245,9 @@ class CrossEntropyTask(Task):
         losses = {}
         for name, parties in self.heads.items():
             fused = self.around.settings.fuse(batch.contributions(parties))
-            losses[name] = self.loss(self.networks[name][0](fused), batch)
+            logits = self.networks[name][0](fused)
+            losses[name] = cross_entropy(logits, batch.labels, self.around.channel, batch.weights)
         return losses
-
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of a head's outputs, (replica,)."""
-        return cross_entropy(outputs, batch.labels, self.around.channel, batch.weights)
 
     def held_out_loss(self, batch: Batch) -> Tensor:
         """Loss of the head of all parties."""
@@ -266,23 +260,3 @@ class CrossEntropyTask(Task):
         optimizers = [self.networks[name][1] for name in losses]
         total = torch.stack(list(losses.values()))
         return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
-
-
-@register
-class SquaredError(Objective):
-    """Squared error of the top model's output, in variances of the target."""
-
-    has_held_out_loss = True
-    of_classes = False
-
-    def make(self, members: Sequence[SquaredError], around: Surroundings) -> Task:
-        """Build the top model and the heads."""
-        return SquaredErrorTask(around)
-
-
-class SquaredErrorTask(CrossEntropyTask):
-    """The same networks, with another loss."""
-
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the mean squared error of a head's output, (replica,)."""
-        return weighted_mean((outputs.squeeze(-1) - batch.labels).square(), batch.weights)
