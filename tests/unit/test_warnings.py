@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from vflsynth import (
     DPLTSynthesizer,
@@ -95,6 +96,8 @@ def test_parties_whose_relations_are_noise_are_named_where_fit_was_called(monkey
     """Which is decided by noise, and so is decided here."""
     own = lambda evidence, groups: groups.unsqueeze(1) == groups  # noqa: E731
     monkeypatch.setattr(product_mixtures, "related_pairs", own)
+    none = lambda *evidence: torch.zeros(2, 2, dtype=torch.bool)  # noqa: E731
+    monkeypatch.setattr(product_mixtures, "surely_related", none)
     draw = np.random.default_rng(0)
     frames = {party: pd.DataFrame({f"of_{party}": draw.integers(0, 4, 400)}) for party in "ab"}
     schema = PublicSchema({"of_a": (0, 3), "of_b": (0, 3)}, dtypes="given")
