@@ -28,6 +28,7 @@ LOST = "LOST: the server was started again"
 _ENDED, _STARTED = ("FINISHED", "FAILED"), ("DISPATCHED", "RUNNING")
 _LOOK = 5.0
 _START_SECONDS = 120.0
+_LOGINS = 12
 _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
 """Seconds between attempts: more each time."""
 
@@ -47,6 +48,23 @@ class Ended(NamedTuple):
         return f"{self.said or 'the server does not say how'}; FLARE says {self.status}"
 
 
+def _logged_in(kit: Path) -> Any:
+    """Open a session; a busy server is asked again, as FLARE waits five seconds for its answer."""
+    from nvflare.apis.fl_exception import FLCommunicationError
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    left = _LOGINS
+    while True:
+        left -= 1
+        try:
+            return new_secure_session(ADMIN, str(kit), timeout=_START_SECONDS)
+        except Exception as error:
+            if not (left and isinstance(error, FLCommunicationError)):
+                text = f"the server cannot be reached with {kit}: {str(error) or repr(error)}"
+                raise ProtocolError(text) from error
+        time.sleep(1.0)
+
+
 class Administrator:
     """Submits a job and asks how it goes, over mutual TLS as everybody else.
 
@@ -56,20 +74,8 @@ class Administrator:
 
     def __init__(self, kit: Path, parties: Sequence[str]) -> None:
         check_installed()
-        from nvflare.apis.fl_exception import FLCommunicationError
-        from nvflare.fuel.flare_api.flare_api import new_secure_session
-
-        deadline, session = time.monotonic() + _START_SECONDS, None
-        while session is None:
-            try:
-                session = new_secure_session(ADMIN, str(kit), timeout=_START_SECONDS)
-            except Exception as error:
-                # A busy server takes longer than the five seconds that FLARE waits for an answer.
-                busy = isinstance(error, FLCommunicationError) and time.monotonic() < deadline
-                if not busy:
-                    text = f"the server cannot be reached with {kit}: {error!r}"
-                    raise ProtocolError(text) from error
-        self._session = session
+        self._session = _logged_in(kit)
+        deadline = time.monotonic() + _START_SECONDS
         while set(parties) - set(self.clients()):
             if time.monotonic() > deadline:
                 raise ProtocolError(

@@ -343,3 +343,31 @@ def test_nothing_is_left_of_a_simulation_that_is_killed():
     while any(os.path.exists(f"/proc/{p}") for p in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [p for p in pids if os.path.exists(f"/proc/{p}")]
+
+
+@pytest.mark.parametrize(
+    ("refusals", "asked", "error"),
+    [(2, 3, None), (99, 12, "no answer"), ("a bad kit", 1, "a bad kit")],
+)
+def test_a_busy_server_is_asked_again_and_a_bad_kit_is_not(monkeypatch, refusals, asked, error):
+    """In the words of what went wrong last."""
+    from nvflare.apis.fl_exception import FLCommunicationError
+
+    calls, pauses = [], []
+
+    def session(*kit, timeout):
+        calls.append(kit)
+        if isinstance(refusals, str):
+            raise ValueError(refusals)
+        if len(calls) <= refusals:
+            raise FLCommunicationError("no answer")
+        return "a session"
+
+    monkeypatch.setattr("nvflare.fuel.flare_api.flare_api.new_secure_session", session)
+    monkeypatch.setattr(administrator, "time", SimpleNamespace(sleep=pauses.append))
+    if error is None:
+        assert administrator._logged_in("kit") == "a session"
+    else:
+        with pytest.raises(ProtocolError, match=f"cannot be reached with kit: {error}"):
+            administrator._logged_in("kit")
+    assert (len(calls), len(pauses)) == (asked, asked - 1)
