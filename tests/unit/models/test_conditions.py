@@ -68,7 +68,7 @@ def private_frames(frames):
 
 
 @pytest.fixture(scope="module")
-def mixture(private_frames):
+def mixture(private_frames, short_searches):
     privacy = PairwiseTables(epsilon=1e4, delta=1e-4, public_schema=SCHEMA)
     return MixtureSynthesizer(privacy=privacy, n_components=8, random_state=0).fit(private_frames)
 

@@ -89,7 +89,7 @@ def synth(frames, quick_contexts):
 
 
 @pytest.fixture(scope="module")
-def mixture(frames):
+def mixture(frames, short_searches):
     public = PublicSchema(dtypes="given")
     privacy = PairwiseTables(epsilon=1e4, delta=1e-4, public_schema=public)
     return MixtureSynthesizer(
