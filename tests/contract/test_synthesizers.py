@@ -41,8 +41,8 @@ NOISE = {
 }
 LIKELIHOOD = {"epochs": 2, "hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0}
 # To be extended by every new synthesizer, with parameters that make it fast. `VARIANTS` of one that
-# is listed, by a parameter or a mechanism that another synthesizer shows, wait for `make slow`; so do
-# laws that are broken by what all have in common.
+# is listed, by a parameter or a mechanism that another synthesizer shows, wait for `make slow`; so
+# do laws that are broken by what all have in common.
 SYNTHESIZERS = {
     "VFLGAN": VFLGANSynthesizer(**CUT),
     "VFLGAN-base": VFLGANSynthesizer(

@@ -928,8 +928,6 @@ def test_release_and_verify(folder, tmp_path, capsys, monkeypatch):
 def test_demo_leaves_a_table_and_a_report(tmp_path, monkeypatch, capsys):
     out = tmp_path / "demo"
     monkeypatch.setattr("vflsynth.cli.evaluate.run", lambda _: 0)  # the release draws the same
-    for what in ("MOST_COLUMNS", "MOST_PAIRS", "MOST_IN_MAP"):
-        monkeypatch.setattr(f"vflsynth.evaluation.pictures.{what}", 3)
     assert main(["demo", "--output", str(out), "--epochs", "2"]) == 0
     result, messages = capsys.readouterr()
     assert read_table(out / "synthetic.parquet").shape == (386, 31)
