@@ -53,7 +53,7 @@ def _repeatable() -> Iterator[None]:
     torch.set_rng_state(before)
 
 
-_SMALL = {(party_model, "SAMPLE_BLOCK"): 256, (generator_sampler, "CALIBRATION_ROWS"): 512}
+_SMALL = {(party_model, "SAMPLE_BLOCK"): 256, (generator_sampler, "CALIBRATION_ROWS"): 2048}
 _LEAST_RECORDS = contract.LEAST_RECORDS
 _FULL = [(*place, getattr(*place)) for place in _SMALL]
 
