@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from sklearn.base import BaseEstimator
@@ -25,59 +25,35 @@ from vflsynth.frames import StoredTable
 from vflsynth.registry import Members, register
 
 
-class _Function(TableMetric):
-    """A metric that is a function of tables and nothing else, and reads them in batches."""
+def _metric(
+    name: str,
+    function: Callable[[Tables], MetricResult | MetricResults],
+    *,
+    reads_batches: bool = True,
+) -> type[TableMetric]:
+    """Register a metric that is a function of tables and nothing else."""
 
-    reads_batches = True
-    function: ClassVar[Callable[..., MetricResult | MetricResults]]
+    class Function(TableMetric):
+        def compute(self, tables: Tables) -> MetricResult | MetricResults:
+            return function(tables)
 
-    def compute(self, tables: Tables) -> MetricResult | MetricResults:
-        """Call the function."""
-        found: MetricResult | MetricResults = type(self).function(tables)
-        return found
-
-
-@register
-class SingleColumns(_Function):
-    """See :func:`marginal_distance`."""
-
-    name, function = "single_columns", staticmethod(single_columns)
-
-
-@register
-class PairsOfColumns(_Function):
-    """See :func:`association_errors`."""
-
-    name, function = "pairs_of_columns", staticmethod(lambda tables: tables.once(related).errors())
+    Function.__doc__, Function.__name__ = function.__doc__, name.title().replace("_", "")
+    Function.__qualname__, Function.name = Function.__name__, name
+    Function.reads_batches = reads_batches
+    return register(Function)
 
 
-@register
-class WholeRows(_Function):
-    """See :func:`incoherent_rows`."""
-
-    name, function = "whole_rows", staticmethod(whole_rows)
+def pairs_of_columns(tables: Tables) -> MetricResults:
+    """Compute :func:`association_errors`, which see."""
+    return tables.once(related).errors()
 
 
-@register
-class ExactStructure(_Function):
-    """See :func:`exact_structure`."""
-
-    reads_batches = False
-    name, function = "exact_structure", staticmethod(structure_kept)
-
-
-@register
-class AllColumns(_Function):
-    """See :func:`frechet_distance`."""
-
-    name, function = "all_columns", staticmethod(all_columns)
-
-
-@register
-class DiscreteColumns(_Function):
-    """See :func:`average_variation_distance`."""
-
-    name, function = "discrete_columns", staticmethod(discrete_columns)
+SingleColumns = _metric("single_columns", single_columns)
+PairsOfColumns = _metric("pairs_of_columns", pairs_of_columns)
+WholeRows = _metric("whole_rows", whole_rows)
+ExactStructure = _metric("exact_structure", structure_kept, reads_batches=False)
+AllColumns = _metric("all_columns", all_columns)
+DiscreteColumns = _metric("discrete_columns", discrete_columns)
 
 
 @register
@@ -115,11 +91,7 @@ class Detection(TableMetric):
         return told_apart(tables, self.classifier, self.max_rows)
 
 
-@register
-class Copies(_Function):
-    """See :func:`proximity`."""
-
-    name, function = "copies", staticmethod(copies_in)
+Copies = _metric("copies", copies_in)
 
 
 def all_metrics(further: Sequence[TableMetric] = ()) -> list[TableMetric]:

@@ -35,25 +35,11 @@ LARGEST_DELTA = 0.01
 class Asked:
     """What a run asks of a mechanism: public numbers only.
 
-    Parameters
-    ----------
-    n_records : int
-        Matched records. Public under "replace_one" only: a mechanism that is accounted for under
-        "add_or_remove_one" must not use it.
-    owners : Discriminators
-        Who owns discriminators.
-    batch_size, epochs : int, optional
-        As the user set them. Default: the mechanism's own.
-    learning_rate : float, default=5e-4
-        Of the generators.
-    discriminator_steps : int, default=5
-        Per generator step.
-    plain : Length, optional
-        What the method would take without privacy.
-    default_epochs : callable, optional
-        From number of records and batch size to the method's own number of epochs.
-    groups : mapping of party to sequence of int, optional
-        Sizes of its groups of columns, for a latent tree.
+    `n_records`, those matched, is public under "replace_one" only: a mechanism that is accounted
+    for under "add_or_remove_one" must not use it. `batch_size` and `epochs` are the user's; without
+    them the mechanism has its own. `plain` is what the method would take without privacy, and
+    `default_epochs` its epochs by records and batch size. `groups` are the sizes of each party's
+    groups of columns, for a latent tree.
     """
 
     n_records: int
@@ -69,15 +55,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Cover:
-    """Which release pays for a message that is made of real records.
+    """Which release, by its purpose in the ledger, pays for a message made of real records.
 
-    Parameters
-    ----------
-    purpose : str
-        That of an entry of the ledger.
-    noised : bool
-        Whether the message itself is noisy or computed from what is. False where the noise is in
-        what the server computes from it: it receives it masked, or in the clear and is trusted.
+    `noised` says whether the message itself is noisy or computed from what is. It is False where
+    the noise is in what the server computes from it: that receives it masked, or is trusted.
     """
 
     purpose: str
@@ -88,17 +69,10 @@ class Cover:
 class Plan:
     """Calibrated noise of a run, and the ledger it will have.
 
-    Parameters
-    ----------
-    ledger : PrivacyLedger
-    histogram_noise_multiplier : float, optional
-        Of all columns' histograms together. Default: columns are not released by histograms.
-    length : Length, optional
-        Default: nothing is trained on records step by step.
-    sample_rate : float, optional
-        Probability of each record to be in a Poisson sample. Default: batches have a fixed size.
-    covers : mapping of str to Cover, optional
-        By class name, the messages made of real records that may leave a party.
+    Without a `histogram_noise_multiplier`, of all columns together, there are no histograms;
+    without a `length` nothing is trained step by step; without a `sample_rate` of Poisson samples
+    batches have a fixed size. `covers` are the messages made of real records that may leave a
+    party, by class name.
     """
 
     ledger: PrivacyLedger

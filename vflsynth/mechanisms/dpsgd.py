@@ -64,18 +64,8 @@ _SPLIT_MODELS = "the fitted bottom and top models"
 class DPSGDPlan(Plan):
     """What all owners of discriminators work with.
 
-    Parameters
-    ----------
-    **shared
-        See `Plan`.
-    max_grad_norm : float
-        Clipping bound of each owner's part of a record's gradient.
-    sensitivity : float
-        Of all owners' clipped sums together, under the neighbouring relation in force.
-    noise_multiplier : float
-        Noise standard deviation over `sensitivity`, in every coordinate of every owner.
-    learning_rate : float
-        Of the discriminators.
+    `max_grad_norm` bounds each owner's part of a record's gradient, `sensitivity` is that of all
+    owners' clipped sums together, and `noise_multiplier` is of every coordinate of every owner.
     """
 
     max_grad_norm: float

@@ -109,17 +109,7 @@ _WITHOUT_NOISE = {
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLayerPlan(Plan):
-    """What every owner of a first layer works with.
-
-    Parameters
-    ----------
-    **shared
-        See `Plan`.
-    max_grad_norm : float
-        Clipping bound of a batch's gradient.
-    noise_multiplier : float
-        Noise standard deviation over the sensitivity of one owner's gradient.
-    """
+    """What every owner of a first layer works with: `max_grad_norm` bounds a batch's gradient."""
 
     max_grad_norm: float
     noise_multiplier: float

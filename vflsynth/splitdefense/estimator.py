@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
@@ -400,6 +401,9 @@ class BaseSplitClassifier(FittedSplitClassifier):
         sample_weight: Any = None,
     ) -> SplitRun:
         """Train models of this class at once, and give each what it learned."""
+        for replica, model in enumerate(models):
+            rows = options.replica_rows
+            model._choose(X, y, on, None if rows is None else np.asarray(rows)[replica])
         run = self._seat(models, X, y, on, options, sample_weight)
         run.run()
         halves = run.halves()
@@ -423,6 +427,9 @@ class BaseSplitClassifier(FittedSplitClassifier):
                 widths = [len(half.transformer.kinds_) for half in model.parties_.values()]
                 model.n_features_in_ = sum(widths)
         return run
+
+    def _choose(self, X: Any, y: Any, on: Any, rows: npt.NDArray[np.int64] | None) -> None:
+        """Choose parameters that are left to trials, by the records that are trained on."""
 
     def _seat(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from vflsynth.splitdefense.classifiers import PublishedClassifier
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.objectives import GAFM, Objective
 from vflsynth.splitdefense.protections import Protection
-from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import Fusion
 
 MARGINS = (0.05, 0.1, 0.2, 0.3, 0.5)
@@ -77,25 +76,11 @@ class GAFMClassifier(PublishedClassifier):
     fusion: Fusion = "mean"
     top_hidden: Sequence[int] = (32, 16)
 
-    def _train(
-        self,
-        models: Sequence[Self],
-        X: Any,
-        y: Any,
-        on: Any,
-        options: Options,
-        sample_weight: Any = None,
-    ) -> SplitRun:
-        for replica, model in enumerate(models):
-            model.margins_ = None
-            if model.pseudo_label_margin == "auto":
-                rows = options.replica_rows
-                own = None if rows is None else np.asarray(rows)[replica]
-                model.margins_ = model.margin_trials(X, y, on, own)
-                model.pseudo_label_margin_ = best_margin(model.margins_)
-            else:
-                model.pseudo_label_margin_ = model.pseudo_label_margin
-        return super()._train(models, X, y, on, options, sample_weight)
+    def _choose(self, X: Any, y: Any, on: Any, rows: npt.NDArray[np.int64] | None) -> None:
+        self.margins_, self.pseudo_label_margin_ = None, self.pseudo_label_margin
+        if self.pseudo_label_margin == "auto":
+            self.margins_ = self.margin_trials(X, y, on, rows)
+            self.pseudo_label_margin_ = best_margin(self.margins_)
 
     def margin_trials(
         self, X: Any, y: Any, on: Any, rows: npt.NDArray[np.int64] | None = None

@@ -200,12 +200,14 @@ class TopModel(_Half):
 
     def write(self, folder: Path) -> None:
         """Write classes, calibration, settings and weights into a folder."""
+        times = self.classes.dtype.kind in "mM"  # written as counts of their dtype's unit
+        classes = self.classes.astype(np.int64) if times else self.classes
         content: dict[str, Any] = {
             "heads": {name: list(group) for name, group in self.heads.items()},
             "dims": self.dims,
             "calibration": asdict(self.calibration),
             "settings": to_json(asdict(self.settings)),
-            "classes": _classes_to_json(self.classes),
+            "classes": {"dtype": self.classes.dtype.str, "values": classes.tolist()},
         }
         artefacts.write_json(folder / "top.json", content)
         for i, network in enumerate(self.networks.values()):
@@ -230,12 +232,6 @@ class TopModel(_Half):
 def one_replica(state: Mapping[str, Tensor], replica: int) -> dict[str, Tensor]:
     """Take one replica out of a network's state, with a replica dimension of 1, on the CPU."""
     return {name: value[replica : replica + 1].cpu() for name, value in state.items()}
-
-
-def _classes_to_json(classes: Labels) -> dict[str, Any]:
-    """Return dtype and values of the classes; times as counts of their dtype's unit."""
-    values = classes.astype(np.int64) if classes.dtype.kind in "mM" else classes
-    return {"dtype": classes.dtype.str, "values": values.tolist()}
 
 
 def write_weights(path: Path, network: Perceptron) -> None:

@@ -237,24 +237,9 @@ class HoldingOut(HeldOutSchedule):
     batch, and of all others.
     """
 
-    def __init__(
-        self,
-        streams: RandomStreams,
-        *,
-        n_records: int,
-        n_held_out: int,
-        batch_size: int,
-        replica_rows: Tensor | None = None,
-    ) -> None:
-        super().__init__(
-            streams,
-            n_records=n_records,
-            n_held_out=n_held_out,
-            batch_size=batch_size,
-            replica_rows=replica_rows,
-        )
-        parts = torch.split(self.order, [n_held_out, n_records - n_held_out], dim=1)
-        self.held_out, self.trained_on = parts
+    def __init__(self, streams: RandomStreams, *, n_held_out: int, **shared: Any) -> None:
+        super().__init__(streams, n_held_out=n_held_out, **shared)
+        self.held_out, self.trained_on = self.order[:, :n_held_out], self.order[:, n_held_out:]
 
     def rows(self, step: int) -> Tensor:
         """Choose the record positions of a batch, int64, shape (replica, batch)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -229,22 +229,28 @@ def _fine_tuned(
     records = torch.tensor(evidence.encoded).unsqueeze(0)
     bottom = copy.deepcopy(bottom_model).float()
     secret = np.random.default_rng(random_state).bytes(32)
-    head = Perceptron(
-        [bottom.dims[-1], evidence.n_classes], streams=RandomStreams([secret]), name="head"
-    )
-    features = bottom(records).detach()
-    mean, spread = features.mean(1, keepdim=True), features.std(1, keepdim=True).clamp_min(1e-6)
+    head, logits_of = _with_head(bottom, records, evidence.n_classes, [secret])
     optimizers = [
         FlatAdam(m, learning_rate=1e-2 if m is head else 1e-3, betas=(0.9, 0.999))
         for m in (head, bottom)
     ]
     few, truth = records[:, known], labels[known]
     for _ in range(_FINE_TUNING_STEPS):
-        logits = head((bottom(few) - mean) / spread)[0]
-        descend(F.cross_entropy(logits, truth), *optimizers)
+        descend(F.cross_entropy(logits_of(few)[0], truth), *optimizers)
     with torch.no_grad():
-        probabilities = head((bottom(records) - mean) / spread)[0].softmax(-1).numpy()
+        probabilities = logits_of(records)[0].softmax(-1).numpy()
     return _judged(probabilities, evidence.labels, others)
+
+
+def _with_head(
+    bottom: Perceptron, records: Tensor, n_classes: int, secrets: Sequence[bytes]
+) -> tuple[Perceptron, Callable[[Tensor], Tensor]]:
+    """Make a head for a bottom model, and logits by both, features standardised as of `records`."""
+    streams = RandomStreams(secrets)
+    head = Perceptron([bottom.dims[-1], n_classes], streams=streams, name="head")
+    features = bottom(records).detach()
+    mean, spread = features.mean(1, keepdim=True), features.std(1, keepdim=True).clamp_min(1e-6)
+    return head, lambda rows: head((bottom(rows) - mean) / spread)
 
 
 def _judged(probabilities: npt.NDArray[np.floating], labels: Rows, rows: Rows) -> Measures:
@@ -311,15 +317,8 @@ def completed_with_guesses(
     one_hot = F.one_hot(torch.tensor(labels), n_classes).float()
     others = np.stack([np.setdiff1d(np.arange(n), rows) for rows in known])
     bottom = _repeated(copy.deepcopy(bottom_model).float(), repeats)
-    streams = RandomStreams([rng.bytes(32) for _ in known])
-    head = Perceptron([bottom.dims[-1], n_classes], streams=streams, name="head")
-    with torch.no_grad():
-        features = bottom(x.expand(repeats, -1, -1))
-    mean, spread = features.mean(1, keepdim=True), features.std(1, keepdim=True).clamp_min(1e-6)
-
-    def logits(rows: Tensor) -> Tensor:
-        outputs: Tensor = head((bottom(rows) - mean) / spread)
-        return outputs
+    everybody = x.expand(repeats, -1, -1)
+    head, logits = _with_head(bottom, everybody, n_classes, [rng.bytes(32) for _ in known])
 
     def drawn(pools: npt.NDArray[np.intp]) -> Tensor:
         places = rng.integers(pools.shape[1], size=(repeats, _BATCH))
@@ -346,7 +345,7 @@ def completed_with_guesses(
         average.lerp_(optimizer.flat, 1.0 - _AVERAGE)
     with torch.no_grad():
         optimizer.flat.copy_(average)
-        odds: npt.NDArray[np.float32] = logits(x.expand(repeats, -1, -1)).softmax(-1).numpy()
+        odds: npt.NDArray[np.float32] = logits(everybody).softmax(-1).numpy()
     return odds
 
 

@@ -65,20 +65,14 @@ class Evidence:
     n_classes : int
     encoded : ndarray, shape (record, column)
         The party's own encoded records.
-    features : ndarray, shape (record, feature)
-        Its bottom model's outputs after training.
-    random_features : ndarray, shape (record, feature)
-        Outputs of its bottom model as it was before training.
-    mean_gradients : ndarray, shape (record, feature)
-        Received gradients of each record, each divided by the batch's root mean square, averaged.
-    early_gradients : ndarray, shape (record, feature)
-        The same over the first epochs.
-    residuals : ndarray, shape (record, feature)
-        The same over the first epochs, after what the party's own outputs explain was taken out.
-    all_residuals : ndarray, shape (record, feature)
-        The same over all epochs.
-    signs : ndarray, shape (record, feature)
-        Averaged signs of these residuals.
+    features, random_features : ndarray, shape (record, feature)
+        Its bottom model's outputs after training, and before.
+    mean_gradients, early_gradients : ndarray, shape (record, feature)
+        Received gradients of each record, each divided by the batch's root mean square, averaged
+        over all epochs, and over the first.
+    all_residuals, residuals, signs : ndarray, shape (record, feature)
+        The same after what the party's own outputs explain was taken out, over all epochs and over
+        the first; averaged signs of the former.
     snapshots : ndarray, shape (record, snapshot · feature)
         The party's outputs as it sent them in the first, second, fourth, eighth, ... epoch.
     beside : ndarray, shape (record, column)
