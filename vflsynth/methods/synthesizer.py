@@ -20,6 +20,7 @@ from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
+from vflsynth.codec import parameters_from_json, parameters_to_json
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.public import with_public_types
 from vflsynth.contract import (
@@ -48,7 +49,6 @@ from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel
 from vflsynth.models.conditions import complete_rows, sample_given
 from vflsynth.models.party_model import sample_parties
-from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.registry import find, full_name
 from vflsynth.run import (

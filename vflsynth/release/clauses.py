@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from vflsynth.codec import to_json
 from vflsynth.contract import CLAUSES, Contract, ReleaseTerms
 from vflsynth.exceptions import ParameterError
-from vflsynth.parameters import to_json
 from vflsynth.reporting import number_text
 
 if TYPE_CHECKING:
