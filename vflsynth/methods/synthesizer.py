@@ -55,6 +55,7 @@ from vflsynth.run import (
     JoinedRun,
     LocalRun,
     Options,
+    history_frame,
     history_from_json,
     history_to_json,
     party_templates,
@@ -253,11 +254,11 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             for name, preparation in run.preparations.items():
                 model.parties_[name].preparation = preparation
             model.alignment_ = run.alignment
-            history = run.history.to_frame(replica)
+            history = history_frame(run.history, replica)
             if ledger is not None and ledger.covers_synthetic_data:  # times depend on batches
                 history = history.drop(columns="seconds", errors="ignore")
             model.history_ = history
-            bound = {"contract": (self.contract or Contract()).digest}
+            bound = {"contract": "none" if self.contract is None else self.contract.digest}
             model.settings_ = method.reported(run.settings, run.duration) | bound
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if transcript is None else transcript.to_frame()
