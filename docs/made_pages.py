@@ -47,7 +47,7 @@ API = {
 """Packages with a page of the reference, and its title."""
 
 SHOWN = {
-    "run": ("Callback", "EarlyStopping", "EpochState", "History", "Progress"),
+    "run": ("Callback", "EarlyStopping", "EpochState", "Progress"),
     "models": ("PartyModel", "RowSampler", "Source", "Numbers", "number_sources"),
     "protocol": [
         "message",

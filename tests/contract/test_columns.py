@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import config_context
 
+from vflsynth.codec import from_json, to_json
 from vflsynth.columns import (
     TRANSFORMERS,
     Bounds,
@@ -32,7 +33,6 @@ from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
 )
-from vflsynth.parameters import from_json, to_json
 from vflsynth.privacy.discovery import Discovery, PublicEncoding
 from vflsynth.registry import Members
 from vflsynth.testing import column_kind_checks, encoder_checks, parametrize_with_checks

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vflsynth.codec import from_json, parameters_from_json, parameters_to_json, to_json
 from vflsynth.columns import Log, Standardizer, TableTransformer
 from vflsynth.exceptions import ArtefactError, ParameterError
-from vflsynth.parameters import from_json, parameters_from_json, parameters_to_json, to_json
 from vflsynth.privacy import PublicSchema
 from vflsynth.splitdefense import (
     GAFM,

@@ -22,9 +22,9 @@ from vflsynth.cli.judged import (
 )
 from vflsynth.cli.options import file, number
 from vflsynth.cli.records import open_model
+from vflsynth.codec import parameters_to_json, to_json
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.frames import key_of
-from vflsynth.parameters import parameters_to_json, to_json
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import Dossier, release_gate, write_release
 

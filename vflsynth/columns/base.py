@@ -15,6 +15,12 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth._validation import Number, Rule, check_parameters
+from vflsynth.codec import (
+    dtype_from_json,
+    dtype_to_json,
+    scalar_from_json,
+    scalar_to_json,
+)
 from vflsynth.columns.encoders.base import Encoder
 from vflsynth.columns.ranges import NumberRanges, TimeRanges
 from vflsynth.columns.schema import PublicColumn
@@ -24,12 +30,6 @@ from vflsynth.exceptions import (
     EncodedMatrixError,
     PartyDataError,
     UnseenValueError,
-)
-from vflsynth.frames.codec import (
-    dtype_from_json,
-    dtype_to_json,
-    scalar_from_json,
-    scalar_to_json,
 )
 from vflsynth.frames.typed import places_in_order
 

@@ -12,6 +12,7 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
 from vflsynth._validation import Choice, Number, Rule
+from vflsynth.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.columns.arrays import Codes, numpy_dtype
 from vflsynth.columns.base import (
     SHARE,
@@ -38,7 +39,6 @@ from vflsynth.exceptions import (
     ColumnKindError,
     EmptyColumnError,
 )
-from vflsynth.frames.codec import array_of, scalar_from_json, scalar_to_json
 from vflsynth.frames.typed import places_in_order
 
 ONE_HOT_CATEGORIES = 256

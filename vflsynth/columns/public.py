@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vflsynth.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
 from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, write_times
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, naming, not_held
 from vflsynth.columns.bins import Bins
@@ -22,7 +23,6 @@ from vflsynth.columns.ranges import axis_of
 from vflsynth.columns.schema import Bounds, Categories, PublicSchema
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames.alignment import only_counts_rows
-from vflsynth.frames.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
 from vflsynth.frames.typed import in_order, readable, with_blanks, with_type
 
 

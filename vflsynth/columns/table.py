@@ -12,6 +12,13 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from vflsynth.codec import (
+    dtype_to_json,
+    index_from_json,
+    index_to_json,
+    scalar_from_json,
+    scalar_to_json,
+)
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -30,13 +37,6 @@ from vflsynth.exceptions import (
     ColumnMismatchError,
     ParameterError,
     warn_user,
-)
-from vflsynth.frames.codec import (
-    dtype_to_json,
-    index_from_json,
-    index_to_json,
-    scalar_from_json,
-    scalar_to_json,
 )
 from vflsynth.frames.logical import check_can_be_written
 from vflsynth.frames.party_frames import check_is_frame, check_table

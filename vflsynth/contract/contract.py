@@ -17,11 +17,11 @@ from vflsynth._validation import (
     did_you_mean,
     rules_of,
 )
+from vflsynth.codec import to_json
 from vflsynth.columns import PublicSchema, column_kind
 from vflsynth.contract.releasing import DEFAULT_TERMS, ReleaseTerms
 from vflsynth.contract.rules import Determines, Rule, as_rules, in_order
 from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError
-from vflsynth.parameters import to_json
 from vflsynth.registry import register
 
 ROLES = ("ordinary", "quasi-identifier", "sensitive", "identifier", "free text")

@@ -18,10 +18,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vflsynth._random import derive
+from vflsynth.codec import from_json, to_json
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, in_order
 from vflsynth.exceptions import ColumnMismatchError, RuleError
-from vflsynth.parameters import from_json, to_json
 
 Parts = dict[str, pd.DataFrame]
 

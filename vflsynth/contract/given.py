@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import pandas as pd
 
+from vflsynth.codec import array_of
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.arrays import kind_of_values
 from vflsynth.columns.base import naming, not_held
@@ -21,7 +22,6 @@ from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite
 from vflsynth.contract.rules import combinations_of
 from vflsynth.contract.structure import Fixed, Lookup, Ordered, Placed, Redrawn, Step
-from vflsynth.frames.codec import array_of
 
 Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
+from vflsynth.codec import array_of
 from vflsynth.columns.arrays import kind_of_values
 from vflsynth.contract.rules import Combination, combinations_of
-from vflsynth.frames.codec import array_of
 from vflsynth.registry import register
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vflsynth.codec import array_of
 from vflsynth.contract.expressions import Rows, label_of, parse
 from vflsynth.exceptions import ContractError
-from vflsynth.frames.codec import array_of
 from vflsynth.registry import register
 
 _PLACES = 9

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
+from vflsynth.codec import array_of
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.arrays import decimals_of, kind_of_values, numpy_dtype
 from vflsynth.contract.areas import Areas, areas_of
@@ -38,7 +39,6 @@ from vflsynth.contract.rules import (
     combinations_of,
     plain_value,
 )
-from vflsynth.frames.codec import array_of
 from vflsynth.registry import register
 
 Columns = dict[Hashable, "pd.Series[Any]"]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
-from vflsynth.run.seat import KIND, CheckpointDirectory, Saved
+from vflsynth.run.checkpoints import KIND, CheckpointDirectory, Saved
 
 logger = logging.getLogger("vflsynth")
 

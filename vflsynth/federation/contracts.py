@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from vflsynth._random import derive
+from vflsynth.codec import to_json
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import (
     Contract,
@@ -31,7 +32,6 @@ from vflsynth.exceptions import ContractError, ParameterError, PayloadRejectedEr
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
 from vflsynth.frames import check_no_empty_column
-from vflsynth.parameters import to_json
 
 
 @dataclass(frozen=True)

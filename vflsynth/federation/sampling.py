@@ -10,11 +10,11 @@ import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth._validation import Number, Optional, Rule, check_parameters
+from vflsynth.codec import scalar_to_json
 from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.joining import CHOICE, KEYS, MARK, RULES
 from vflsynth.federation.site import Site
-from vflsynth.frames.codec import scalar_to_json
 from vflsynth.models import PartyModel
 from vflsynth.models.party_model import draw_part_with_files
 

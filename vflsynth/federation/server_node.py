@@ -121,7 +121,7 @@ class ServerNode(ServerRun):
             raise
         finally:
             more: dict[str, Any] = {
-                "history": self.history.records,
+                "history": self.history,
                 "damaged_checkpoints": self.node_checkpoints.damaged,
             }
             if hasattr(self, "settings"):
@@ -157,7 +157,7 @@ class ServerNode(ServerRun):
         common.
         """
         available = {name: set(fact(h, "checkpoints", list)) for name, h in hellos.items()}
-        available[SERVER] = set(self.checkpoints.epochs())
+        available[SERVER] = set(self.node_checkpoints.epochs())
         common = set.intersection(*available.values())
         if common and max(common):
             return int(max(common))

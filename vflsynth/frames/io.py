@@ -23,8 +23,8 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 
+from vflsynth.codec import dtype_from_json, dtype_to_json
 from vflsynth.exceptions import PartyDataError, PublishingWarning, TableFileError, warn_user
-from vflsynth.frames.codec import dtype_from_json, dtype_to_json
 from vflsynth.frames.logical import as_frame, check_names, frame_of
 from vflsynth.frames.sources import read_description, read_excel, read_query
 from vflsynth.frames.typed import Unreadable, with_types

@@ -28,6 +28,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from vflsynth.codec import dtype_from_json, dtype_to_json
 from vflsynth.exceptions import (
     ArtefactError,
     KeyTypeError,
@@ -36,7 +37,6 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
-from vflsynth.frames.codec import dtype_from_json, dtype_to_json
 from vflsynth.frames.logical import frame_of, logical
 from vflsynth.frames.typed import family_of
 from vflsynth.registry import register
@@ -272,7 +272,7 @@ class KeyMinter:
     Attributes
     ----------
     dtype : str or dict
-        The key column's dtype, as `vflsynth.frames.codec` writes it; "category" without its
+        The key column's dtype, as `vflsynth.codec` writes it; "category" without its
         categories.
     kind : {"integer", "float", "text", "unsupported"}
         What to mint. Kind ``"unsupported"`` (times, booleans) raises when asked to.

@@ -20,6 +20,7 @@ from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
+from vflsynth.codec import parameters_from_json, parameters_to_json
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.public import with_public_types
 from vflsynth.contract import (
@@ -48,13 +49,13 @@ from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel
 from vflsynth.models.conditions import complete_rows, sample_given
 from vflsynth.models.party_model import sample_parties
-from vflsynth.parameters import parameters_from_json, parameters_to_json
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.registry import find, full_name
 from vflsynth.run import (
     JoinedRun,
     LocalRun,
     Options,
+    history_frame,
     history_from_json,
     history_to_json,
     party_templates,
@@ -253,11 +254,11 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             for name, preparation in run.preparations.items():
                 model.parties_[name].preparation = preparation
             model.alignment_ = run.alignment
-            history = run.history.to_frame(replica)
+            history = history_frame(run.history, replica)
             if ledger is not None and ledger.covers_synthetic_data:  # times depend on batches
                 history = history.drop(columns="seconds", errors="ignore")
             model.history_ = history
-            bound = {"contract": (self.contract or Contract()).digest}
+            bound = {"contract": "none" if self.contract is None else self.contract.digest}
             model.settings_ = method.reported(run.settings, run.duration) | bound
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if transcript is None else transcript.to_frame()

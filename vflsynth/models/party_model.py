@@ -16,16 +16,15 @@ import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomState, RandomStreams, derive, secret_from
+from vflsynth.codec import from_json, scalar_from_json, scalar_to_json, to_json
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.wanted import Domain
 from vflsynth.contract import Preparation, SharedRows, attempts
 from vflsynth.contract.given import domains
 from vflsynth.exceptions import MisalignedError, ParameterError, RuleError, TableFileError
 from vflsynth.frames import KeyMinter, read_table, write_table
-from vflsynth.frames.codec import scalar_from_json, scalar_to_json
 from vflsynth.models.choosing import CHOOSER, Choice, Portion, chosen_rows, portions
 from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
-from vflsynth.parameters import from_json, to_json
 from vflsynth.registry import find
 
 _DECODED = 8 * SAMPLE_BLOCK

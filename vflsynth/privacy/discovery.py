@@ -22,13 +22,13 @@ import torch
 from pandas.api.types import is_scalar
 from scipy.stats import norm
 
+from vflsynth.codec import scalar_from_json, scalar_to_json
 from vflsynth.columns import NoisyHistogram, PublicSchema
 from vflsynth.columns.arrays import read_numbers
 from vflsynth.columns.base import ColumnTransformer, naming
 from vflsynth.columns.kinds import check_kinds, public_columns
 from vflsynth.columns.schema import Categories, PublicColumn
 from vflsynth.exceptions import CardinalityError, PartyDataError, PrivacyBudgetError
-from vflsynth.frames.codec import scalar_from_json, scalar_to_json
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import histogram_sensitivity, release_divided_histograms
 from vflsynth.privacy.releases import Grid

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from vflsynth.codec import to_json
 from vflsynth.contract import CLAUSES, Contract, ReleaseTerms
 from vflsynth.exceptions import ParameterError
-from vflsynth.parameters import to_json
 from vflsynth.reporting import number_text
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def changes_since_fit(contract: Contract, model: BaseSynthesizer | None) -> tupl
     if bound is None:
         return ("The contract of the fit has a function as a rule: no digest binds its limits.",)
     fitted = model.contract or Contract()
-    if fitted.digest != bound:
+    if bound != ("none" if model.contract is None else fitted.digest):
         return ("The model's contract was replaced after the fit: its limits then are not known.",)
     old, new = fitted.release, contract.release
     found = [

@@ -1,29 +1,27 @@
 """Runs: match, encode, agree, build, train, keep. In one process or across processes."""
 
+from vflsynth.run.checkpoints import Checkpoints
 from vflsynth.run.joined import JOINED, JoinedRun
 from vflsynth.run.local import LocalRun, Options, check_memory, match_records
 from vflsynth.run.loop import (
     Callback,
     EarlyStopping,
     EpochState,
-    History,
     Pace,
     Progress,
     Trial,
-    history_from_json,
-    history_to_json,
 )
-from vflsynth.run.party_run import PartyRun
-from vflsynth.run.seat import (
+from vflsynth.run.party_run import PartyRun, Seat, party_templates
+from vflsynth.run.server_run import (
     Agreed,
-    Checkpoints,
-    Seat,
+    ServerRun,
     accounts_of,
     fact,
-    party_templates,
+    history_frame,
+    history_from_json,
+    history_to_json,
     shown_accounts,
 )
-from vflsynth.run.server_run import ServerRun
 
 __all__ = [
     "JOINED",
@@ -32,7 +30,6 @@ __all__ = [
     "Checkpoints",
     "EarlyStopping",
     "EpochState",
-    "History",
     "JoinedRun",
     "LocalRun",
     "Options",
@@ -45,6 +42,7 @@ __all__ = [
     "accounts_of",
     "check_memory",
     "fact",
+    "history_frame",
     "history_from_json",
     "history_to_json",
     "match_records",

@@ -37,10 +37,10 @@ from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.reporting import size_text
+from vflsynth.run.checkpoints import CheckpointDirectory
 from vflsynth.run.loop import Callback, Progress, check_callbacks
-from vflsynth.run.party_run import PartyRun
-from vflsynth.run.seat import Agreed, CheckpointDirectory, Seat
-from vflsynth.run.server_run import ServerRun
+from vflsynth.run.party_run import PartyRun, Seat
+from vflsynth.run.server_run import Agreed, ServerRun
 
 logger = logging.getLogger("vflsynth")
 
@@ -78,7 +78,8 @@ class Options:
             "most_hours": Optional(Number(0, closed=(False, True))),
         }
         check_parameters("fit", {name: getattr(self, name) for name in rules}, rules)
-        check_callbacks(self.callbacks)
+        if self.callbacks != ():
+            check_callbacks(self.callbacks)
 
 
 class LocalRun(ServerRun):
@@ -93,6 +94,7 @@ class LocalRun(ServerRun):
 
     preparations: Mapping[str, Preparation] = MappingProxyType({})
     _of_all: AlignmentReport | None = None
+    _progress: Progress | None = None
 
     def __init__(
         self,
@@ -115,13 +117,13 @@ class LocalRun(ServerRun):
         options = self.options = options or Options()
         self.most_hours = options.most_hours
         path = options.checkpoint if options.checkpoint is not None else options.resume
-        directory = CheckpointDirectory(path, options.resume, SERVER)
+        directory = path and CheckpointDirectory(path, options.resume, SERVER)
         prints = [derive(secret, "fingerprint") for secret in secrets]
         super().__init__(
             method,
             own=[derive(secret, server) for secret in secrets],
             device=device,
-            checkpoints=directory.of(SERVER),
+            checkpoints=directory.of(SERVER) if directory else None,
             checkpoint_every=None if path is None else options.checkpoint_every,
             identity={"random_state": [p.hex()[:16] for p in prints], **(identity or {})},
         )
@@ -143,7 +145,7 @@ class LocalRun(ServerRun):
                     device=device,
                     template=templates.get(name, TableTransformer()),
                     schema=schema,
-                    checkpoints=directory.of(name),
+                    checkpoints=directory.of(name) if directory else None,
                     encoder=(encoders or {}).get(name),
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
@@ -221,15 +223,11 @@ class LocalRun(ServerRun):
             )
 
     def watchers(self, done: int) -> Sequence[Callback]:
-        """Return a progress bar, if there are epochs, and the user's callbacks."""
-        if self.duration.n_epochs == 0:
+        """Return the user's callbacks, and what shows progress, if somebody wants to see it."""
+        if not self.options.verbose:
             return self.options.callbacks
-        self._progress = Progress(
-            self.duration.n_epochs,
-            done=done,
-            phase=f"training on {self.device}",
-            enabled=self.options.verbose,
-        )
+        phase = f"training on {self.device}"
+        self._progress = Progress(self.duration.n_epochs, done=done, phase=phase)
         return [self._progress, *self.options.callbacks]
 
     def join(self) -> tuple[int, dict[str, int]]:
@@ -254,8 +252,8 @@ class LocalRun(ServerRun):
 
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Train; warn if Ctrl-C stopped it."""
-        if n_epochs := self.duration.n_epochs:
-            steps = self.duration.steps_per_epoch
+        n_epochs, steps = self.duration.n_epochs, self.duration.steps_per_epoch
+        if n_epochs and logger.isEnabledFor(logging.INFO):
             logger.info(
                 "training %s on %s: at most %s epochs%s%s",
                 "a model" if len(self.secrets) == 1 else f"{len(self.secrets)} models",
@@ -267,13 +265,13 @@ class LocalRun(ServerRun):
         try:
             super().train(done, widths)
         finally:
-            if hasattr(self, "_progress"):
+            if self._progress is not None:
                 self._progress.close()
         if self.interrupted:
-            done = len(self.history.records)
+            done = len(self.history)
             kept = "the model so far was kept" if done else "no epoch was finished: nothing to keep"
             warn_user(
-                f"training was interrupted in epoch {done + 1} of {self.duration.n_epochs}; {kept}",
+                f"training was interrupted in epoch {done + 1} of {n_epochs}; {kept}",
                 RuntimeWarning,
             )
 

@@ -1,4 +1,4 @@
-"""The one training loop, the callbacks that may watch or stop it, and the history it leaves."""
+"""The one training loop, and the callbacks that may watch or stop it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -197,20 +196,20 @@ class Trial(Pace):
 class Progress:
     """How far training is: a bar in terminals and notebooks, elsewhere lines in the log.
 
-    `n_epochs` are planned, `done` were finished before a resume. Not `enabled`, it shows nothing.
+    `n_epochs` are planned, `done` were finished before a resume.
     """
 
-    def __init__(self, n_epochs: int, *, done: int, phase: str, enabled: bool) -> None:
+    def __init__(self, n_epochs: int, *, done: int, phase: str) -> None:
         watched = somebody_is_watching()
         self._bar = progress_bar(
             total=n_epochs,
             initial=done,
             desc=phase,
             unit="epoch",
-            disable=not (enabled and watched),
+            disable=not watched,
             dynamic_ncols=True,
         )
-        self._logs = enabled and not watched
+        self._logs = not watched
         self._pace, self._spoken = Pace(), 0.0
 
     def on_epoch_end(self, state: EpochState) -> None:
@@ -253,52 +252,6 @@ def _reached(record: Mapping[str, Any]) -> str:
     return "" if loss is None else f"loss {np.mean(loss):.3g}"
 
 
-class History:
-    """Losses, distances and times of every epoch, for every replica."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-
-    def append(self, values: Mapping[str, float | int | Tensor]) -> None:
-        """Add an epoch; tensors of shape (replica,) become lists."""
-        self.records.append(
-            {k: v.tolist() if isinstance(v, Tensor) else v for k, v in values.items()}
-        )
-
-    def to_frame(self, replica: int = 0) -> pd.DataFrame:
-        """Return one row per epoch for one replica, indexed by epoch.
-
-        The column ``chosen`` marks the epoch whose generators were kept.
-        """
-        rows = [
-            {k: v[replica] if isinstance(v, list) else v for k, v in record.items()}
-            for record in self.records
-        ]
-        frame = pd.DataFrame(rows)
-        if frame.empty:
-            return frame
-        frame = frame.set_index("epoch")
-        kept = np.flatnonzero(frame.pop("kept").to_numpy(dtype=bool))
-        chosen = np.zeros(len(frame), dtype=bool)
-        if len(kept):
-            chosen[kept[-1]] = True
-        frame["chosen"] = chosen
-        return frame
-
-
-def history_to_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a history frame as JSON-safe records; what is missing becomes None."""
-    plain = frame.reset_index().astype(object)
-    records: list[dict[str, Any]] = plain.where(plain.notna(), None).to_dict("records")  # type: ignore[assignment]
-    return records
-
-
-def history_from_json(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """Undo `history_to_json`."""
-    frame = pd.DataFrame(records)
-    return frame.set_index("epoch") if len(frame) else frame
-
-
 class _Limit:
     """Says how long training takes, by its first steps, and refuses what nobody agreed to wait for.
 
@@ -323,10 +276,13 @@ class _Limit:
         if n_taken < 2 or (few and not last):
             return
         self._said, seconds = True, pace.of(self._n_steps)
+        too_long = self._most is not None and seconds > 3600 * self._most
+        if seconds <= _WORTH_SAYING and not too_long:
+            return
         text = f"about {duration_text(seconds)} on this machine"
         if seconds > _WORTH_SAYING:
             logger.info("all epochs take %s", text)
-        if self._most is not None and seconds > 3600 * self._most:
+        if too_long:
             raise TimeLimitError(
                 f"training takes {text}: {self._n_steps - n_taken:,} further steps of "
                 f"{1000 * pace.each:.0f} ms, and {self._most:g} hours are allowed. Fix: train "
@@ -338,15 +294,16 @@ class _Limit:
 def run(
     algorithm: Algorithm,
     duration: Duration,
-    history: History,
+    history: list[dict[str, Any]],
     callbacks: Sequence[Callback],
     done: int = 0,
     most_hours: float | None = None,
 ) -> bool:
     """Train from epoch `done` on; return True if Ctrl-C stopped the run between two steps.
 
-    The history is extended by one record per epoch, after which callbacks are called in order.
-    Raises TimeLimitError if the first steps tell that training takes more hours than these.
+    The history gets a record per epoch, in which tensors of shape (replica,) are lists; then
+    callbacks are called in order. Raises TimeLimitError if the first steps tell that training
+    takes more hours than these.
     """
     limit = _Limit((duration.n_epochs - done) * max(1, duration.steps_per_epoch), most_hours)
     with _interruptible() as interrupted:
@@ -367,12 +324,12 @@ def run(
             due = epoch % duration.evaluate_every == 0 or epoch == duration.n_epochs
             values |= algorithm.end_epoch(epoch, evaluate=due)
             values["seconds"] = time.perf_counter() - started
-            history.append(values)
+            history.append(
+                {k: v.tolist() if isinstance(v, Tensor) else v for k, v in values.items()}
+            )
             if not duration.steps_per_epoch:
                 limit.step(last=True)
-            state = EpochState(
-                epoch, duration.n_epochs, duration.steps_per_epoch, history.records[-1]
-            )
+            state = EpochState(epoch, duration.n_epochs, duration.steps_per_epoch, history[-1])
             stops = [callback.on_epoch_end(state) for callback in callbacks]  # all see the epoch
             if any(stops):
                 break

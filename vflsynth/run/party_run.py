@@ -1,21 +1,25 @@
-"""A party's side of a run, in one process or in a process of its own."""
+"""A party's side of a run: what it alone brings, and what it does as the server asks."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import pandas as pd
 import torch
+from sklearn.base import clone
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
-from vflsynth.exceptions import ProtocolError, TooFewRecordsError
-from vflsynth.frames import party_keys
+from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, check_kinds
+from vflsynth.exceptions import ParameterError, ProtocolError, TooFewRecordsError
+from vflsynth.frames import key_of, party_keys
 from vflsynth.learning.base import Duration, Method
-from vflsynth.learning.party import Known, Learning, Party, Releasing
+from vflsynth.learning.party import EncodingSource, Known, Learning, Party, Releasing
 from vflsynth.privacy import OpenAccount
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
@@ -36,9 +40,78 @@ from vflsynth.protocol.messages import (
     Hello,
     Terms,
 )
-from vflsynth.run.seat import Agreed, Saved, Seat
+from vflsynth.run.checkpoints import Checkpoints, Saved
+from vflsynth.run.server_run import Agreed
 
 _ROTATING = "key of rotations"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What one party alone brings into a run; nothing of it is sent anywhere.
+
+    Its `own` secrets, one per replica, make its weights and noise; `make_schedule`, of method,
+    number of records, settings and `Agreed`, makes what the parties draw alike, and
+    `padding_secret`, of `Agreed`, what they draw the number of dummies of. `fingerprint` keys the
+    digest by which a checkpoint knows the records, and `identity`, JSON-safe, must be equal, too.
+    The `template` has the declared kinds of the party's columns, `schema` what is public about
+    them; `encoder` takes the place of the method's. `n_training` records per replica are by default
+    all matched ones; with fewer than `least_records` no model without a guarantee is fitted. An
+    active party that has labels only has no columns.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    on: Hashable
+    own: Sequence[bytes]
+    make_schedule: Callable[[Any, int, Any, Agreed], Schedule]
+    fingerprint: bytes
+    device: torch.device
+    checkpoints: Checkpoints | None
+    template: TableTransformer = field(default_factory=TableTransformer)
+    schema: PublicSchema | None = None
+    encoder: EncodingSource | None = None
+    n_training: int | None = None
+    has_columns: bool = True
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    least_records: int = 1
+    padding_secret: Callable[[Agreed], bytes] | None = None
+
+
+def party_templates(
+    transformer: Any, column_kinds: Any, frames: Mapping[str, pd.DataFrame], on: Any
+) -> dict[str, TableTransformer]:
+    """Clone a transformer for every party, with the kinds that concern its columns.
+
+    `column_kinds` come before the transformer's own. Raises ColumnKindError if there is no such
+    column or kind.
+    """
+    template = TableTransformer() if transformer is None else transformer
+    if not isinstance(column_kinds, Mapping | None):
+        raise ParameterError(
+            f"column_kinds must be None or map labels to kinds, got {column_kinds!r}"
+        )
+    if not isinstance(template, TableTransformer):
+        raise ParameterError(f"transformer must be None or a TableTransformer, got {template!r}")
+    owned = {
+        name: [c for c in frame.columns if c != key_of(on, name)] for name, frame in frames.items()
+    }
+    everything = [label for labels in owned.values() for label in labels]
+    encoders = check_encoders(template.encoders, everything)
+    kinds = dict(template.kinds or {}) | dict(column_kinds or {})
+    made = {}
+    for name, labels in owned.items():
+        own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
+        made[name] = (
+            clone(template)
+            .set_output(transform="default")
+            .set_params(
+                kinds=check_kinds(own, labels, party=name),
+                encoders={c: encoders[c] for c in labels if c in encoders} or None,
+            )
+        )
+    check_kinds(kinds, everything)  # of nobody
+    return made
 
 
 class PartyRun(Participant):
@@ -111,7 +184,7 @@ class PartyRun(Participant):
             "n_columns": self.n_columns,
             "unlisted": self.n_unlisted,
             "key_offset": str(self.minter.offset),
-            "checkpoints": self.seat.checkpoints.epochs(),
+            "checkpoints": [] if self.seat.checkpoints is None else self.seat.checkpoints.epochs(),
             "nonce": self.nonce,
         }
 
@@ -148,7 +221,8 @@ class PartyRun(Participant):
                 "the contract",
                 party=self.name,
             )
-        self.seat.checkpoints.forget_after(self.agreed.epoch)
+        if self.seat.checkpoints is not None:
+            self.seat.checkpoints.forget_after(self.agreed.epoch)
         if not self.seat.has_columns:
             return
         self.method.agree(self.agreed.counts, self.n_records)
@@ -206,7 +280,7 @@ class PartyRun(Participant):
             records = Releasing(self.party)
             self.learning.learn(records)
             records.end()
-        if self.agreed.epoch:
+        if self.agreed.epoch and self.seat.checkpoints is not None:
             state, _ = self.seat.checkpoints.load(
                 self.agreed.epoch, self.fingerprint, self.seat.device
             )
@@ -223,7 +297,7 @@ class PartyRun(Participant):
     @takes(CheckpointNotice)
     def write_checkpoint(self, message: CheckpointNotice) -> None:
         """Write the party's state."""
-        if self.seat.has_columns:
+        if self.seat.has_columns and self.seat.checkpoints is not None:
             # The same records rotated otherwise would round otherwise, and tell a difference.
             rotating = torch.tensor(list(self.schedule.rotating), dtype=torch.uint8)
             state = self.trained.state() | {_ROTATING: rotating}

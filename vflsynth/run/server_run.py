@@ -4,26 +4,146 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
+import numpy as np
+import pandas as pd
 import torch
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads
 from vflsynth._random import KeySchedule, RandomStreams
 from vflsynth._version import __version__
+from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Algorithm, Duration, Method, Sent
 from vflsynth.privacy import LedgerEntry, OpenAccount, SampledRelease
+from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
-from vflsynth.run.loop import Callback, EpochState, History, run
-from vflsynth.run.seat import Agreed, Checkpoints, Saved
+from vflsynth.run.checkpoints import Checkpoints, Saved
+from vflsynth.run.loop import Callback, EpochState, run
 
 logger = logging.getLogger("vflsynth")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What all nodes of an attempt know of the parties.
+
+    Of each party: `rows` before matching, `columns` without the key, `unlisted` ones about which
+    nobody stated anything public (0 without privacy), a nonce that is new in every attempt, and
+    what its privacy account and its contract showed, if it has one. The run goes on after `epoch`,
+    0 to start; minted keys start at `key_offset`.
+    """
+
+    rows: dict[str, int]
+    columns: dict[str, int]
+    unlisted: dict[str, int]
+    nonces: dict[str, str]
+    epoch: int
+    key_offset: int
+    accounts: dict[str, dict[str, Any]]
+    contracts: dict[str, dict[str, Any]]
+
+    @classmethod
+    def of_hellos(
+        cls,
+        hellos: Mapping[str, Hello],
+        epoch: int,
+        choose_offset: Callable[[Sequence[int]], int],
+    ) -> Self:
+        """Put together what the parties said of themselves."""
+        return cls(
+            rows={name: fact(hello, "rows", int) for name, hello in hellos.items()},
+            columns={name: fact(hello, "n_columns", int) for name, hello in hellos.items()},
+            unlisted={name: fact(hello, "unlisted", int) for name, hello in hellos.items()},
+            nonces={name: fact(hello, "nonce", str) for name, hello in hellos.items()},
+            epoch=epoch,
+            key_offset=choose_offset([int(fact(h, "key_offset", str)) for h in hellos.values()]),
+            accounts=shown_accounts(accounts_of(hellos)),
+            contracts={
+                name: fact(hello, "contract", dict)
+                for name, hello in hellos.items()
+                if "contract" in hello.facts
+            },
+        )
+
+    @classmethod
+    def of(cls, terms: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote and another node sent; ProtocolError if it cannot be read."""
+        try:
+            return cls(
+                {str(name): int(n) for name, n in terms["rows"].items()},
+                {str(name): int(n) for name, n in terms["columns"].items()},
+                {str(name): int(n) for name, n in terms["unlisted"].items()},
+                {str(name): str(nonce) for name, nonce in terms["nonces"].items()},
+                int(terms["epoch"]),
+                int(terms["key_offset"]),
+                {str(name): _shown(account) for name, account in terms["accounts"].items()},
+                {str(name): dict(told) for name, told in terms["contracts"].items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ProtocolError(f"the server's terms cannot be read: {error!r}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; the offset as text, for it may have more than 53 bits."""
+        return asdict(self) | {"key_offset": str(self.key_offset)}
+
+    @property
+    def nonce(self) -> str:
+        """All parties' nonces: new in every attempt for each of them."""
+        return "|".join(self.nonces[name] for name in sorted(self.nonces))
+
+    @property
+    def counts(self) -> dict[str, ColumnCounts]:
+        """Numbers of the parties' columns, which are all that the noise depends on."""
+        return {
+            name: ColumnCounts(n, self.unlisted.get(name, 0)) for name, n in self.columns.items()
+        }
+
+
+def accounts_of(hellos: Mapping[str, Hello]) -> dict[str, Any]:
+    """Return what the hellos of parties that have a privacy account show of it."""
+    return {n: hello.facts["account"] for n, hello in hellos.items() if "account" in hello.facts}
+
+
+def shown_accounts(accounts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Read what parties showed of their privacy accounts; PayloadRejectedError if it is no such."""
+    found = {}
+    for name, account in accounts.items():
+        try:
+            found[name] = _shown(account)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PayloadRejectedError(
+                "shows something else than a privacy account",
+                fix="install the same version of vflsynth at every site",
+                party=name,
+            ) from error
+    return found
+
+
+def _shown(account: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what `PrivacyAccount.show` returned elsewhere."""
+    heads = [str(head) for head in account["heads"]]
+    if not heads:
+        raise ValueError("no head")
+    return {"account": str(account["account"]), "heads": heads}
+
+
+def fact(hello: Hello, name: str, kind: type) -> Any:
+    """Return one fact of a hello; PayloadRejectedError if it is of another type than this."""
+    value = hello.facts.get(name)
+    if type(value) is not kind:
+        raise PayloadRejectedError(
+            f"its hello says {name} = {str(value)[:80]!r}",
+            fix="install the same version of vflsynth at every site",
+            party=hello.sender,
+        )
+    return value
 
 
 class ServerRun(ABC):
@@ -54,7 +174,7 @@ class ServerRun(ABC):
         *,
         own: Sequence[bytes],
         device: torch.device,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpoints | None,
         checkpoint_every: int | None = None,
         identity: Mapping[str, Any],
     ) -> None:
@@ -62,7 +182,7 @@ class ServerRun(ABC):
         self.checkpoints, self.checkpoint_every = checkpoints, checkpoint_every
         self.identity = identity
         self.duration = Duration(0, 0)
-        self.history = History()
+        self.history: list[dict[str, Any]] = []
         self.account: OpenAccount | None = None
         self.interrupted = False
 
@@ -78,7 +198,8 @@ class ServerRun(ABC):
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have."""
         available = [set(hello.facts["checkpoints"]) for hello in hellos.values()]
-        common = set(self.checkpoints.epochs()).intersection(*available)
+        own = [] if self.checkpoints is None else self.checkpoints.epochs()
+        common = set(own).intersection(*available)
         return max(common, default=0)
 
     @property
@@ -152,26 +273,31 @@ class ServerRun(ABC):
         self.method.agree(trainees, n_training)
 
     def train(self, done: int, widths: dict[str, int]) -> None:
-        """Build the networks and train them, from epoch `done` on."""
+        """Build the networks and train them, from epoch `done` on, if there is an epoch."""
         method = self.method
         self._tell(EncodedSizes, widths)
         size = len(self.own) * method.multiply_adds(self.settings, widths)
         with few_threads(size, self.device):
             self.algorithm = self.make_algorithm(RandomStreams(self.own, self.device))
             self.algorithm.keys, self.algorithm.sent = self.keys, self.sent
-            fingerprint = self.fingerprint(widths)
+            if self.duration.n_epochs:
+                self._train_epochs(done, widths)
+            else:
+                self.algorithm.begin()
+            self.algorithm.end(len(self.history))
+
+    def _train_epochs(self, done: int, widths: dict[str, int]) -> None:
+        fingerprint = self.fingerprint(widths)
+        if self.checkpoints is not None:
             self.checkpoints.forget_after(done)
             if done:
-                state, records = self.checkpoints.load(done, fingerprint, self.device)
+                state, self.history[:] = self.checkpoints.load(done, fingerprint, self.device)
                 with artefacts.reading("the checkpoint of the server", "a run"):
                     self.algorithm.load_state(state)
-                self.history.records[:] = records
-            saver = _Checkpointing(self, fingerprint)
-            watchers = [*self.watchers(done), saver]
-            self.interrupted = run(
-                self.algorithm, self.duration, self.history, watchers, done, self.most_hours
-            )
-            self.algorithm.end(len(self.history.records))
+        watchers = [*self.watchers(done), _Checkpointing(self, fingerprint)]
+        self.interrupted = run(
+            self.algorithm, self.duration, self.history, watchers, done, self.most_hours
+        )
 
     def fingerprint(self, widths: Mapping[str, int]) -> dict[str, Any]:
         """Return what must be equal for a checkpoint to be continued, JSON-safe."""
@@ -192,6 +318,40 @@ class ServerRun(ABC):
         """Tell every party the same."""
         names = self.everybody.names
         self.everybody.scatter({name: kind(SERVER, name, 0, values) for name in names})
+
+
+def history_frame(records: Sequence[Mapping[str, Any]], replica: int = 0) -> pd.DataFrame:
+    """Return a run's history for one replica: a row per epoch, by whose number it is indexed.
+
+    The column ``chosen`` marks the epoch whose generators were kept.
+    """
+    rows = [
+        {k: v[replica] if isinstance(v, list) else v for k, v in record.items()}
+        for record in records
+    ]
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return frame
+    frame = frame.set_index("epoch")
+    kept = np.flatnonzero(frame.pop("kept").to_numpy(dtype=bool))
+    chosen = np.zeros(len(frame), dtype=bool)
+    if len(kept):
+        chosen[kept[-1]] = True
+    frame["chosen"] = chosen
+    return frame
+
+
+def history_to_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a history frame as JSON-safe records; what is missing becomes None."""
+    plain = frame.reset_index().astype(object)
+    records: list[dict[str, Any]] = plain.where(plain.notna(), None).to_dict("records")  # type: ignore[assignment]
+    return records
+
+
+def history_from_json(records: list[dict[str, Any]]) -> pd.DataFrame:
+    """Undo `history_to_json`."""
+    frame = pd.DataFrame(records)
+    return frame.set_index("epoch") if len(frame) else frame
 
 
 def of_replicas(entry: LedgerEntry, n_replicas: int) -> LedgerEntry:
@@ -216,12 +376,12 @@ class _Checkpointing:
             node.account.spend(node.releases(state.epoch + 1, state.epoch + 1))
         every = node.checkpoint_every
         last = state.epoch == state.n_epochs or node.algorithm.finished
-        if every is None or (state.epoch % every and not last):
+        if every is None or node.checkpoints is None or (state.epoch % every and not last):
             return
         names = node.everybody.names
         node.everybody.scatter(
             {name: CheckpointNotice(SERVER, name, state.epoch) for name in names}
         )
         node.checkpoints.write(
-            Saved(state.epoch, node.algorithm.state(), self._fingerprint, node.history.records)
+            Saved(state.epoch, node.algorithm.state(), self._fingerprint, node.history)
         )

@@ -29,7 +29,7 @@ from vflsynth.frames import key_of
 from vflsynth.methods.parameters import check_combination
 from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.privacy import PrivacyAccount
-from vflsynth.run import Callback, Options, party_templates
+from vflsynth.run import Callback, Options, history_frame, party_templates
 from vflsynth.splitdefense.inputs import (
     are_party_frames,
     check_frames,
@@ -412,7 +412,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
             model.top_ = TopModel.of(run.algorithm, replica, run.used(replica))
             model.evidence_ = run.evidence(replica)
             model.alignment_ = run.alignment
-            history = run.history.to_frame(replica)
+            history = history_frame(run.history, replica)
             if not run.settings.n_held_out:  # the last epoch is kept
                 history = history.drop(columns="chosen", errors="ignore")
             model.privacy_ledger_ = run.ledger(model)

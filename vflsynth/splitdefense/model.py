@@ -19,10 +19,10 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
+from vflsynth.codec import from_json, to_json
 from vflsynth.columns import TableTransformer
 from vflsynth.frames import AlignmentReport
 from vflsynth.methods.synthesizer import fitted_from_json, fitted_to_json
-from vflsynth.parameters import from_json, to_json
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.splitdefense.active import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import (

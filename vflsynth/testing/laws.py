@@ -15,10 +15,10 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth import registry
+from vflsynth.codec import from_json, parameters_to_json, to_json
 from vflsynth.columns import PublicSchema
 from vflsynth.datasets import make_party_frames
 from vflsynth.frames.typed import family_of
-from vflsynth.parameters import from_json, parameters_to_json, to_json
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from vflsynth.codec import from_json, to_json
 from vflsynth.columns.schema import Bounds, Categories, PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.parameters import from_json, to_json
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from vflsynth.codec import from_json, to_json
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.public import with_public_types
 from vflsynth.exceptions import (
@@ -15,7 +16,6 @@ from vflsynth.exceptions import (
 )
 from vflsynth.frames import read_table
 from vflsynth.frames.keys import public_key_minters
-from vflsynth.parameters import from_json, to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::vflsynth.exceptions.OwnTableWarning")
 

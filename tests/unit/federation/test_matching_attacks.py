@@ -41,7 +41,7 @@ from vflsynth.protocol.messages import (
     ReturnedKeys,
     Terms,
 )
-from vflsynth.run.seat import Agreed
+from vflsynth.run import Agreed
 
 VICTIM, KEY = "party_1", "record_id"
 GUESSES = pd.RangeIndex(99_000, 101_000)

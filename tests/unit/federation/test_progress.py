@@ -108,7 +108,7 @@ def test_a_run_whose_messages_travel_for_days_stops_before_it_trains(make_trial,
         assert "and the job agrees to 1e-05 hours" in text
         assert "steps_per_exchange = 5" in text
         assert "most_hours" in text
-    assert not trial.server.history.records
+    assert not trial.server.history
 
 
 def test_a_run_whose_messages_are_slow_stops_after_its_first_steps(make_trial, monkeypatch):
@@ -136,7 +136,7 @@ def test_a_run_whose_messages_are_slow_stops_after_its_first_steps(make_trial, m
         assert "further steps of" in text
         assert "0.1 hours are allowed" in text
         assert FEWER_EXCHANGES in text
-    assert not trial.server.history.records
+    assert not trial.server.history
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from vflsynth import IndependentSynthesizer, MatchOn
+from vflsynth.codec import from_json, to_json
 from vflsynth.exceptions import (
     DuplicateKeyError,
     KeyTypeError,
@@ -18,7 +19,6 @@ from vflsynth.exceptions import (
 )
 from vflsynth.frames import align_party_frames, check_party_frames
 from vflsynth.frames.keys import in_form, warn_of_keys
-from vflsynth.parameters import from_json, to_json
 
 
 @pytest.mark.parametrize(

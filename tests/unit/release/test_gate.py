@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.unit.release.conftest import DATE, WAIVED, make, make_contract
 from vflsynth.audit import Attack, AuditReport, Criteria, Disclosure, TargetAudit
+from vflsynth.codec import from_json, to_json
 from vflsynth.contract import (
     CLAUSES,
     ColumnContract,
@@ -30,7 +31,6 @@ from vflsynth.evaluation import (
 )
 from vflsynth.evaluation.columns import TableEncoder
 from vflsynth.exceptions import ContractError, ParameterError
-from vflsynth.parameters import from_json, to_json
 from vflsynth.privacy import (
     GaussianRelease,
     LedgerEntry,

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from vflsynth._random import RandomStreams
+from vflsynth.codec import to_json
 from vflsynth.exceptions import ArtefactError, ParameterError, PartyNameError
-from vflsynth.parameters import to_json
 from vflsynth.splitdefense import MaliciousSGD, SplitNNClassifier, leakage_report
 from vflsynth.splitdefense.settings import Perceptron
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 
 from vflsynth._validation import Number, Rule, check_parameters
+from vflsynth.codec import scalar_from_json, scalar_to_json
 from vflsynth.columns.arrays import Floats
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames.codec import scalar_from_json, scalar_to_json
 from vflsynth.registry import Members, full_name, named_in_file, register
 
 FLOAT32_ROUNDING = 2.0**-24

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.codec import to_json
 from vflsynth.learning.party import RunningMeans, load_network_state, network_state
 from vflsynth.networks.layers import FlatAdam
-from vflsynth.parameters import to_json
 from vflsynth.registry import register
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.protections.gradients import Draws

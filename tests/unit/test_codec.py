@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from vflsynth.frames.codec import (
+from vflsynth.codec import (
     array_of,
     dtype_from_json,
     dtype_to_json,
