@@ -157,7 +157,7 @@ class ServerNode(ServerRun):
         common.
         """
         available = {name: set(fact(h, "checkpoints", list)) for name, h in hellos.items()}
-        available[SERVER] = set(self.node_checkpoints.epochs())
+        available[SERVER] = set(self.checkpoints.epochs())
         common = set.intersection(*available.values())
         if common and max(common):
             return int(max(common))

@@ -78,8 +78,7 @@ class Options:
             "most_hours": Optional(Number(0, closed=(False, True))),
         }
         check_parameters("fit", {name: getattr(self, name) for name in rules}, rules)
-        if self.callbacks != ():
-            check_callbacks(self.callbacks)
+        check_callbacks(self.callbacks)
 
 
 class LocalRun(ServerRun):
@@ -117,13 +116,13 @@ class LocalRun(ServerRun):
         options = self.options = options or Options()
         self.most_hours = options.most_hours
         path = options.checkpoint if options.checkpoint is not None else options.resume
-        directory = path and CheckpointDirectory(path, options.resume, SERVER)
+        directory = CheckpointDirectory(path, options.resume, SERVER)
         prints = [derive(secret, "fingerprint") for secret in secrets]
         super().__init__(
             method,
             own=[derive(secret, server) for secret in secrets],
             device=device,
-            checkpoints=directory.of(SERVER) if directory else None,
+            checkpoints=directory.of(SERVER),
             checkpoint_every=None if path is None else options.checkpoint_every,
             identity={"random_state": [p.hex()[:16] for p in prints], **(identity or {})},
         )
@@ -145,7 +144,7 @@ class LocalRun(ServerRun):
                     device=device,
                     template=templates.get(name, TableTransformer()),
                     schema=schema,
-                    checkpoints=directory.of(name) if directory else None,
+                    checkpoints=directory.of(name),
                     encoder=(encoders or {}).get(name),
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
@@ -253,7 +252,7 @@ class LocalRun(ServerRun):
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Train; warn if Ctrl-C stopped it."""
         n_epochs, steps = self.duration.n_epochs, self.duration.steps_per_epoch
-        if n_epochs and logger.isEnabledFor(logging.INFO):
+        if n_epochs:
             logger.info(
                 "training %s on %s: at most %s epochs%s%s",
                 "a model" if len(self.secrets) == 1 else f"{len(self.secrets)} models",

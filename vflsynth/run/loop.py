@@ -276,13 +276,10 @@ class _Limit:
         if n_taken < 2 or (few and not last):
             return
         self._said, seconds = True, pace.of(self._n_steps)
-        too_long = self._most is not None and seconds > 3600 * self._most
-        if seconds <= _WORTH_SAYING and not too_long:
-            return
         text = f"about {duration_text(seconds)} on this machine"
         if seconds > _WORTH_SAYING:
             logger.info("all epochs take %s", text)
-        if too_long:
+        if self._most is not None and seconds > 3600 * self._most:
             raise TimeLimitError(
                 f"training takes {text}: {self._n_steps - n_taken:,} further steps of "
                 f"{1000 * pace.each:.0f} ms, and {self._most:g} hours are allowed. Fix: train "

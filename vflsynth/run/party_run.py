@@ -67,7 +67,7 @@ class Seat:
     make_schedule: Callable[[Any, int, Any, Agreed], Schedule]
     fingerprint: bytes
     device: torch.device
-    checkpoints: Checkpoints | None
+    checkpoints: Checkpoints
     template: TableTransformer = field(default_factory=TableTransformer)
     schema: PublicSchema | None = None
     encoder: EncodingSource | None = None
@@ -184,7 +184,7 @@ class PartyRun(Participant):
             "n_columns": self.n_columns,
             "unlisted": self.n_unlisted,
             "key_offset": str(self.minter.offset),
-            "checkpoints": [] if self.seat.checkpoints is None else self.seat.checkpoints.epochs(),
+            "checkpoints": self.seat.checkpoints.epochs(),
             "nonce": self.nonce,
         }
 
@@ -221,8 +221,7 @@ class PartyRun(Participant):
                 "the contract",
                 party=self.name,
             )
-        if self.seat.checkpoints is not None:
-            self.seat.checkpoints.forget_after(self.agreed.epoch)
+        self.seat.checkpoints.forget_after(self.agreed.epoch)
         if not self.seat.has_columns:
             return
         self.method.agree(self.agreed.counts, self.n_records)
@@ -280,7 +279,7 @@ class PartyRun(Participant):
             records = Releasing(self.party)
             self.learning.learn(records)
             records.end()
-        if self.agreed.epoch and self.seat.checkpoints is not None:
+        if self.agreed.epoch:
             state, _ = self.seat.checkpoints.load(
                 self.agreed.epoch, self.fingerprint, self.seat.device
             )
@@ -297,7 +296,7 @@ class PartyRun(Participant):
     @takes(CheckpointNotice)
     def write_checkpoint(self, message: CheckpointNotice) -> None:
         """Write the party's state."""
-        if self.seat.has_columns and self.seat.checkpoints is not None:
+        if self.seat.has_columns:
             # The same records rotated otherwise would round otherwise, and tell a difference.
             rotating = torch.tensor(list(self.schedule.rotating), dtype=torch.uint8)
             state = self.trained.state() | {_ROTATING: rotating}

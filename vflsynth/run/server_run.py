@@ -174,7 +174,7 @@ class ServerRun(ABC):
         *,
         own: Sequence[bytes],
         device: torch.device,
-        checkpoints: Checkpoints | None,
+        checkpoints: Checkpoints,
         checkpoint_every: int | None = None,
         identity: Mapping[str, Any],
     ) -> None:
@@ -198,8 +198,7 @@ class ServerRun(ABC):
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have."""
         available = [set(hello.facts["checkpoints"]) for hello in hellos.values()]
-        own = [] if self.checkpoints is None else self.checkpoints.epochs()
-        common = set(own).intersection(*available)
+        common = set(self.checkpoints.epochs()).intersection(*available)
         return max(common, default=0)
 
     @property
@@ -288,12 +287,11 @@ class ServerRun(ABC):
 
     def _train_epochs(self, done: int, widths: dict[str, int]) -> None:
         fingerprint = self.fingerprint(widths)
-        if self.checkpoints is not None:
-            self.checkpoints.forget_after(done)
-            if done:
-                state, self.history[:] = self.checkpoints.load(done, fingerprint, self.device)
-                with artefacts.reading("the checkpoint of the server", "a run"):
-                    self.algorithm.load_state(state)
+        self.checkpoints.forget_after(done)
+        if done:
+            state, self.history[:] = self.checkpoints.load(done, fingerprint, self.device)
+            with artefacts.reading("the checkpoint of the server", "a run"):
+                self.algorithm.load_state(state)
         watchers = [*self.watchers(done), _Checkpointing(self, fingerprint)]
         self.interrupted = run(
             self.algorithm, self.duration, self.history, watchers, done, self.most_hours
@@ -376,7 +374,7 @@ class _Checkpointing:
             node.account.spend(node.releases(state.epoch + 1, state.epoch + 1))
         every = node.checkpoint_every
         last = state.epoch == state.n_epochs or node.algorithm.finished
-        if every is None or node.checkpoints is None or (state.epoch % every and not last):
+        if every is None or (state.epoch % every and not last):
             return
         names = node.everybody.names
         node.everybody.scatter(

@@ -112,6 +112,15 @@ def test_a_checkpoint_is_never_half_written(make_vflgan, frames, tmp_path, monke
     )
 
 
+@pytest.mark.parametrize("name", ["checkpoint", "resume"])
+def test_an_empty_path_is_not_no_path(make_vflgan, frames, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ArtefactError):
+        make_vflgan().fit(frames, KEY, **{name: ""})
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_a_target_that_cannot_be_used_is_refused_before_training(make_vflgan, frames, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     seen = []
