@@ -258,7 +258,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             if ledger is not None and ledger.covers_synthetic_data:  # times depend on batches
                 history = history.drop(columns="seconds", errors="ignore")
             model.history_ = history
-            bound = {"contract": "none" if self.contract is None else self.contract.digest}
+            bound = {"contract": (self.contract or Contract()).digest}
             model.settings_ = method.reported(run.settings, run.duration) | bound
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if transcript is None else transcript.to_frame()

@@ -222,7 +222,7 @@ def changes_since_fit(contract: Contract, model: BaseSynthesizer | None) -> tupl
     if bound is None:
         return ("The contract of the fit has a function as a rule: no digest binds its limits.",)
     fitted = model.contract or Contract()
-    if bound != ("none" if model.contract is None else fitted.digest):
+    if fitted.digest != bound:
         return ("The model's contract was replaced after the fit: its limits then are not known.",)
     old, new = fitted.release, contract.release
     found = [
