@@ -44,7 +44,7 @@ def _metric(
 
 
 def pairs_of_columns(tables: Tables) -> MetricResults:
-    """Compute :func:`association_errors`, which see."""
+    """See :func:`association_errors`."""
     return tables.once(related).errors()
 
 

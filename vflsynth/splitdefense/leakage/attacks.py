@@ -248,7 +248,8 @@ def _with_head(
     """Make a head for a bottom model, and logits by both, features standardised as of `records`."""
     streams = RandomStreams(secrets)
     head = Perceptron([bottom.dims[-1], n_classes], streams=streams, name="head")
-    features = bottom(records).detach()
+    with torch.no_grad():
+        features = bottom(records)
     mean, spread = features.mean(1, keepdim=True), features.std(1, keepdim=True).clamp_min(1e-6)
     return head, lambda rows: head((bottom(rows) - mean) / spread)
 
