@@ -267,7 +267,7 @@ def test_bins_of_a_single_value_are_drawn_as_it():
     low, high = values[values < 0.25], values[values > 0.25]
     assert -1.0 <= low.min() < -0.99 < -0.51 < low.max() <= -0.5
     assert 0.5 <= high.min() < 0.51 < 1.98 < high.max() <= 2.0
-    again = LatentTreeSampler.restore(sampler.to_dict(), sampler.tensors(), (), "cpu")
+    again = LatentTreeSampler.restore(sampler.to_dict(), sampler.tensors(), ())
     drawn = again.draw(latent, RandomStreams([b"secret"]), 0)[:, 0].numpy()
     assert np.array_equal(drawn, values)
 

@@ -276,7 +276,7 @@ class PartyModel:
             found = cls(
                 content["name"],
                 transformer,
-                kind.restore(sampler, tensors, transformer.spans_, device),
+                kind.restore(sampler, tensors, transformer.spans_),
                 on=scalar_from_json(content["on"]),
                 minter=KeyMinter.from_dict(content["keys"]),
                 preparation=from_json(content.get("preparation")),

@@ -159,10 +159,6 @@ class RowSampler(ABC):
     @classmethod
     @abstractmethod
     def restore(
-        cls,
-        content: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        spans: Sequence[OutputSpan],
-        device: torch.device | str,
+        cls, content: Mapping[str, Any], tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]
     ) -> Self:
-        """Undo `to_dict` and `tensors`, for encoded rows of these spans."""
+        """Undo `to_dict` and `tensors`, for encoded rows of these spans, where the tensors are."""

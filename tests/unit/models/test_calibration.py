@@ -139,9 +139,7 @@ def test_a_calibrated_sampler_has_the_marginals_and_the_old_one_is_as_before(hea
     there = rows[:, 2] > 0, theirs[:, 2] > 0
     assert ks_2samp(rows[there[0], 1], theirs[there[1], 1]).statistic < 0.04
     if head is not None:
-        restored = GeneratorSampler.restore(
-            calibrated.to_dict(), calibrated.tensors(), SPANS, torch.device("cpu")
-        )
+        restored = GeneratorSampler.restore(calibrated.to_dict(), calibrated.tensors(), SPANS)
         assert torch.equal(draw(restored), rows)
         return
     part = calibrated.part([span.shifted(-5) for span in SPANS[3:]], slice(5, 9))

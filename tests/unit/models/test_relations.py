@@ -171,7 +171,7 @@ def test_a_sampler_mends_what_it_draws_and_is_saved_with_it():
             float((r[r[:, 0] > at, 1:4].mean(0) - shares).abs().max()) for r in (drawn, before)
         )
         assert error < 0.06 < errors
-    again = GeneratorSampler.restore(own.to_dict(), own.tensors(), SPANS, torch.device("cpu"))
+    again = GeneratorSampler.restore(own.to_dict(), own.tensors(), SPANS)
     assert torch.equal(again.draw(latent, streams, 1), drawn)
 
 

@@ -410,7 +410,7 @@ def test_a_damaged_half_is_refused(fitted, tmp_path, monkeypatch):
     content, tensors = half.sampler.to_dict(), dict(half.sampler.tensors())
     tensors["network.first"] = tensors["network.first"][:, :3]
     with pytest.raises(ValueError, match="too narrow"):
-        type(half.sampler).restore(content, tensors, half.transformer.spans_, "cpu")
+        type(half.sampler).restore(content, tensors, half.transformer.spans_)
     monkeypatch.setattr(half.sampler, "tensors", lambda: tensors)
     half.save(tmp_path / "half")
     with pytest.raises(ArtefactError, match="not"):

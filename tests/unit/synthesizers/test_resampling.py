@@ -96,7 +96,7 @@ def test_scores_of_other_rows_are_refused(synth, tmp_path):
     content, tensors = half.sampler.to_dict(), half.sampler.tensors()
     tensors["scores.weight"] = tensors["scores.weight"][1:]
     with pytest.raises(ValueError, match="scores of other rows"):
-        type(half.sampler).restore(content, tensors, half.transformer.spans_, "cpu")
+        type(half.sampler).restore(content, tensors, half.transformer.spans_)
 
 
 @pytest.mark.parametrize(

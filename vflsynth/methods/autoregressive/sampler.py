@@ -185,24 +185,21 @@ class AutoregressiveSampler(RowSampler):
 
     @classmethod
     def restore(
-        cls,
-        content: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        spans: Sequence[OutputSpan],
-        device: torch.device | str,
+        cls, content: Mapping[str, Any], tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]
     ) -> Self:
         """Undo `to_dict` and `tensors`; all sizes are those of the tensors."""
         layout, receivers = Layout(spans), list(content["receivers"])
         own = _section(tensors, "features")
         n_features = own["bias"].shape[-1] if own else 0
-        features = FixedFeatures(layout, n_features, RandomStreams([b""], device))
+        device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
+        streams = RandomStreams([b""], device)
+        features = FixedFeatures(layout, n_features, streams)
         if own:
             features.load_state_dict(own)
         weights, sender = _section(tensors, "sender"), None
         if weights:
             hidden = weights["hidden.0.weight"].shape[-1] if "hidden.0.weight" in weights else 0
             width = weights["output.0.weight"].shape[-1]
-            streams = RandomStreams([b""], device)
             sender = Sender(n_features, len(receivers), hidden, width, streams, "sender")
             sender.load_state_dict(weights)
         return cls(

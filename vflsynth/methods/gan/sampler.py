@@ -222,11 +222,7 @@ class GeneratorSampler(RowSampler):
 
     @classmethod
     def restore(
-        cls,
-        content: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        spans: Sequence[OutputSpan],
-        device: torch.device | str,
+        cls, content: Mapping[str, Any], tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]
     ) -> Self:
         """Undo `to_dict` and `tensors`."""
         content = dict(content)
@@ -240,7 +236,7 @@ class GeneratorSampler(RowSampler):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
         parts = {k: kind.restore(own[k], spans) for k, kind in _PARTS.items() if own[k]}
-        made = cls(spec, spans, weights, device, **parts)
+        made = cls(spec, spans, weights, weights["output.weight"].device, **parts)
         if times > 1:
             made.scores = RowScores.restore(times, own["scores"], sum(s.width for s in spans))
         return made

@@ -205,11 +205,7 @@ class LatentTreeSampler(RowSampler):
 
     @classmethod
     def restore(
-        cls,
-        content: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        spans: Sequence[OutputSpan],
-        device: torch.device | str,
+        cls, content: Mapping[str, Any], tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]
     ) -> Self:
         """Undo `to_dict` and `tensors`; it always computes on the CPU."""
         return cls(

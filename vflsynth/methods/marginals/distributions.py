@@ -240,11 +240,7 @@ class MarginalSampler(RowSampler):
 
     @classmethod
     def restore(
-        cls,
-        content: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        spans: Sequence[OutputSpan],
-        device: torch.device | str,
+        cls, content: Mapping[str, Any], tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]
     ) -> Self:
         """Undo `to_dict` and `tensors`."""
         marginals = [Marginal.from_dict(m) for m in content["marginals"]]
