@@ -23,6 +23,7 @@ from vflsynth.contract import Rule
 from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
 from vflsynth.exceptions import ConditionError, ParameterError
 from vflsynth.models.party_model import PartyModel, stacked
+from vflsynth.models.samplers import Completion
 from vflsynth.models.satisfying import Demands, Flags
 
 _BLOCK = 1 << 14
@@ -142,10 +143,10 @@ def draws_as_wanted(
     records and a secret to tables, and the probability with which a record of the model is so.
     """
     found = _wanted(halves, demands)
-    _, log_probability = _drawn_given(halves, found, 0, 1, b"", 0)
+    _, log_probability = _drawn_given(halves, Completion(found, 0, 1, b"", 0))
 
     def draw(n: int, secret: bytes) -> dict[str, pd.DataFrame]:
-        rows, _ = _drawn_given(halves, found, n, 1, secret, 0)
+        rows, _ = _drawn_given(halves, Completion(found, n, 1, secret, 0))
         return {name: _decoded(halves[name], own, secret) for name, own in rows.items()}
 
     return draw, log_probability.exp().item()
@@ -220,8 +221,8 @@ def _in_blocks(
     for number, start in enumerate(range(0, max(1, n), per_block)):
         rows = slice(start, min(n, start + per_block))
         facts = {name: evidence(name, rows) for name in halves}
-        own = None if judge is None else judge(rows)
-        blocks.append(_block(halves, rows.stop - start, needed, secret, number, facts, own))
+        asked = Completion(facts, rows.stop - start, needed, secret, number)
+        blocks.append(_block(halves, asked, None if judge is None else judge(rows)))
     return Draws(
         {name: stacked([block.tables[name] for block in blocks]) for name in halves},
         np.concatenate([block.log_probability for block in blocks]),
@@ -229,19 +230,12 @@ def _in_blocks(
     )
 
 
-def _block(
-    halves: Mapping[str, PartyModel],
-    n_records: int,
-    n_draws: int,
-    secret: bytes,
-    number: int,
-    facts: Mapping[str, Evidence],
-    judge: Judge | None,
-) -> Draws:
-    drawn, logs = _drawn_given(halves, facts, n_records, n_draws, secret, number)
+def _block(halves: Mapping[str, PartyModel], asked: Completion, judge: Judge | None) -> Draws:
+    drawn, logs = _drawn_given(halves, asked)
+    n_records, n_draws = asked.n_records, asked.n_draws
     weights = logs.expand(n_records, n_draws).numpy()
-    widths = sum(own.log_width for own in facts.values())
-    own = derive(secret, f"replacements {number}")
+    widths = sum(own.log_width for own in asked.facts.values())
+    own = derive(asked.secret, f"replacements {asked.number}")
     tables: dict[str, pd.DataFrame] = {}
     if judge is not None:
         tables = {name: _decoded(halves[name], rows, own) for name, rows in drawn.items()}
@@ -251,7 +245,8 @@ def _block(
     possible = largest[:, 0] > -np.inf
     shares = np.exp(weights - np.where(possible[:, None], largest, 0.0))
     sums = np.where(possible, shares.sum(1), 1.0)
-    generator = RandomStreams([derive(secret, "choosing")]).numpy_generators("draws", number)[0]
+    streams = RandomStreams([derive(asked.secret, "choosing")])
+    (generator,) = streams.numpy_generators("draws", asked.number)
     places = generator.random(n_records)
     chosen = (shares.cumsum(1) / sums[:, None] < places[:, None]).sum(1).clip(0, n_draws - 1)
     rows_of = np.arange(n_records) * n_draws + chosen
@@ -279,13 +274,7 @@ def _decoded(half: PartyModel, rows: Tensor, secret: bytes) -> pd.DataFrame:
 
 
 def _drawn_given(
-    halves: Mapping[str, PartyModel],
-    facts: Mapping[str, Evidence],
-    n_records: int,
-    n_draws: int,
-    secret: bytes,
-    number: int,
+    halves: Mapping[str, PartyModel], asked: Completion
 ) -> tuple[dict[str, Tensor], Tensor]:
     samplers = {name: half.sampler for name, half in halves.items()}
-    joint = type(next(iter(samplers.values()))).draw_jointly
-    return joint(samplers, facts, n_records, n_draws, secret, number)
+    return type(next(iter(samplers.values()))).draw_jointly(samplers, asked)

@@ -70,6 +70,26 @@ class Known:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A block of records that are completed, given what is known of them (`facts`), by party.
+
+    The draws of a record come one after the other; what is random is derived from the secret and
+    the block's `number`.
+    """
+
+    facts: Mapping[str, Evidence]
+    n_records: int
+    n_draws: int
+    secret: bytes
+    number: int
+
+    @property
+    def n_rows(self) -> int:
+        """Draws of all records."""
+        return self.n_records * self.n_draws
+
+
 SAMPLE_BLOCK = 8192
 """Rows generated at once; part of what a sample's bytes depend on."""
 
@@ -132,17 +152,10 @@ class RowSampler(ABC):
 
     @classmethod
     def draw_jointly(
-        cls,
-        samplers: Mapping[str, Self],
-        facts: Mapping[str, Evidence],
-        n_records: int,
-        n_draws: int,
-        secret: bytes,
-        number: int,
+        cls, samplers: Mapping[str, Self], asked: Completion
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Draw all parties' encoded rows, (record * draw, encoded), given what is known of records.
 
-        The draws of a record come one after the other; `number` is that of the block of records.
         The second result are log probabilities of what is known, estimated by every draw, of shape
         (record or 1, draw or 1).
         """

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import OutputSpan
-from vflsynth.columns.evidence import Evidence
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import Layout
-from vflsynth.models.samplers import Known, RowSampler
+from vflsynth.models.samplers import Completion, Known, RowSampler
 from vflsynth.networks.layers import one_replica
 from vflsynth.registry import register
 
@@ -137,29 +136,24 @@ class AutoregressiveSampler(RowSampler):
 
     @classmethod
     def draw_jointly(
-        cls,
-        samplers: Mapping[str, Self],
-        facts: Mapping[str, Evidence],
-        n_records: int,
-        n_draws: int,
-        secret: bytes,
-        number: int,
+        cls, samplers: Mapping[str, Self], asked: Completion
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Draw party by party, with the probability of what is known as a weight."""
-        n = n_records * n_draws
         passed: dict[str, dict[str, Tensor]] = {name: {} for name in samplers}
         drawn: dict[str, Tensor] = {}
-        total = torch.zeros(n, dtype=torch.float64)
+        total = torch.zeros(asked.n_rows, dtype=torch.float64)
         for name in sorted(samplers, key=lambda own: len(samplers[own].after)):
             sampler = samplers[name]
-            streams = RandomStreams([derive(secret, f"completing {name}")], sampler.device)
-            known = Known.of(facts[name], n_draws, sampler.device)
-            rows, log_weights = sampler.weigh(passed[name], n, streams, number, known)
+            streams = RandomStreams([derive(asked.secret, f"completing {name}")], sampler.device)
+            known = Known.of(asked.facts[name], asked.n_draws, sampler.device)
+            rows, log_weights = sampler.weigh(
+                passed[name], asked.n_rows, streams, asked.number, known
+            )
             total += log_weights.cpu()
             drawn[name] = rows
             for receiver, numbers in sampler.pass_on(rows).items():
                 passed[receiver][name] = numbers
-        return drawn, total.view(n_records, n_draws)
+        return drawn, total.view(asked.n_records, asked.n_draws)
 
     # -- saving ----------------------------------------------------------------------------------
 

@@ -13,9 +13,8 @@ from torch import Tensor
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import NoisyHistogram, OutputSpan
 from vflsynth.columns.bins import Bins
-from vflsynth.columns.evidence import Evidence
 from vflsynth.methods.latent_tree.model import for_draws, states_given, top_down
-from vflsynth.models.samplers import SAMPLE_BLOCK, Known, RowSampler, pick
+from vflsynth.models.samplers import SAMPLE_BLOCK, Completion, Known, RowSampler, pick
 from vflsynth.registry import register
 
 
@@ -163,30 +162,28 @@ class LatentTreeSampler(RowSampler):
 
     @classmethod
     def draw_jointly(
-        cls,
-        samplers: Mapping[str, Self],
-        facts: Mapping[str, Evidence],
-        n_records: int,
-        n_draws: int,
-        secret: bytes,
-        number: int,
+        cls, samplers: Mapping[str, Self], asked: Completion
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Draw states, then columns, given all that is known of all parties' columns."""
-        n = n_records * n_draws
+        n, number = asked.n_rows, asked.number
         fits = {
-            name: sampler.fits(Known.of(facts[name], 1, sampler.device))
+            name: sampler.fits(Known.of(asked.facts[name], 1, sampler.device))
             for name, sampler in samplers.items()
         }
         evidence = [
             one for name, sampler in samplers.items() for one in sampler.evidence(fits[name])
         ]
         tree = next(iter(samplers.values()))
-        levels = _levels(derive(secret, f"states {number}"), n, tree.latent_dim)
-        states, log_probability = states_given(tree.parents, tree.shares, evidence, levels, n_draws)
+        levels = _levels(derive(asked.secret, f"states {number}"), n, tree.latent_dim)
+        states, log_probability = states_given(
+            tree.parents, tree.shares, evidence, levels, asked.n_draws
+        )
         drawn = {}
         for name, sampler in samplers.items():
-            levels = _levels(derive(secret, f"cells {number} {name}"), n, len(sampler.columns))
-            drawn[name] = sampler.draw_known(states, levels, fits[name], n_draws)
+            levels = _levels(
+                derive(asked.secret, f"cells {number} {name}"), n, len(sampler.columns)
+            )
+            drawn[name] = sampler.draw_known(states, levels, fits[name], asked.n_draws)
         return drawn, log_probability.unsqueeze(1)
 
     def to_dict(self) -> dict[str, Any]:
