@@ -43,7 +43,7 @@ from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_lowest
 from vflsynth.frames.alignment import Difference
 from vflsynth.frames.keys import warn_of_keys
 from vflsynth.frames.party_frames import lost_of
-from vflsynth.learning.base import Method
+from vflsynth.learning.base import Method, SharedDraws, Size
 from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import (
     MESSAGES,
@@ -159,16 +159,8 @@ class BlindedRun(PartyRun):
 
     def check_memory(self) -> None:
         """Refuse a fit that this process has no memory for, before it takes any."""
-        check_memory(
-            self.method,
-            [self.party],
-            self.settings,
-            self.n_records,
-            1,
-            None,
-            self.seat.device,
-            own_rows=False,
-        )
+        size = Size(self.n_records)
+        check_memory(self.method, [self.party], self.settings, size, None, self.seat.device)
 
     def scheduled(self, schedule: Schedule) -> None:
         """Let tags prove batches and latents."""
@@ -181,7 +173,9 @@ class BlindedRun(PartyRun):
         site, name = self.site, self.job.name
         keys = KeySchedule(site.the_shared, name, agreed.nonce)
         streams = RandomStreams([site.schedule_secret(name)], self.seat.device)
-        made = method.schedule(streams, [keys.key(Purpose.SAMPLES)], n_records, settings)
+        made = method.schedule(
+            SharedDraws(streams, [keys.key(Purpose.SAMPLES)]), n_records, settings
+        )
         rotating = keys if site.schedule is None else repeatable(site.schedule)
         made.keys, made.rotating = keys, rotating.key(Purpose.ROTATIONS)
         return made

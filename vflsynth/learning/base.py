@@ -54,6 +54,28 @@ class Duration:
         return self.n_epochs * self.steps_per_epoch
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a fit is; `own_rows` says whether every replica has rows of its own."""
+
+    n_records: int
+    n_replicas: int = 1
+    own_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDraws:
+    """What all parties draw from: streams from the secret that they share.
+
+    `sampling` has a secret per replica, new in every attempt, for samples of records whose chance
+    the privacy account counts on. `replica_rows` are int64, (replica, record).
+    """
+
+    streams: RandomStreams
+    sampling: Sequence[bytes]
+    replica_rows: Tensor | None = None
+
+
 class Sent(Protocol):
     """Keeps what was sent, for the same to be sent again if a run begins again."""
 
@@ -263,33 +285,22 @@ class Method(ABC):
         """Return how often server and parties exchange messages in so many steps, about."""
         return n_steps * sum(kind.declared.when is When.STEP for kind in self.asks)
 
-    def schedule(
-        self,
-        streams: RandomStreams,
-        sampling: Sequence[bytes],
-        n_records: int,
-        settings: Any,
-        replica_rows: Tensor | None = None,
-    ) -> Schedule:
-        """Make what the parties draw alike, of streams from the secret that they share.
-
-        `sampling` has a secret per replica, new in every attempt, for samples of records whose
-        chance the privacy account counts on. `replica_rows` are int64, (replica, record).
-        """
+    def schedule(self, shared: SharedDraws, n_records: int, settings: Any) -> Schedule:
+        """Make what the parties draw alike."""
         make: Any = Schedule
         if self.privacy is not None and self.privacy.sampler is not Sampler.NONE:
-            drawn = HiddenStreams(sampling)
+            drawn = HiddenStreams(shared.sampling)
             make = partial(SubsetSchedule, sampling=drawn)
             if self.privacy.sampler is Sampler.POISSON:
                 rate = self.private_plan.sample_rate
                 assert rate is not None, "whoever samples so has planned a rate"
                 make = partial(PoissonSchedule, sampling=drawn, sample_rate=rate)
         made: Schedule = make(
-            streams,
+            shared.streams,
             n_records=n_records,
             batch_size=settings.batch_size,
             latent_dim=getattr(settings, "latent_dim", 0),
-            replica_rows=replica_rows,
+            replica_rows=shared.replica_rows,
         )
         return made
 
@@ -329,15 +340,13 @@ class Method(ABC):
     needs_less_memory: ClassVar[str] = "use fewer records or columns"
     """What makes a fit of a table without a wide column smaller: the end of an error's advice."""
 
-    def memory(
-        self, party: Any, settings: Any, n_records: int, replicas: int, *, own_rows: bool
-    ) -> int:
+    def memory(self, party: Any, settings: Any, size: Size) -> int:
         """Estimate the bytes that a party's half of a fit takes at its peak.
 
-        The party has its encoding; `own_rows` says whether every replica has rows of its own.
-        Unless a method knows better, it is what the encoded records take several times over.
+        The party has its encoding. Unless a method knows better, it is what the encoded records
+        take several times over.
         """
-        return 4 * _COPIES * n_records * int(party.transformer.width_)
+        return 4 * _COPIES * size.n_records * int(party.transformer.width_)
 
     # -- when training is over --------------------------------------------------------------------
 

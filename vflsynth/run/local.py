@@ -32,6 +32,7 @@ from vflsynth.frames import (
 )
 from vflsynth.frames.keys import how_to_agree
 from vflsynth.learning import Method, Party
+from vflsynth.learning.base import SharedDraws, Size
 from vflsynth.learning.party import EncodingSource
 from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
@@ -241,11 +242,9 @@ class LocalRun(ServerRun):
             self.method,
             [node.party for node in self.parties.values() if node.seat.has_columns],
             self.settings,
-            self.n_training,
-            len(self.secrets),
+            Size(self.n_training, len(self.secrets), self.rows is not None),
             self.options.memory_limit,
             self.device,
-            own_rows=self.rows is not None,
         )
         return found
 
@@ -282,15 +281,9 @@ class LocalRun(ServerRun):
 
     def estimate_memory(self) -> int:
         """Return bytes that training would take, after `join`."""
+        size = Size(self.n_training, len(self.secrets), len(self.secrets) > 1)
         return sum(
-            self.method.memory(
-                party.party,
-                self.settings,
-                self.n_training,
-                len(self.secrets),
-                own_rows=len(self.secrets) > 1,
-            )
-            for party in self.parties.values()
+            self.method.memory(party.party, self.settings, size) for party in self.parties.values()
         )
 
 
@@ -322,7 +315,8 @@ class _Shared:
         if self._made is None:
             keys = self._keys
             sampling = [keys.key(Purpose.SAMPLES, k) for k in range(self._n_replicas)]
-            made = method.schedule(self._streams, sampling, n_records, settings, self._rows)
+            shared = SharedDraws(self._streams, sampling, self._rows)
+            made = method.schedule(shared, n_records, settings)
             made.keys = keys
             made.rotating = repeatable(self._streams.secrets[0]).key(Purpose.ROTATIONS)
             self._made = made
@@ -432,21 +426,15 @@ def check_memory(
     method: Method,
     parties: Sequence[Party],
     settings: Any,
-    n_records: int,
-    replicas: int,
+    size: Size,
     limit: float | None,
     device: torch.device,
-    *,
-    own_rows: bool,
 ) -> int:
     """Estimate the bytes of a fit, and compare them with the limit.
 
     Raises MemoryLimitError, which names the party that takes most and its widest column.
     """
-    estimates = {
-        party: method.memory(party, settings, n_records, replicas, own_rows=own_rows)
-        for party in parties
-    }
+    estimates = {party: method.memory(party, settings, size) for party in parties}
     total = sum(estimates.values())
     free = available_memory(device)
     allowed = limit if limit is not None else (None if free is None else _USABLE_SHARE * free)
@@ -457,8 +445,8 @@ def check_memory(
     span = max(spans, key=lambda s: s.width)
     wide = span.width > max(16, _LARGEST_SHARE * width)
     raise MemoryLimitError(
-        f"the fit needs about {total / 2**30:.2f} GiB for {n_records} records and {replicas} "
-        f"model(s), and {allowed / 2**30:.2f} GiB are allowed; this party needs "
+        f"the fit needs about {total / 2**30:.2f} GiB for {size.n_records} records and "
+        f"{size.n_replicas} model(s), and {allowed / 2**30:.2f} GiB are allowed; this party needs "
         f"{estimates[party] / 2**30:.2f} of them, and this column is {span.width} of its {width} "
         "encoded columns" + (f" because it has {span.width} distinct values" if wide else ""),
         fix=(

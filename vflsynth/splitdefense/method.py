@@ -17,7 +17,7 @@ from vflsynth._validation import Number, check_parameters
 from vflsynth.codec import to_json
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
-from vflsynth.learning.base import Duration, Method
+from vflsynth.learning.base import Duration, Method, SharedDraws
 from vflsynth.learning.party import Known, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.models import RowSampler
@@ -385,23 +385,16 @@ class SplitMethod(Method):
         n_trained = n_records - settings.n_held_out
         return Duration(self.parameters.epochs, -(-n_trained // settings.batch_size))
 
-    def schedule(
-        self,
-        streams: RandomStreams,
-        sampling: Sequence[bytes],
-        n_records: int,
-        settings: SplitSettings,
-        replica_rows: Tensor | None = None,
-    ) -> Schedule:
+    def schedule(self, shared: SharedDraws, n_records: int, settings: SplitSettings) -> Schedule:
         """Make what the parties draw alike: batches, and which records are in none."""
         if not settings.n_held_out:
-            return super().schedule(streams, sampling, n_records, settings, replica_rows)
+            return super().schedule(shared, n_records, settings)
         return HoldingOut(
-            streams,
+            shared.streams,
             n_records=n_records,
             n_held_out=settings.n_held_out,
             batch_size=settings.batch_size,
-            replica_rows=replica_rows,
+            replica_rows=shared.replica_rows,
         )
 
     def build(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, Duration, Method, SharedDraws, Size
 from vflsynth.learning.party import labelled, section
 from vflsynth.methods.autoregressive.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.autoregressive.messages import (
@@ -334,21 +334,16 @@ class AutoregressiveMethod(Method):
         return Duration(self.parameters.epochs or _EPOCHS, steps)
 
     def schedule(
-        self,
-        streams: RandomStreams,
-        sampling: Any,
-        n_records: int,
-        settings: AutoregressiveSettings,
-        replica_rows: Tensor | None = None,
+        self, shared: SharedDraws, n_records: int, settings: AutoregressiveSettings
     ) -> Schedule:
         """Make what the parties draw alike: batches, and which records are held out."""
         return HeldOutSchedule(
-            streams,
+            shared.streams,
             n_records=n_records,
             n_held_out=settings.n_held_out,
             batch_size=settings.batch_size,
             most_steps=MOST_STEPS,
-            replica_rows=replica_rows,
+            replica_rows=shared.replica_rows,
         )
 
     @property
@@ -381,16 +376,10 @@ class AutoregressiveMethod(Method):
     needs_less_memory = NEEDS_LESS_MEMORY
 
     def memory(
-        self,
-        party: AutoregressiveParty,
-        settings: AutoregressiveSettings,
-        n_records: int,
-        replicas: int,
-        *,
-        own_rows: bool,
+        self, party: AutoregressiveParty, settings: AutoregressiveSettings, size: Size
     ) -> int:
         """Estimate the bytes that a party's half of a fit takes at its peak."""
-        return estimate_memory(party, settings, n_records, replicas)
+        return estimate_memory(party, settings, size.n_records, size.n_replicas)
 
     def finish(self, party: AutoregressiveParty) -> None:
         """Calibrate."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, AtOnce
+from vflsynth.learning.base import Algorithm, AtOnce, Size
 from vflsynth.learning.messages import states_of, tables_of
 from vflsynth.learning.party import Known
 from vflsynth.learning.products import (
@@ -213,15 +213,7 @@ class LatentTreeMethod(ProductsMethod):
 
     needs_less_memory = "use fewer columns, or lower group_size, n_states and n_latent_states"
 
-    def memory(
-        self,
-        party: LatentTreeParty,
-        settings: AtOnce,
-        n_records: int,
-        replicas: int,
-        *,
-        own_rows: bool,
-    ) -> int:
+    def memory(self, party: LatentTreeParty, settings: AtOnce, size: Size) -> int:
         """Estimate the bytes of a party's codes and tables, its largest group and a block."""
         parameters, n_own = self.parameters, len(party.transformer.histograms_)
         most = int(parameters.n_states) + 1
@@ -231,6 +223,6 @@ class LatentTreeMethod(ProductsMethod):
         block = self.terms.blocks[0].stop * (codes + 2 * n_others * (self.width + 1))
         pairs = n_own * (n_own - 1) // 2 * most**2
         group = most ** max(sizes) * int(parameters.n_latent_states)
-        states = n_records * (n_own + codes if n_others else n_own)
-        own = super().memory(party, settings, n_records, replicas, own_rows=own_rows)
+        states = size.n_records * (n_own + codes if n_others else n_own)
+        own = super().memory(party, settings, size)
         return own + 8 * _COPIES * int(states + block + pairs + group)

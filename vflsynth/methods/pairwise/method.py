@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, AtOnce
+from vflsynth.learning.base import Algorithm, AtOnce, Size
 from vflsynth.learning.party import Known
 from vflsynth.learning.products import (
     ASKED,
@@ -143,26 +143,14 @@ class PairwiseMethod(ProductsMethod):
 
     needs_less_memory = "use fewer columns, or lower n_states and n_labels"
 
-    def memory(
-        self,
-        party: PairwiseParty,
-        settings: AtOnce,
-        n_records: int,
-        replicas: int,
-        *,
-        own_rows: bool,
-    ) -> int:
+    def memory(self, party: PairwiseParty, settings: AtOnce, size: Size) -> int:
         """Estimate the bytes of a party's states and tables, and its share of the server's fit."""
         n_own, n_all = len(party.transformer.histograms_), sum(self.n_columns.values())
         states = sum(min(len(h.counts), self.width) for h in party.transformer.histograms_.values())
         tables = 8 * states**2
         fit = 8 * _COPIES * states**2 * n_all // max(1, n_own)
-        return (
-            super().memory(party, settings, n_records, replicas, own_rows=own_rows)
-            + tables
-            + fit
-            + 8 * n_records * 4 * n_own
-        )
+        own = super().memory(party, settings, size)
+        return own + tables + fit + 8 * size.n_records * 4 * n_own
 
 
 def _codes_for(book: Codebook) -> dict[str, StateCodes]:
