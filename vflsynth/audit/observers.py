@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -107,38 +108,34 @@ class Observers(Observer):
         return [{k: v for part in parts for k, v in part.items()} for parts in zip(*found)]
 
 
+@dataclass(frozen=True)
 class TableObserver(Observer):
     """Fitted statistics of one synthetic table per model, of `n_synthetic` records."""
 
-    def __init__(
-        self,
-        statistics: Sequence[Statistic],
-        targets: Mapping[Hashable, pd.DataFrame],
-        n_synthetic: int,
-    ) -> None:
-        self._statistics, self._targets = statistics, targets
-        self._n_synthetic = n_synthetic
+    statistics: Sequence[Statistic]
+    targets: Mapping[Hashable, pd.DataFrame]
+    n_synthetic: int
 
     def labels(self) -> dict[str, str]:
         """Name of each statistic, by the label that goes before the target's in observations."""
-        return {repr(statistic): statistic.name for statistic in self._statistics}
+        return {repr(statistic): statistic.name for statistic in self.statistics}
 
     def describe(self) -> str:
         """Say what is observed."""
-        records = describe_frames({repr(key): row for key, row in self._targets.items()})
-        return f"{self._n_synthetic} records: {list(map(repr, self._statistics))} of {records}"
+        records = describe_frames({repr(key): row for key, row in self.targets.items()})
+        return f"{self.n_synthetic} records: {list(map(repr, self.statistics))} of {records}"
 
     def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
         """Return statistics of a table of each model."""
         observations = []
         for model in models:
-            table = model.sample(self._n_synthetic)
+            table = model.sample(self.n_synthetic)
             observations.append(
                 {
                     label_of(repr(statistic), target): statistic.measure(
-                        table, self._targets[target]
+                        table, self.targets[target]
                     )
-                    for statistic in self._statistics
+                    for statistic in self.statistics
                     for target in targets
                 }
                 | _as_numbers(Claim.of_model(model))
@@ -146,31 +143,28 @@ class TableObserver(Observer):
         return observations
 
 
+@dataclass(frozen=True)
 class FeatureObserver(Observer):
     """Statistics of each party's intermediate features of all matched records."""
 
     keep_discriminators = True
 
-    def __init__(
-        self,
-        statistics: Sequence[Statistic],
-        frames: Mapping[str, pd.DataFrame],
-        targets: Sequence[Hashable],
-    ) -> None:
-        self._statistics, self._frames, self._targets = statistics, frames, targets
+    statistics: Sequence[Statistic]
+    frames: Mapping[str, pd.DataFrame]
+    targets: Sequence[Hashable]
 
     def labels(self, party: str) -> dict[str, str]:
         """Name of each statistic, by the label that goes before the target's in observations."""
-        return {f"{party}: {statistic!r}": statistic.name for statistic in self._statistics}
+        return {f"{party}: {statistic!r}": statistic.name for statistic in self.statistics}
 
     def describe(self) -> str:
         """Say what is observed."""
-        return f"features of {describe_frames(self._frames)}: {list(map(repr, self._statistics))}"
+        return f"features of {describe_frames(self.frames)}: {list(map(repr, self.statistics))}"
 
     def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
         """Return statistics of the features that each model's parties would send."""
         observations: list[Observation] = [{} for _ in models]
-        for party, frame in self._frames.items():
+        for party, frame in self.frames.items():
             half = models[0].parties_[party]
             own = frame if half.preparation is None else half.preparation.apply(frame)
             encoded = _encode(half.transformer, own)
@@ -180,7 +174,7 @@ class FeatureObserver(Observer):
                 encoded = residuals.take_out(encoded[0]).unsqueeze(0)
             for model, observation in zip(models, observations):
                 features = _features(model, party, encoded).set_axis(frame.index, axis=0)
-                for statistic in self._statistics:
+                for statistic in self.statistics:
                     fitted = statistic.fit(features)
                     for target in targets:
                         observation[label_of(f"{party}: {statistic!r}", target)] = fitted.measure(

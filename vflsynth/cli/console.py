@@ -55,7 +55,7 @@ class _Formatter(logging.Formatter):
         return f"vflsynth: {record.levelname.lower()}: {text}"
 
 
-def table(rows: Sequence[Mapping[str, Any]], indent: str = "  ") -> str:
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Lay out records with the same keys as aligned text, numbers to the right; None is nothing.
 
     Examples
@@ -72,7 +72,7 @@ def table(rows: Sequence[Mapping[str, Any]], indent: str = "  ") -> str:
         width = max(map(len, cells))
         to_the_right = all(isinstance(value, int | float) for value in values if value is not None)
         columns.append([c.rjust(width) if to_the_right else c.ljust(width) for c in cells])
-    return "\n".join((indent + "  ".join(line)).rstrip() for line in zip(*columns))
+    return "\n".join(("  " + "  ".join(line)).rstrip() for line in zip(*columns))
 
 
 def _cell(value: Any) -> str:

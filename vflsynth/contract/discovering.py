@@ -134,14 +134,11 @@ def _discovered(table: _Table, nearly: bool) -> list[Finding]:
     return [*equal, *computed, *ordered, *flags, *dependent, *levels]
 
 
-def compatible(findings: Sequence[Finding], given: Sequence[Rule] = ()) -> list[Finding]:
-    """Leave out relations that compute a column which another computes, or in a circle.
-
-    The first findings stay, and what is `given` holds anyway.
-    """
+def compatible(findings: Sequence[Finding]) -> list[Finding]:
+    """Leave out relations that compute a column which one before computes, or in a circle."""
     kept: list[Finding] = []
-    rules = list(given)
     for finding in findings:
+        rules = [own.rule for own in kept]
         computed = finding.rule.repaired_column
         if computed is not None and any(rule.repaired_column == computed for rule in rules):
             continue
@@ -149,7 +146,6 @@ def compatible(findings: Sequence[Finding], given: Sequence[Rule] = ()) -> list[
             in_order([*rules, finding.rule])
         except ContractError:
             continue
-        rules.append(finding.rule)
         kept.append(finding)
     return kept
 

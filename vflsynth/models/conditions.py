@@ -43,8 +43,8 @@ _WORTH_REJECTING, _MOST_BEFORE = 32, 1024
 """Draws per record, and more, beyond which an autoregressive model weighs draws instead."""
 
 _MOST_DRAWS, _MOST_PER_RECORD = 200_000, 500
-_FEW = 2.0
-"""Effective draws per record below which there was hardly a choice."""
+_WEIGHED, _FEW = 64, 2.0
+"""Draws per record that are weighed, and effective ones below which there was hardly a choice."""
 
 
 def sample_given(
@@ -52,14 +52,13 @@ def sample_given(
     n: int,
     conditions: Mapping[Any, Any] | pd.DataFrame,
     secret: bytes,
-    n_draws: int = 64,
 ) -> tuple[Tables, Cost | None]:
     """Sample records under conditions: tables by party, and what the contract's rules cost.
 
     Conditions are as of `vflsynth.columns.wanted.wanted_of`, or a frame of n rows for
     `complete_rows`. Where draws were thrown away, which is exact, tables have the attribute
-    ``acceptance_rate``; where `n_draws` per record were weighed, ``effective_sample_size``. Raises
-    ConditionError if no party has a column, its values cannot be so, or too few draws are.
+    ``acceptance_rate``; where draws were weighed, ``effective_sample_size``. Raises ConditionError
+    if no party has a column, its values cannot be so, or too few draws are.
     """
     conditions = as_frame(conditions)
     if isinstance(conditions, pd.DataFrame):
@@ -68,7 +67,7 @@ def sample_given(
                 f"n is {n}, and the frame of conditions has {len(conditions)} rows. Fix: pass "
                 "n=len(conditions), and repeat rows to get several records of each"
             )
-        return complete_rows(halves, conditions, n_draws, secret)
+        return complete_rows(halves, conditions, _WEIGHED, secret)
     demands = Demands(_rules(halves), _checked(halves, conditions))
     draw: Callable[[int, bytes], Tables] = partial(sample_parties, halves)
     weighs, probability = has_likelihood(halves), 1.0
@@ -82,10 +81,10 @@ def sample_given(
         return _with_attrs(found.tables, acceptance_rate=rate), demands.cost
     if not weighs:
         raise _too_rare(halves, demands, found.n_accepted, found.n_drawn, n, secret)
-    drawn = weigh_wanted(halves, demands, n, n_draws, derive(secret, "weighing"))
+    drawn = weigh_wanted(halves, demands, n, _WEIGHED, derive(secret, "weighing"))
     sizes = drawn.effective_sample_size
     if (sizes == 0.0).any():
-        raise _too_rare(halves, demands, int((sizes > 0.0).sum()), n * n_draws, n, secret)
+        raise _too_rare(halves, demands, int((sizes > 0.0).sum()), n * _WEIGHED, n, secret)
     _warn_of_few(sizes)
     return _with_attrs(drawn.tables, effective_sample_size=sizes.tolist()), demands.cost
 

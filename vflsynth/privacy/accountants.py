@@ -18,8 +18,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -40,6 +39,7 @@ from vflsynth.privacy.events import (
     sampled_releases,
 )
 from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
+from vflsynth.reporting import quiet
 
 ADD_REMOVE, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE
 Pair = tuple[Sampler, NeighbouringRelation]
@@ -293,7 +293,8 @@ class RDPAccountant(Accountant):
                 event = dp_accounting.SampledWithoutReplacementDpEvent(
                     rate.denominator, rate.numerator, event
                 )
-            with _without_convergence_warnings():
+            # One line of log per order that is left out, which only loosens the bound.
+            with quiet(logging.ERROR, "absl"):
                 accountant.compose(event, part.steps)
         return float(accountant.get_epsilon(delta))
 
@@ -420,18 +421,6 @@ ACCOUNTANTS: tuple[Accountant, ...] = (
 def valid_accountants(event: PrivacyEvent) -> tuple[Accountant, ...]:
     """Return the accountants whose theory covers every part of an event."""
     return tuple(accountant for accountant in ACCOUNTANTS if accountant.supports(event))
-
-
-@contextmanager
-def _without_convergence_warnings() -> Iterator[None]:
-    """Silence one line of log per order that is left out, which only loosens the bound."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _dp_accounting_relation(relation: NeighbouringRelation) -> object:

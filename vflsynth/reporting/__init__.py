@@ -190,9 +190,9 @@ def somebody_is_watching() -> bool:
 
 
 @contextmanager
-def quiet(level: int = logging.WARNING) -> Iterator[None]:
+def quiet(level: int = logging.WARNING, name: str = "vflsynth") -> Iterator[None]:
     """Log nothing below a level: what trainings nobody asked for say is of no interest."""
-    logger = logging.getLogger("vflsynth")
+    logger = logging.getLogger(name)
     usual = logger.level
     logger.setLevel(level)
     try:

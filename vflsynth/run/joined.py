@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -92,25 +93,20 @@ class JoinedRun(LocalRun):
         return halves
 
 
+@dataclass(frozen=True)
 class _PartByPart:
     """Encodes every owner's columns as the owner would, so that errors name it."""
 
-    def __init__(
-        self,
-        method: Method,
-        parts: Mapping[str, pd.DataFrame],
-        templates: Mapping[str, TableTransformer],
-        schema: PublicSchema | None,
-    ) -> None:
-        self._method, self._parts = method, parts
-        self._templates, self._schema = templates, schema
+    method: Method
+    parts: Mapping[str, pd.DataFrame]
+    templates: Mapping[str, TableTransformer]
+    schema: PublicSchema | None
 
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
         """Return the encoding of all columns."""
         made = []
-        for name, part in self._parts.items():
-            encoder: EncodingSource = self._method.encoder(
-                self._templates[name], self._schema, self._method.columns
-            )
+        for name, part in self.parts.items():
+            template, columns = self.templates[name], self.method.columns
+            encoder: EncodingSource = self.method.encoder(template, self.schema, columns)
             made.append(encoder.fitted(name, matched[list(part.columns)]))
         return TableTransformer.joined(made, party=party)

@@ -212,9 +212,9 @@ CLASSES = ["no", "yes"]
 """Which there are."""
 
 
-def small(n_parties: int = 2) -> dict[str, pd.DataFrame]:
-    """Make party frames of 60 records with a key column."""
-    return make_party_frames(60, n_parties, random_state=1)
+def small() -> dict[str, pd.DataFrame]:
+    """Make two parties' frames of 60 records with a key column."""
+    return make_party_frames(60, random_state=1)
 
 
 def zoo() -> dict[str, pd.DataFrame]:

@@ -31,10 +31,10 @@ class ProtectionCase:
         return self.value.protect(gradients, Context(labels, 2, Draws(streams, step)))
 
 
-def toy_gradients(n: int = 200, dim: int = 4) -> Tensor:
-    """Gradients of two replicas, whose records' norms differ, (2, n, dim)."""
-    drawn = torch.randn(2, n, dim, generator=torch.Generator().manual_seed(0))
-    return drawn * torch.linspace(0.2, 2, n).view(1, n, 1)
+def toy_gradients() -> Tensor:
+    """Gradients of two replicas, whose records' norms differ, (2, 200, 4)."""
+    drawn = torch.randn(2, 200, 4, generator=torch.Generator().manual_seed(0))
+    return drawn * torch.linspace(0.2, 2, 200).view(1, 200, 1)
 
 
 def what_is_sent_has_the_gradients_shape(case: ProtectionCase) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -122,28 +123,24 @@ _COPIES = 2
 """Of tables, groups and blocks while they are made."""
 
 
+@dataclass(eq=False)
 class PublishTree(Algorithm):
     """Noisy tables of one party's attributes, secure sums for those across parties, and the tree.
 
     The server puts them together; the streams are its own.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        server: LatentTreeServer,
-        terms: ProductTerms,
-        streams: RandomStreams,
-    ) -> None:
-        super().__init__(channel)
-        self.server, self._terms, self._streams = server, terms, streams
+    channel: Channel
+    server: LatentTreeServer
+    terms: ProductTerms
+    streams: RandomStreams
 
     def begin(self) -> None:
         """Publish."""
         tables, counts = self.channel.gather(LatentTables, 0), {}
-        if len(self._terms.n_columns) > 1:
-            counts = noisy_products(self.channel, one_hot_codes(self._terms), self._terms)
-        (rng,) = self._streams.numpy_generators("comparison of tables")
+        if len(self.terms.n_columns) > 1:
+            counts = noisy_products(self.channel, one_hot_codes(self.terms), self.terms)
+        (rng,) = self.streams.numpy_generators("comparison of tables")
         self.channel.scatter(self.server.publish(tables, counts, rng))
 
 

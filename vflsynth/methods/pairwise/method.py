@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -35,35 +36,31 @@ _FINER = 4
 """So many times as many states numbers have at most where noise is little."""
 
 
+@dataclass(eq=False)
 class PublishPairs(Algorithm):
     """Noisy products of one party's columns, secure sums for those across parties, the mixture.
 
     There are no terms if there is one party; the streams are the server's.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        server: PairwiseServer,
-        terms: ProductTerms | None,
-        streams: RandomStreams,
-    ) -> None:
-        super().__init__(channel)
-        self.server, self._terms, self._streams = server, terms, streams
+    channel: Channel
+    server: PairwiseServer
+    terms: ProductTerms | None
+    streams: RandomStreams
 
     def begin(self) -> None:
         """Publish."""
         tables, products = self.channel.gather(ColumnTables, 0), {}
         book = self.server.codebook(tables)
-        if self._terms is not None:
+        if self.terms is not None:
             self.channel.scatter(_codes_for(book))
-            products = noisy_products(self.channel, book, self._terms)
+            products = noisy_products(self.channel, book, self.terms)
         starts = self._normal("starts of the mixture", self.server.starts_shape(book))
         splits = self._normal("splits of the mixture", self.server.splits_shape(book))
         self.channel.scatter(self.server.publish(tables, book, products, starts, splits))
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return self._streams.normal(name, 0, shape)[0].float().cpu()
+        return self.streams.normal(name, 0, shape)[0].float().cpu()
 
 
 class PairwiseMethod(ProductsMethod):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
@@ -28,6 +29,7 @@ from vflsynth.protocol import SERVER
 from vflsynth.secure import Codebook, Pair, coordinates_of
 
 
+@dataclass(frozen=True)
 class PairwiseServer:
     """Collects noisy products, and finds a mixture that has them.
 
@@ -37,16 +39,11 @@ class PairwiseServer:
     both, which `vflsynth.learning.products` computes.
     """
 
-    def __init__(
-        self,
-        n_columns: Mapping[str, int],
-        width: int,
-        n_records: int,
-        grid: Grid | None,
-        n_components: int,
-    ) -> None:
-        self.n_columns, self.width, self.grid = dict(n_columns), width, grid
-        self.n_records, self.n_components = n_records, n_components
+    n_columns: Mapping[str, int]
+    width: int
+    n_records: int
+    grid: Grid | None
+    n_components: int
 
     def starts_shape(self, book: Codebook) -> tuple[int, ...]:
         """Of the normal numbers by which components differ at first."""

@@ -181,7 +181,7 @@ def principal_direction(rows: Tensor) -> Tensor:
     return vectors[..., -1:].to(rows.dtype)
 
 
-def total_variation(scores: Tensor, positive: Tensor, bins: int = TVD_BINS) -> Tensor:
+def total_variation(scores: Tensor, positive: Tensor) -> Tensor:
     """Total variation distance of the classes' scores by histogram, without the histogram's bias.
 
     Scores, (..., record), are in random order; bins have equal numbers of records. NaN where only
@@ -195,12 +195,12 @@ def total_variation(scores: Tensor, positive: Tensor, bins: int = TVD_BINS) -> T
     """
     n = scores.shape[-1]
     ordered = scores.sort(-1).values
-    which = (torch.searchsorted(ordered, scores) * bins // n).clamp_max(bins - 1)
+    which = (torch.searchsorted(ordered, scores) * TVD_BINS // n).clamp_max(TVD_BINS - 1)
     is_positive = positive.expand_as(scores).to(scores.dtype)
     second = (torch.arange(n, device=scores.device) % 2).to(scores.dtype)
     differences = []
     for half in (1.0 - second, second):
-        empty = scores.new_zeros((*scores.shape[:-1], bins))
+        empty = scores.new_zeros((*scores.shape[:-1], TVD_BINS))
         of_positive = empty.scatter_add(-1, which, half * is_positive)
         of_negative = empty.scatter_add(-1, which, half * (1.0 - is_positive))
         differences.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -259,9 +259,7 @@ class MIDTask(CrossEntropyTask):
             information = 0.5 * sent.square().sum(-1).mean(-1)
             prices.append(self.weight.view(-1) * information)
             self.means.add({f"information_{name}": information.detach()})
-        losses = self.losses(
-            Batch(noisy, batch.labels, batch.present, batch.draws, batch.weights, batch.n_records)
-        )
+        losses = self.losses(replace(batch, features=noisy))
         self.means.add({"loss": losses["top"]})
         total = torch.stack([*losses.values(), *prices]).sum(0)
         optimizers = [self.networks[name][1] for name in losses]
