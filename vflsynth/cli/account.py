@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vflsynth.cli.console import say, table
-from vflsynth.cli.options import file, flag
+from vflsynth.cli.options import Group, Option
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import Attempt, Budget, PrivacyAccount
 from vflsynth.privacy.events import Composition
@@ -38,19 +38,22 @@ has the last record's digest. That both were put back or deleted shows at the ot
 _DELTA = 1e-5
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    file(parser, "account", "FILE", "the privacy account")
-    flag(parser, "--create", "make it; it must not be there")
-    limit = parser.add_argument_group("budget")
-    limit.add_argument("--epsilon", type=float, metavar="E", help="the most, all runs together")
-    limit.add_argument(
-        "--delta",
-        type=float,
-        metavar="D",
-        help=f"with --epsilon, the budget's; alone, what ε is shown at (default: the budget's, or "
-        f"{_DELTA:g})",
-    )
+OPTIONS = [
+    Option("account FILE", "the privacy account"),
+    Option("--create", "make it; it must not be there"),
+    Group(
+        "budget",
+        [
+            Option("--epsilon E", "the most, all runs together", type=float),
+            Option(
+                "--delta D",
+                f"with --epsilon, the budget's; alone, what ε is shown at (default: the budget's, "
+                f"or {_DELTA:g})",
+                type=float,
+            ),
+        ],
+    ),
+]
 
 
 def run(options: argparse.Namespace) -> int:

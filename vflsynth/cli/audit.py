@@ -19,21 +19,11 @@ from vflsynth.audit import (
 )
 from vflsynth.audit.targets import RULES
 from vflsynth.cli.console import say
-from vflsynth.cli.judged import add_reader, add_real, check_reader
-from vflsynth.cli.options import (
-    check_file,
-    check_folder,
-    count,
-    file,
-    flag,
-    jobs,
-    number,
-    several,
-)
+from vflsynth.cli.judged import READER, REAL, check_reader
+from vflsynth.cli.options import Option, check_file, check_folder, count, jobs
 from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import (
-    PARTY_FILES,
-    add_key,
+    KEY,
     by_party,
     label,
     match_on,
@@ -70,80 +60,66 @@ Every number comes with a 95% interval. An attack that fails is no proof that no
 _SCHEMES = {"assd": audit_synthetic_data, "asif": audit_intermediate_features}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
-    add_real(parser)
-    add_key(parser)
-    parser.add_argument(
+OPTIONS = [
+    Option("model MODEL", "saved by 'vflsynth fit'"),
+    REAL,
+    *KEY,
+    Option(
         "--scheme",
+        "what the attacker sees: the synthetic table, or intermediate features (default: assd)",
         choices=tuple(_SCHEMES),
         default="assd",
-        help="what the attacker sees: the synthetic table, or intermediate features "
-        "(default: assd)",
-    )
-    parser.add_argument(
-        "--target",
-        nargs="+",
+    ),
+    Option(
+        "--target KEY...",
+        f"keys of records to ask about, or {' or '.join(RULES)} (default: both)",
         default=list(RULES),
-        metavar="KEY",
-        help=f"keys of records to ask about, or {' or '.join(RULES)} (default: both)",
-    )
-    several(
-        parser,
-        "--categorical",
-        "COLUMN",
+    ),
+    Option(
+        "--categorical COLUMN...",
         "numeric columns that the attacker should read as labels, such as codes",
-    )
-    parser.add_argument(
-        "--models",
+    ),
+    Option(
+        "--models N",
+        "models to train with, and without, each record (default: 100)",
         type=count,
         default=100,
-        metavar="N",
-        help="models to train with, and without, each record (default: 100)",
-    )
-    parser.add_argument(
-        "--minutes",
+    ),
+    Option(
+        "--minutes N",
+        "time for it all: train as many models as that allows, at most --models, and where these "
+        "are too few, models of fewer epochs than usual",
         type=float,
-        metavar="N",
-        help="time for it all: train as many models as that allows, at most --models, and where "
-        "these are too few, models of fewer epochs than usual",
-    )
-    parser.add_argument(
+    ),
+    Option(
         "--attacker",
+        "what the attacker holds: 'model' asks models that can tell how probable a record is "
+        "(default: table)",
         choices=("table", "model"),
         default="table",
-        help="what the attacker holds: 'model' asks models that can tell how probable a record is "
-        "(default: table)",
-    )
-    flag(
-        parser,
+    ),
+    Option(
         "--questions",
         "ask only whether records can be singled out, linked and inferred: one model is trained",
-    )
-    several(parser, "--sensitive", "COLUMN", "columns whose values must not be inferred (assd)")
-    parser.add_argument(
-        "--quasi-identifiers",
-        nargs="+",
-        metavar="COLUMN",
-        help="columns by which an attacker infers those (default: all others)",
-    )
-    number(parser, "--seed", "default: 0", default=0)
-    parser.add_argument(
-        "--jobs",
-        type=jobs,
-        metavar="N",
-        help="processes that train models, -1 for one per processor (default: 1)",
-    )
-    file(
-        parser,
-        "--cache",
-        "DIR",
+    ),
+    Option("--sensitive COLUMN...", "columns whose values must not be inferred (assd)"),
+    Option(
+        "--quasi-identifiers COLUMN...",
+        "columns by which an attacker infers those (default: all others)",
+        default=None,
+    ),
+    Option("--seed N", "default: 0", default=0),
+    Option(
+        "--jobs N", "processes that train models, -1 for one per processor (default: 1)", type=jobs
+    ),
+    Option(
+        "--cache DIR",
         "keep what was observed of each model here, and continue an interrupted audit",
-    )
-    file(parser, "-o --output", "FILE", "HTML report, one file")
-    flag(parser, "--json", "results as JSON")
-    add_reader(parser)
+    ),
+    Option("-o --output FILE", "HTML report, one file"),
+    Option("--json", "results as JSON"),
+    READER,
+]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -228,7 +204,7 @@ def check_tables(
         if party not in model.parties_:
             raise PartyNameError(
                 f"the model has no such party, it has {', '.join(model.parties_)}",
-                fix=f"name the tables as they were named for the fit, with {PARTY_FILES}",
+                fix="name the tables as they were named for the fit, with PARTY=FILE",
                 party=party,
             )
     for party, half in model.parties_.items():

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth._validation import did_you_mean
-from vflsynth.cli.options import check_file, count, file, number
+from vflsynth.cli.options import Option, check_file, count
 from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.cli.tables import label, read, texts_of
 from vflsynth.exceptions import ParameterError
@@ -35,22 +35,19 @@ Without --seed, every call gives the same records, the first of the model's own 
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
-    file(parser, "table", "FILE", "some of the model's columns; cells may be empty")
-    parser.add_argument(
-        "--on", metavar="KEY", help="column that names the records: it is kept, and not modelled"
-    )
-    file(parser, "-o --output", "FILE", ".csv or .parquet")
-    parser.add_argument(
-        "--draws",
+OPTIONS = [
+    Option("model MODEL", "saved by 'vflsynth fit'"),
+    Option("table FILE", "some of the model's columns; cells may be empty"),
+    Option("--on KEY", "column that names the records: it is kept, and not modelled"),
+    Option("-o --output FILE", ".csv or .parquet"),
+    Option(
+        "--draws N",
+        "draws per record, one of which is chosen by its weight (default: 64)",
         type=count,
         default=64,
-        metavar="N",
-        help="draws per record, one of which is chosen by its weight (default: 64)",
-    )
-    number(parser, "--seed", "other records; same seed, same records")
+    ),
+    Option("--seed N", "other records; same seed, same records"),
+]
 
 
 def run(options: argparse.Namespace) -> int:

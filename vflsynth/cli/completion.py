@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from vflsynth.cli.console import say
+from vflsynth.cli.options import Option
 from vflsynth.cli.schema import SHIPPED
 
 DESCRIPTION = """\
@@ -19,9 +20,7 @@ examples:
 SHELLS = ("bash", "zsh", "tcsh")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("shell", choices=SHELLS, help="whose script")
+OPTIONS = [Option("shell", "whose script", choices=SHELLS)]
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from vflsynth.cli.options import file, number, repeated
+from vflsynth.cli.options import Group, Option
 from vflsynth.cli.tables import PartyFile, by_party, label, on_of
 from vflsynth.configuration import (
     DEFAULT_METHOD,
@@ -22,72 +22,6 @@ from vflsynth.configuration import (
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.registry import Members
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    group = parser.add_argument_group("what is fitted")
-    file(
-        group,
-        "--config",
-        "FILE",
-        "TOML file with the same keys, such as a job of 'vflsynth parties'; options override it",
-    )
-    group.add_argument(
-        "--method",
-        metavar="NAME",
-        help=f"synthesizer, see 'vflsynth methods' (default: {DEFAULT_METHOD})",
-    )
-    group.add_argument(
-        "--privacy",
-        metavar="MECHANISM",
-        type=_privacy,
-        help="differential privacy: a mechanism and its parameters, such as "
-        "'dpsgd, epsilon=3, delta=1e-6'; see 'vflsynth mechanisms' (default: none)",
-    )
-    repeated(
-        group,
-        "--set",
-        "NAME=VALUE",
-        "any parameter, its value in JSON, such as generator_hidden=[64,64], "
-        "privacy.epsilon=3 or transformer.rare_threshold=0; repeatable",
-        type=_setting,
-    )
-    number(group, "--epochs", "passes over the records (default: the method's)")
-    group.add_argument("--device", help="such as cpu or cuda:0 (default: a GPU if there is one)")
-    columns = parser.add_argument_group("columns")
-    repeated(
-        columns,
-        "--kind",
-        "COLUMN=KIND",
-        f"read a column as {', '.join(Members('column_kinds'))}; repeatable (default: "
-        "inferred, see 'vflsynth inspect TABLE')",
-        type=partial(_pair, form="COLUMN=KIND"),
-    )
-    repeated(
-        columns,
-        "--bounds",
-        "COLUMN=LOW,HIGH",
-        "with --privacy: a range that is known without looking at the records, such as "
-        "age=0,120 or admitted=2020-01-01,2024-12-31; repeatable",
-        type=partial(_list, form="COLUMN=LOW,HIGH"),
-    )
-    repeated(
-        columns,
-        "--categories",
-        "COLUMN=A,B",
-        "with --privacy: labels that are known without looking at the records, such as "
-        "smoker=no,yes; repeatable",
-        type=partial(_list, form="COLUMN=A,B"),
-    )
-
-    repeated(
-        columns,
-        "--contract",
-        "FILE|PARTY=FILE",
-        "what is modelled, what may come out and which rules hold, as 'vflsynth inspect TABLE "
-        "--write-contract FILE' writes it; one file, or one of each party",
-    )
 
 
 def configured(
@@ -185,3 +119,62 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text.strip()  # text needs no quotes here
+
+
+OPTIONS = [
+    Group(
+        "what is fitted",
+        [
+            Option(
+                "--config FILE",
+                "TOML file with the same keys, such as a job of 'vflsynth parties'; options "
+                "override it",
+            ),
+            Option(
+                "--method NAME", f"synthesizer, see 'vflsynth methods' (default: {DEFAULT_METHOD})"
+            ),
+            Option(
+                "--privacy MECHANISM",
+                "differential privacy: a mechanism and its parameters, such as "
+                "'dpsgd, epsilon=3, delta=1e-6'; see 'vflsynth mechanisms' (default: none)",
+                type=_privacy,
+            ),
+            Option(
+                "--set NAME=VALUE*",
+                "any parameter, its value in JSON, such as generator_hidden=[64,64], "
+                "privacy.epsilon=3 or transformer.rare_threshold=0; repeatable",
+                type=_setting,
+            ),
+            Option("--epochs N", "passes over the records (default: the method's)"),
+            Option("--device DEVICE", "such as cpu or cuda:0 (default: a GPU if there is one)"),
+        ],
+    ),
+    Group(
+        "columns",
+        [
+            Option(
+                "--kind COLUMN=KIND*",
+                f"read a column as {', '.join(Members('column_kinds'))}; repeatable (default: "
+                "inferred, see 'vflsynth inspect TABLE')",
+                type=partial(_pair, form="COLUMN=KIND"),
+            ),
+            Option(
+                "--bounds COLUMN=LOW,HIGH*",
+                "with --privacy: a range that is known without looking at the records, such as "
+                "age=0,120 or admitted=2020-01-01,2024-12-31; repeatable",
+                type=partial(_list, form="COLUMN=LOW,HIGH"),
+            ),
+            Option(
+                "--categories COLUMN=A,B*",
+                "with --privacy: labels that are known without looking at the records, such as "
+                "smoker=no,yes; repeatable",
+                type=partial(_list, form="COLUMN=A,B"),
+            ),
+            Option(
+                "--contract FILE|PARTY=FILE*",
+                "what is modelled, what may come out and which rules hold, as 'vflsynth inspect "
+                "TABLE --write-contract FILE' writes it; one file, or one of each party",
+            ),
+        ],
+    ),
+]

@@ -10,7 +10,7 @@ import numpy as np
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli import publish
 from vflsynth.cli.console import say
-from vflsynth.cli.options import file, flag, number
+from vflsynth.cli.options import Option
 from vflsynth.datasets import load_breast_cancer_parties
 from vflsynth.frames import align_party_frames, write_table
 
@@ -83,18 +83,16 @@ clinic = "held-out/clinic.parquet"
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    file(
-        parser,
-        "-o --output",
-        "DIR",
+OPTIONS = [
+    Option(
+        "-o --output DIR",
         "folder to write to (default: demo-output)",
         default=Path("demo-output"),
-    )
-    number(parser, "--epochs", "fewer give a quick and poor result")
-    number(parser, "--seed", "default: 0", default=0)
-    flag(parser, "--only-tables", "write the parties' tables and stop")
+    ),
+    Option("--epochs N", "fewer give a quick and poor result"),
+    Option("--seed N", "default: 0", default=0),
+    Option("--only-tables", "write the parties' tables and stop"),
+]
 
 
 def run(options: argparse.Namespace) -> int:

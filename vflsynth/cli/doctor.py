@@ -36,10 +36,6 @@ EXTRAS = {
 """What each extra is for; its packages are read off the installed metadata."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare nothing: there is one answer."""
-
-
 def run(options: argparse.Namespace) -> int:
     """Look and print."""
     lines = [f"vflsynth {__version__} on Python {platform.python_version()}, {platform.platform()}"]

@@ -11,14 +11,14 @@ import pandas as pd
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
+    READER,
     Judged,
-    add_contract,
-    add_judged,
+    judged,
     read_judged,
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.options import check_file, file, flag
+from vflsynth.cli.options import Option, check_file
 from vflsynth.cli.records import open_model
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError
@@ -45,22 +45,24 @@ Every line names the direction, a 95% interval, what real data score, and what a
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_judged(parser, "the table to judge")
-    of_rules = (
-        "the model that drew the table: its training, and what the rules of its contract cost"
-    )
-    file(parser, "--model", "DIR", of_rules)
-    add_contract(
-        parser,
+OPTIONS = [
+    *judged("the table to judge"),
+    Option(
+        "--model DIR",
+        "the model that drew the table: its training, and what the rules of its contract cost",
+    ),
+    Option(
+        "--contract FILE",
         "hold the table against a contract: its rules, what it says of columns, and the limits of "
         "a release; whether it may be published decides 'vflsynth release' (default: the model's)",
-    )
-    file(parser, "-o --output", "FILE", "HTML report, one file")
-    sdmetrics = "SDMetrics' quality and diagnostic scores beside ours (extra 'sdmetrics')"
-    flag(parser, "--sdmetrics", sdmetrics)
-    flag(parser, "--json", "results as JSON, parts included")
+    ),
+    READER,
+    Option("-o --output FILE", "HTML report, one file"),
+    Option(
+        "--sdmetrics", "SDMetrics' quality and diagnostic scores beside ours (extra 'sdmetrics')"
+    ),
+    Option("--json", "results as JSON, parts included"),
+]
 
 
 def run(options: argparse.Namespace) -> int:

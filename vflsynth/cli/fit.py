@@ -14,22 +14,15 @@ import pandas as pd
 from vflsynth.cli import configured
 from vflsynth.cli.console import say
 from vflsynth.cli.options import (
+    Group,
+    Option,
     beside,
     check_apart,
     check_artefact,
-    file,
-    flag,
     is_taken,
     nonnegative,
-    number,
 )
-from vflsynth.cli.tables import (
-    PARTY_FILES,
-    PartyFile,
-    add_key,
-    match_on,
-    read_party_frames,
-)
+from vflsynth.cli.tables import KEY, PartyFile, match_on, read_party_frames
 from vflsynth.configuration import Configuration
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.frames import DrawnRecords, MatchOn, read_records
@@ -86,66 +79,69 @@ model already, which stays. Before the first epoch has ended there is nothing to
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    tables = parser.add_argument_group("tables")
-    tables.add_argument(
+OPTIONS = [
+    Group(
         "tables",
-        nargs="*",
-        metavar=PARTY_FILES,
-        type=PartyFile.parse,
-        help="a party's table; FILE alone names the party after the file",
-    )
-    add_key(tables)
-    number(
-        tables,
-        "--max-records",
-        "read tables in batches, and learn from at most N of the matched records, drawn by --seed; "
-        "for csv and parquet files, and folders of parquet, that do not fit into memory",
-    )
-    configured.add_arguments(parser)
-    model = parser.add_argument_group("model")
-    file(model, "-o --output", "DIR", "where to save the model", required=True)
-    training = parser.add_argument_group("training")
-    number(
-        training,
-        "--seed",
-        "same seed, tables and options: same model, but for the noise of --privacy",
-    )
-    number(training, "--patience", "stop after N epochs without a lower Fréchet distance")
-    training.add_argument(
-        "--most-hours",
-        metavar="HOURS",
-        type=nonnegative,
-        help="stop after the first steps if they tell that training takes longer",
-    )
-    flag(
-        training,
-        "--transcript",
-        "count what crosses each party's boundary; 'vflsynth inspect' shows it",
-    )
-    file(
-        training,
-        "--account",
-        "FILE",
-        "book what --privacy releases in this privacy account; see 'vflsynth account'",
-    )
-    long = parser.add_argument_group("long runs (need --seed)")
-    file(long, "--checkpoint", "DIR", "save the state of training here regularly")
-    number(long, "--checkpoint-every", "epochs (default: 10)")
-    file(
-        long,
-        "--resume",
-        "DIR",
-        "continue from this checkpoint, with the same tables, options and seed",
-    )
+        [
+            Option(
+                "tables PARTY=FILE",
+                "a party's table; FILE alone names the party after the file",
+                nargs="*",
+                type=PartyFile.parse,
+            ),
+            *KEY,
+            Option(
+                "--max-records N",
+                "read tables in batches, and learn from at most N of the matched records, drawn by "
+                "--seed; for csv and parquet files, and folders of parquet, that do not fit into "
+                "memory",
+            ),
+        ],
+    ),
+    *configured.OPTIONS,
+    Group("model", [Option("-o --output DIR", "where to save the model", required=True)]),
+    Group(
+        "training",
+        [
+            Option(
+                "--seed N",
+                "same seed, tables and options: same model, but for the noise of --privacy",
+            ),
+            Option("--patience N", "stop after N epochs without a lower Fréchet distance"),
+            Option(
+                "--most-hours HOURS",
+                "stop after the first steps if they tell that training takes longer",
+                type=nonnegative,
+            ),
+            Option(
+                "--transcript",
+                "count what crosses each party's boundary; 'vflsynth inspect' shows it",
+            ),
+            Option(
+                "--account FILE",
+                "book what --privacy releases in this privacy account; see 'vflsynth account'",
+            ),
+        ],
+    ),
+    Group(
+        "long runs (need --seed)",
+        [
+            Option("--checkpoint DIR", "save the state of training here regularly"),
+            Option("--checkpoint-every N", "epochs (default: 10)"),
+            Option(
+                "--resume DIR",
+                "continue from this checkpoint, with the same tables, options and seed",
+            ),
+        ],
+    ),
+]
 
 
 def run(options: argparse.Namespace) -> int:
     """Fit and save; 130 if training was interrupted, with the finished epochs saved."""
     configuration = configured.configured(options, options.tables, random_state=options.seed)
     if not configuration.parties:
-        raise ParameterError(f"there are no tables; name them as {PARTY_FILES}, or in --config")
+        raise ParameterError("there are no tables; name them as PARTY=FILE, or in --config")
     synth = configuration.make()
     if synth.random_state is None and (options.checkpoint or options.resume):
         raise ParameterError(

@@ -15,11 +15,10 @@ import pandas as pd
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say, share, table
 from vflsynth.cli.fit import training_sentence
-from vflsynth.cli.options import check_file, file, flag
+from vflsynth.cli.options import Option, check_file
 from vflsynth.cli.tables import (
-    PARTY_FILES,
+    KEY,
     PartyFile,
-    add_key,
     by_party,
     label,
     match_on,
@@ -64,34 +63,23 @@ examples:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "what",
-        nargs="+",
-        metavar=f"MODEL|{PARTY_FILES}",
-        help="a model, one party's half of one, or tables",
-    )
-    add_key(parser)
-    flag(
-        parser,
-        "--numbers",
-        "list all numbers of a model, with their sources: public, released or drawn",
-    )
-    file(
-        parser,
-        "--write-contract",
-        "FILE",
+OPTIONS = [
+    Option("what MODEL|PARTY=FILE...", "a model, one party's half of one, or tables"),
+    *KEY,
+    Option(
+        "--numbers", "list all numbers of a model, with their sources: public, released or drawn"
+    ),
+    Option(
+        "--write-contract FILE",
         "of tables: propose a contract, with rules that hold in all records, for a person to "
         "correct; see 'vflsynth fit --contract'",
-    )
-    file(
-        parser,
-        "--contract",
-        "FILE",
+    ),
+    Option(
+        "--contract FILE",
         "of tables: how many rows of each party keep the rules of a contract; what cannot be "
         "computed, or no row keeps, is an error",
-    )
+    ),
+]
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from vflsynth.cli.options import file, several
+from vflsynth.cli.options import Option
 from vflsynth.cli.tables import (
-    PARTY_FILES,
+    KEY,
     PartyFile,
-    add_key,
     by_party,
     label,
     match_on,
@@ -56,19 +55,10 @@ class Judged:
     categorical: list[Hashable]
 
 
-def add_contract(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare ``--contract``, and say what it is there for."""
-    file(parser, "--contract", "FILE", what)
-    add_reader(parser)
-
-
-def add_reader(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--reader``."""
-    parser.add_argument(
-        "--reader",
-        metavar="NAME",
-        help="who the report is for: one of those whom the contract lets see it, if it says so",
-    )
+READER = Option(
+    "--reader NAME",
+    "who the report is for: one of those whom the contract lets see it, if it says so",
+)
 
 
 def check_reader(contract: Contract | None, report: str, reader: str | None) -> None:
@@ -82,7 +72,7 @@ def check_reader(contract: Contract | None, report: str, reader: str | None) -> 
 def read_judged_contract(
     options: argparse.Namespace, judged: Judged, model: BaseSynthesizer | None, report: str
 ) -> Contract | None:
-    """Read the contract that `add_contract` names, by default the model's, and check it."""
+    """Read the contract that --contract names, by default the model's, and check it."""
     contract = None if model is None else model.contract
     if options.contract is not None:
         contract = read_contract(options.contract, lambda text: label([judged.real], text))
@@ -103,40 +93,33 @@ def rule_metrics(
     return found
 
 
-def add_real(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--real``."""
-    parser.add_argument(
-        "--real",
-        nargs="+",
-        required=True,
-        metavar=PARTY_FILES,
-        type=PartyFile.parse,
-        help="the tables that the model was fitted on",
-    )
+REAL = Option(
+    "--real PARTY=FILE...",
+    "the tables that the model was fitted on",
+    required=True,
+    type=PartyFile.parse,
+)
 
 
-def add_judged(parser: argparse.ArgumentParser, synthetic: str) -> None:
-    """Declare the options that name the tables; `synthetic` says what that table is for."""
-    add_real(parser)
-    file(parser, "--synthetic", "FILE", synthetic, required=True)
-    add_key(parser)
-    several(
-        parser,
-        "--holdout",
-        PARTY_FILES,
-        "the parties' tables of records that the model was not fitted on: models are then "
-        "tested on these, and copies of training rows can be told from chance",
-        type=PartyFile.parse,
-    )
-    parser.add_argument(
-        "--target", metavar="COLUMN", help="column to predict, for utility (TSTR against TRTR)"
-    )
-    codes = "numeric columns to read as labels, such as codes"
-    several(parser, "--categorical", "COLUMN", codes)
+def judged(synthetic: str) -> list[Option]:
+    """Return the options that name the tables; `synthetic` says what that table is for."""
+    return [
+        REAL,
+        Option("--synthetic FILE", synthetic, required=True),
+        *KEY,
+        Option(
+            "--holdout PARTY=FILE...",
+            "the parties' tables of records that the model was not fitted on: models are then "
+            "tested on these, and copies of training rows can be told from chance",
+            type=PartyFile.parse,
+        ),
+        Option("--target COLUMN", "column to predict, for utility (TSTR against TRTR)"),
+        Option("--categorical COLUMN...", "numeric columns to read as labels, such as codes"),
+    ]
 
 
 def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Judged:
-    """Read the tables that `add_judged`'s options name.
+    """Read the tables that the options of `judged` name.
 
     If they may be judged `in_batches` they are, where one of them is a folder.
     """

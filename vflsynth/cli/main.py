@@ -19,6 +19,7 @@ from typing import NoReturn
 from vflsynth import __version__
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import reporting
+from vflsynth.cli.options import declare
 from vflsynth.exceptions import (
     ArtefactError,
     ContractError,
@@ -229,7 +230,13 @@ def command_parser(only: str | None = None) -> argparse.ArgumentParser:
             epilog=command.EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_arguments(own)
+        declare(own, getattr(command, "OPTIONS", ()))
+        if actions := getattr(command, "ACTIONS", None):
+            parts = own.add_subparsers(
+                title="actions", metavar="ACTION", dest="action", required=True, help="what to do"
+            )
+            for label, action in actions.items():
+                declare(parts.add_parser(label, help=action.help), action.options)
         own.set_defaults(
             run=command.run,
             interrupted=getattr(command, "interrupted", lambda _: "nothing was saved"),

@@ -8,10 +8,8 @@ import json
 from typing import Any
 
 from vflsynth.cli.console import say
-from vflsynth.cli.methods import GROUPS, add_arguments, block, summary
+from vflsynth.cli.methods import GROUPS, block, summary
 from vflsynth.registry import Members
-
-__all__ = ["DESCRIPTION", "EPILOG", "add_arguments", "run"]
 
 DESCRIPTION = """\
 List the mechanisms of differential privacy: what they are, the methods that can have them, and

@@ -27,10 +27,6 @@ examples:
 GROUPS = {"synthesizers": "synthesizer", "classifiers": "classifier"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare nothing: all are listed."""
-
-
 def run(options: argparse.Namespace) -> int:
     """List."""
     members = ((noun, Members(group)) for group, noun in GROUPS.items())

@@ -14,9 +14,8 @@ from vflsynth._schema import toml_text
 from vflsynth._signatures import new_key
 from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
-from vflsynth.cli.options import check_file, file, nonnegative
+from vflsynth.cli.options import Option, check_file, nonnegative
 from vflsynth.cli.tables import (
-    PARTY_FILES,
     PartyFile,
     by_party,
     label,
@@ -54,35 +53,26 @@ for the number of records is private.
 _NO_TARGET = "no column is to be predicted: target in the study names one"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "tables",
+OPTIONS = [
+    Option(
+        "tables PARTY=FILE",
+        "a party's table; FILE alone names the party after the file",
         nargs="*",
-        metavar=PARTY_FILES,
         type=PartyFile.parse,
-        help="a party's table; FILE alone names the party after the file",
-    )
-    parser.add_argument(
-        "--on",
-        action="append",
-        metavar="COLUMN",
-        help="key column in every table, or PARTY=COLUMN, once for each",
-    )
-    parser.add_argument(
-        "--target", metavar="COLUMN", help="what models trained on the table would predict; '': no"
-    )
-    parser.add_argument(
-        "--epsilon", type=float, metavar="E", help="differential privacy; 0: none is promised"
-    )
-    parser.add_argument(
-        "--audit-minutes",
-        type=float,
-        metavar="N",
-        help="time for attacks on memberships; 0: no attack at all (default: the questions whether "
+    ),
+    Option(
+        "--on COLUMN*", "key column in every table, or PARTY=COLUMN, once for each", default=None
+    ),
+    Option("--target COLUMN", "what models trained on the table would predict; '': no"),
+    Option("--epsilon E", "differential privacy; 0: none is promised", type=float),
+    Option(
+        "--audit-minutes N",
+        "time for attacks on memberships; 0: no attack at all (default: the questions whether "
         "records can be singled out, linked and inferred, of one more model)",
-    )
-    file(parser, "-o --output", "FILE", "default: study.toml", default=Path("study.toml"))
+        type=float,
+    ),
+    Option("-o --output FILE", "default: study.toml", default=Path("study.toml")),
+]
 
 
 def run(options: argparse.Namespace) -> int:

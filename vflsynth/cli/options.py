@@ -5,45 +5,61 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError, ParameterError
 
-
-def file(
-    parser: argparse._ActionsContainer, names: str, metavar: str, help: str, **more: Any
-) -> None:
-    """Declare a file or folder; `names` has all its names, apart by spaces."""
-    parser.add_argument(*names.split(), metavar=metavar, type=Path, help=help, **more)
+_TYPES: dict[str, Any] = {"N": int} | dict.fromkeys(
+    ("FILE", "DIR", "MODEL", "STUDY", "DOSSIER", "JOB", "SITE", "KIT"), Path
+)
+"""What values are made into, by the word that stands for them; others are text."""
 
 
-def number(parser: argparse._ActionsContainer, names: str, help: str, **more: Any) -> None:
-    """Declare a whole number."""
-    parser.add_argument(*names.split(), metavar="N", type=int, help=help, **more)
+class Option:
+    """What a command may be told, declared as ``--help`` shows it.
+
+    ``"-o --output FILE"`` has all names and the word that stands for the value. ``"COLUMN..."``
+    takes one value or more, ``"CONDITION*"`` may be given several times, and both are empty unless
+    they are given; without a word the option is said or not. `more` is as of argparse, and goes
+    before all that.
+    """
+
+    def __init__(self, declared: str, help: str, **more: Any) -> None:
+        *names, word = declared.split()
+        said: dict[str, Any] = {}
+        if not names or word.startswith("-"):
+            names.append(word)
+            if "choices" not in more:
+                said = {"action": "store_true"}
+        else:
+            metavar = word.rstrip(".*")
+            said = {"metavar": metavar, "type": _TYPES.get(metavar)}
+            if word.endswith("..."):
+                said |= {"nargs": "+", "default": []}
+            if word.endswith("*"):
+                said |= {"action": "append", "default": []}
+        self.names, self.said = names, said | more | {"help": help}
 
 
-def flag(parser: argparse._ActionsContainer, names: str, help: str) -> None:
-    """Declare what is said or not."""
-    parser.add_argument(*names.split(), action="store_true", help=help)
+@dataclass(frozen=True)
+class Group:
+    """Options that stand together, under a title."""
+
+    title: str
+    options: Sequence[Option]
 
 
-def several(
-    parser: argparse._ActionsContainer, names: str, metavar: str, help: str, **more: Any
-) -> None:
-    """Declare one value or more, none unless it is given."""
-    parser.add_argument(*names.split(), nargs="+", default=[], metavar=metavar, help=help, **more)
-
-
-def repeated(
-    parser: argparse._ActionsContainer, names: str, metavar: str, help: str, **more: Any
-) -> None:
-    """Declare an option that may be given several times."""
-    parser.add_argument(
-        *names.split(), action="append", default=[], metavar=metavar, help=help, **more
-    )
+def declare(parser: argparse._ActionsContainer, options: Iterable[Option | Group]) -> None:
+    """Have a parser know options."""
+    for own in options:
+        if isinstance(own, Group):
+            declare(parser.add_argument_group(own.title), own.options)
+        else:
+            parser.add_argument(*own.names, **own.said)
 
 
 def count(text: str) -> int:

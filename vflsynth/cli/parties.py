@@ -6,11 +6,12 @@ import argparse
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vflsynth.cli.console import say
+from vflsynth.cli.options import Option
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 if TYPE_CHECKING:
@@ -48,20 +49,9 @@ examples, really apart, where every private key stays where it is made:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions and their options."""
-    actions = parser.add_subparsers(
-        title="actions", metavar="ACTION", dest="action", required=True, help="what to do"
-    )
-    for name, action in _ACTIONS.items():
-        one = actions.add_parser(name, help=action.help)
-        for option, said in action.options.items():
-            one.add_argument(*option.split(), **said)
-
-
 def run(options: argparse.Namespace) -> int:
     """Do one action; 1 if a run across processes failed."""
-    return _ACTIONS[options.action].do(options) or 0
+    return ACTIONS[options.action].do(options) or 0
 
 
 def _job(options: argparse.Namespace) -> Job:
@@ -263,123 +253,107 @@ class _Action(NamedTuple):
 
     help: str
     do: Callable[[argparse.Namespace], int | None]
-    options: Mapping[str, Mapping[str, Any]]
+    options: Sequence[Option]
 
 
-def _file(metavar: str, help: str, **more: Any) -> dict[str, Any]:
-    return {"metavar": metavar, "type": Path, "help": help, **more}
-
-
-def _number(help: str, **more: Any) -> dict[str, Any]:
-    return {"metavar": "N", "type": int, "help": help, **more}
-
-
-_JOB = {"job": _file("JOB", "job file")}
-_SITE = {"site": _file("SITE", "site file")}
-_KIT = {"kit": _file("KIT", "start-up kit of the site, a folder made by nvflare")}
-_ADMIN = {"--admin": _file("KIT", "start-up kit of the administrator", required=True)}
-_TIMEOUT: dict[str, dict[str, Any]] = {
-    "--timeout": {
-        "metavar": "S",
-        "type": float,
-        "default": 86400.0,
-        "help": "seconds (default: a day)",
-    },
-}
-_SIMULATE = {
-    "--sites": _file(
-        "DIR",
+_JOB = Option("job JOB", "job file")
+_SITE = Option("site SITE", "site file")
+_KIT = Option("kit KIT", "start-up kit of the site, a folder made by nvflare")
+_ADMIN = Option("--admin KIT", "start-up kit of the administrator", required=True)
+_TIMEOUT = Option("--timeout S", "seconds (default: a day)", type=float, default=86400.0)
+_SIMULATE = [
+    Option(
+        "--sites DIR",
         "where PARTY.toml, and server.toml if there is one, are (default: beside the job)",
     ),
-    "--kits": _file("DIR", "for certificates and logs (default: kits beside the job)"),
-    "--seed": _number(
-        "use the secrets of a fit in one process with this random_state, to compare with it"
+    Option("--kits DIR", "for certificates and logs (default: kits beside the job)"),
+    Option(
+        "--seed N",
+        "use the secrets of a fit in one process with this random_state, to compare with it",
     ),
-}
-_PROJECT: dict[str, dict[str, Any]] = {
-    "--host": {"required": True, "help": "the server's name, as the parties dial it"},
-    "--port": {"required": True, "type": int, "help": "the one port that is dialled"},
-    "-o --output": _file("DIR", "folder to write to", required=True),
-}
-_APPROVE: dict[str, dict[str, Any]] = {
-    "--withdraw": {"action": "store_true", "help": "take the consent back"},
-    "--show": {"action": "store_true", "help": "only show what would be agreed to"},
-}
-_CONSOLE: dict[str, dict[str, Any]] = {
-    "--port": {"required": True, "type": int, "help": "where the page will be"},
-    "--address": {
-        "default": "127.0.0.1",
-        "help": "there is no log-in: whoever reaches it sees the page (default: %(default)s)",
-    },
-    "--known-as": {
-        "metavar": "NAME",
-        "nargs": "+",
-        "default": [],
-        "help": "names of this machine that a browser may ask for; others are refused",
-    },
-}
-_SAMPLE: dict[str, dict[str, Any]] = {
-    "-n": _number("how many records", required=True),
-    "--request": {"required": True, "metavar": "NAME", "help": "names the sample"},
-    "--keys": {"action": "store_true", "help": "add fresh keys; at one party only"},
-    "--drawn": _number(
+]
+_PROJECT = [
+    Option("--host HOST", "the server's name, as the parties dial it", required=True),
+    Option("--port PORT", "the one port that is dialled", required=True, type=int),
+    Option("-o --output DIR", "folder to write to", required=True),
+]
+_APPROVE = [
+    Option("--withdraw", "take the consent back"),
+    Option("--show", "only show what would be agreed to"),
+]
+_CONSOLE = [
+    Option("--port PORT", "where the page will be", required=True, type=int),
+    Option(
+        "--address ADDRESS",
+        "there is no log-in: whoever reaches it sees the page (default: %(default)s)",
+        default="127.0.0.1",
+    ),
+    Option(
+        "--known-as NAME...",
+        "names of this machine that a browser may ask for; others are refused",
+    ),
+]
+_SAMPLE = [
+    Option("-n N", "how many records", required=True),
+    Option("--request NAME", "names the sample", required=True),
+    Option("--keys", "add fresh keys; at one party only"),
+    Option(
+        "--drawn N",
         "where rules leave out rows: how many to draw, so that enough are left (default: twice as "
-        "many as are asked for)"
+        "many as are asked for)",
     ),
-    "--passed": _file(
-        "DIR",
+    Option(
+        "--passed DIR",
         "for methods whose parties draw one after the other, such as AutoregressiveSynthesizer: "
         "what was passed on to this party is read from DIR/PARTY-to-PARTY.parquet, and what it "
         "passes on is written there",
     ),
-    "-o --output": _file("FILE", ".parquet", required=True),
-}
-_JOIN: dict[str, dict[str, Any]] = {
-    "parts": _file("FILE", "all parties' parts", nargs="+"),
-    "-o --output": _file("FILE", "the whole sample", required=True),
-}
-_ACTIONS = {
+    Option("-o --output FILE", ".parquet", required=True),
+]
+_JOIN = [
+    Option("parts FILE...", "all parties' parts"),
+    Option("-o --output FILE", "the whole sample", required=True),
+]
+_SUBMIT = [
+    Option("--key FILE", "sign the job with the proposer's private key"),
+    Option("--attempts N", "submit it N times at most, until it succeeds", default=1),
+]
+ACTIONS = {
     "simulate": _Action(
-        "server and parties as processes of this machine", _simulate, _JOB | _SIMULATE | _TIMEOUT
+        "server and parties as processes of this machine", _simulate, [_JOB, *_SIMULATE, _TIMEOUT]
     ),
-    "project": _Action("write what 'nvflare cert' needs of everybody", _project, _JOB | _PROJECT),
+    "project": _Action("write what 'nvflare cert' needs of everybody", _project, [_JOB, *_PROJECT]),
     "prepare": _Action(
-        "write site policy and site file into a start-up kit", _prepare, _KIT | _SITE
+        "write site policy and site file into a start-up kit", _prepare, [_KIT, _SITE]
     ),
-    "start": _Action("run a site's node from its prepared kit, in the foreground", _start, _KIT),
+    "start": _Action("run a site's node from its prepared kit, in the foreground", _start, [_KIT]),
     "approve": _Action(
-        "take part in a job: show it, and write down consent", _approve, _JOB | _SITE | _APPROVE
+        "take part in a job: show it, and write down consent", _approve, [_JOB, _SITE, *_APPROVE]
     ),
     "check": _Action(
         "say before a run what would fail at a site",
         _check,
-        _JOB | _SITE | {"--kit": _file("KIT", "its start-up kit: certificate, policy, the server")},
+        [_JOB, _SITE, Option("--kit KIT", "its start-up kit: certificate, policy, the server")],
     ),
     "console": _Action(
-        "serve a site's read-only page, and metrics of it", _console, _SITE | _CONSOLE
+        "serve a site's read-only page, and metrics of it", _console, [_SITE, *_CONSOLE]
     ),
-    "status": _Action("say how a job is going at a site, or how it ended", _status, _JOB | _SITE),
-    "trail": _Action("show a site's audit trail, and check that it is whole", _trail, _SITE),
+    "status": _Action("say how a job is going at a site, or how it ended", _status, [_JOB, _SITE]),
+    "trail": _Action("show a site's audit trail, and check that it is whole", _trail, [_SITE]),
     "logs": _Action(
         "show the end of a site's logs",
         _logs,
-        _KIT | {"-n": _number("lines of each (default: 20)", default=20)},
+        [_KIT, Option("-n N", "lines of each (default: 20)", default=20)],
     ),
     "key": _Action(
         "make a key to sign proposals with; print its public part",
         _key,
-        {"output": _file("FILE", "the private key")},
+        [Option("output FILE", "the private key")],
     ),
-    "abort": _Action("stop a job; it can go on from its checkpoints", _abort, _JOB | _ADMIN),
+    "abort": _Action("stop a job; it can go on from its checkpoints", _abort, [_JOB, _ADMIN]),
     "submit": _Action(
-        "start a job and wait for its end",
-        _submit,
-        _JOB
-        | _ADMIN
-        | {"--key": _file("FILE", "sign the job with the proposer's private key")}
-        | {"--attempts": _number("submit it N times at most, until it succeeds", default=1)}
-        | _TIMEOUT,
+        "start a job and wait for its end", _submit, [_JOB, _ADMIN, *_SUBMIT, _TIMEOUT]
     ),
-    "sample": _Action("draw one party's part of a sample", _sample, _JOB | _SITE | _SAMPLE),
+    "sample": _Action("draw one party's part of a sample", _sample, [_JOB, _SITE, *_SAMPLE]),
     "join": _Action("put all parties' parts of a sample side by side", _join, _JOIN),
 }

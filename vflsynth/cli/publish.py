@@ -26,7 +26,7 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._schema import read_toml
 from vflsynth._version import __version__
 from vflsynth.cli.console import say, table
-from vflsynth.cli.options import file, flag
+from vflsynth.cli.options import Option, declare
 from vflsynth.cli.study import Study
 from vflsynth.exceptions import ContractError, VFLSynthError
 
@@ -57,10 +57,10 @@ STATE = "state.json"
 _CHECKPOINT = "checkpoint"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    file(parser, "study", "STUDY", "TOML file, such as 'vflsynth new' writes")
-    flag(parser, "--plan", "say what would be done, and do nothing")
+OPTIONS = [
+    Option("study STUDY", "TOML file, such as 'vflsynth new' writes"),
+    Option("--plan", "say what would be done, and do nothing"),
+]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -316,7 +316,7 @@ class _Job:
         logger.info("\n$ vflsynth %s %s", step.name, shlex.join(arguments))
         command = import_module(f"vflsynth.cli.{step.name}")
         parser = argparse.ArgumentParser()
-        command.add_arguments(parser)
+        declare(parser, getattr(command, "OPTIONS", ()))
         own = argparse.Namespace(quiet=self.quiet, debug=False)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed if step.keeps is not None else sys.stdout):

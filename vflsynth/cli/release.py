@@ -13,14 +13,14 @@ import pandas as pd
 
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
+    READER,
     Judged,
-    add_contract,
-    add_judged,
+    judged,
     read_judged,
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.options import file, number
+from vflsynth.cli.options import Option
 from vflsynth.cli.records import open_model
 from vflsynth.codec import parameters_to_json, to_json
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
@@ -56,29 +56,29 @@ Limits and waivers are in the contract:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
-    add_judged(parser, "the table to publish")
-    add_contract(parser, "limits and roles (default: the contract that the model was fitted with)")
-    file(parser, "--audit", "FILE", "what 'vflsynth audit --json' printed")
-    file(
-        parser,
-        "--account",
-        "FILE",
+OPTIONS = [
+    Option("model MODEL", "saved by 'vflsynth fit'"),
+    *judged("the table to publish"),
+    Option(
+        "--contract FILE",
+        "limits and roles (default: the contract that the model was fitted with)",
+    ),
+    READER,
+    Option("--audit FILE", "what 'vflsynth audit --json' printed"),
+    Option(
+        "--account FILE",
         "the privacy account that the fit was booked in: then the clause on epsilon is about "
         "everything that was released about these records",
-    )
-    file(
-        parser,
-        "--key",
-        "FILE",
+    ),
+    Option(
+        "--key FILE",
         "the publisher's private key, made by 'vflsynth parties key'; without it, nothing is "
         "signed",
-    )
-    parser.add_argument("--title", default="Synthetic table", metavar="TEXT", help="of the page")
-    number(parser, "--seed", "of the evaluation", default=0)
-    file(parser, "-o --output", "DIR", "folder of the dossier", required=True)
+    ),
+    Option("--title TEXT", "of the page", default="Synthetic table"),
+    Option("--seed N", "of the evaluation", default=0),
+    Option("-o --output DIR", "folder of the dossier", required=True),
+]
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import check_file, check_folder, count, file, flag, number, repeated
+from vflsynth.cli.options import Option, check_file, check_folder, count
 from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
@@ -37,25 +37,21 @@ Without --seed, every call gives the same records, the first of the model's own 
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    file(parser, "model", "MODEL", "saved by 'vflsynth fit'")
-    parser.add_argument("-n", required=True, type=count, metavar="N", help="how many records")
-    file(
-        parser,
-        "-o --output",
-        "FILE",
+OPTIONS = [
+    Option("model MODEL", "saved by 'vflsynth fit'"),
+    Option("-n N", "how many records", required=True, type=count),
+    Option(
+        "-o --output FILE",
         ".csv or .parquet; a name without an ending is a folder of parquet files for large samples",
-    )
-    number(parser, "--jobs", "into a folder: parts drawn at a time; default 1", default=1)
-    flag(parser, "--keys", "add fresh keys, which no real record has")
-    repeated(
-        parser,
-        "--where",
-        "CONDITION",
+    ),
+    Option("--jobs N", "into a folder: parts drawn at a time; default 1", default=1),
+    Option("--keys", "add fresh keys, which no real record has"),
+    Option(
+        "--where CONDITION*",
         "only records whose columns are as they must be, such as age=30..40; repeat for more",
-    )
-    number(parser, "--seed", "other records; same seed, same records")
+    ),
+    Option("--seed N", "other records; same seed, same records"),
+]
 
 
 def run(options: argparse.Namespace) -> int:

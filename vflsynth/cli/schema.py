@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsynth.cli.console import say
+from vflsynth.cli.options import Option
 from vflsynth.registry import Members
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -36,9 +37,7 @@ In the first line of study.toml: #:schema study.schema.json
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("file", choices=[*CLASSES], help="what kind of file")
+OPTIONS = [Option("file", "what kind of file", choices=[*CLASSES])]
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,15 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from vflsynth.cli.options import Option
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import MatchOn, read_table
 from vflsynth.frames.keys import STEPS
 from vflsynth.frames.typed import Unreadable
 
 logger = logging.getLogger("vflsynth")
-
-PARTY_FILES = "PARTY=FILE"
-"""How help texts write a `PartyFile`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class PartyFile:
         if not separator or "/" in name or "\\" in name:
             name, path = Path(text).name.split(".")[0], text
         if not name or not path:
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {PARTY_FILES}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form PARTY=FILE")
         return cls(name, Path(path))
 
 
@@ -55,7 +53,7 @@ def by_party(files: Iterable[PartyFile]) -> dict[str, Path]:
         if file.party in paths:
             raise PartyNameError(
                 "two tables belong to parties of this name",
-                fix=f"give each its own, with {PARTY_FILES}",
+                fix="give each its own, with PARTY=FILE",
                 party=file.party,
             )
         paths[file.party] = file.path
@@ -106,20 +104,15 @@ def label(frames: Iterable[Any], text: str) -> Hashable:
     return text if text in labels else next((name for name in labels if str(name) == text), text)
 
 
-def add_key(parser: Any) -> None:
-    """Declare ``--on`` and ``--key-form``."""
-    parser.add_argument(
-        "--on",
-        action="append",
-        metavar="COLUMN",
-        help="key column in every table, or PARTY=COLUMN, once for each; without it, row i is the "
-        "same record everywhere",
-    )
-    parser.add_argument(
-        "--key-form",
-        metavar="WORDS",
-        help=f"form in which keys are compared, some of: {' '.join(STEPS)}",
-    )
+KEY = [
+    Option(
+        "--on COLUMN*",
+        "key column in every table, or PARTY=COLUMN, once for each; without it, row i is the same "
+        "record everywhere",
+        default=None,
+    ),
+    Option("--key-form WORDS", f"form in which keys are compared, some of: {' '.join(STEPS)}"),
+]
 
 
 def on_of(texts: Sequence[str] | None) -> str | dict[str, str] | None:

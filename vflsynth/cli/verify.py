@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import file
+from vflsynth.cli.options import Option
 from vflsynth.exceptions import ParameterError
 from vflsynth.release import verify_release
 
@@ -23,15 +23,14 @@ examples:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    file(parser, "dossier", "DOSSIER", "the folder to judge, as it is")
-    parser.add_argument(
-        "--public",
+OPTIONS = [
+    Option("dossier DOSSIER", "the folder to judge, as it is"),
+    Option(
+        "--public KEY",
+        "the publisher's public key, 64 hexadecimal digits, or a file with them",
         required=True,
-        metavar="KEY",
-        help="the publisher's public key, 64 hexadecimal digits, or a file with them",
-    )
+    ),
+]
 
 
 def run(options: argparse.Namespace) -> int:
