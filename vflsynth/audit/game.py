@@ -256,6 +256,7 @@ def _parameters(synthesizer: Any) -> dict[str, Any]:
     return synthesizer.get_params(deep=False) if hasattr(synthesizer, "get_params") else {}
 
 
+@dataclass(repr=False, eq=False)
 class JoinedTable(BaseEstimator):  # type: ignore[misc]
     """Fits a model of one table to the joined table of all parties.
 
@@ -281,15 +282,9 @@ class JoinedTable(BaseEstimator):  # type: ignore[misc]
     [6.0, 6.0]
     """
 
-    def __init__(
-        self,
-        model: Any,
-        fit_options: Mapping[str, Any] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.model = model
-        self.fit_options = fit_options
-        self.random_state = random_state
+    model: Any
+    fit_options: Mapping[str, Any] | None = None
+    random_state: int | None = None
 
     def fit(self, party_frames: Mapping[str, pd.DataFrame], on: Any = None) -> Self:
         """Match the parties' records and fit a copy of the model to them, without keys."""

@@ -23,13 +23,9 @@ _FINEST = 2.0**-20
 class Bins:
     """Cells of a column of numbers, ascending: intervals, and single values.
 
-    Parameters
-    ----------
-    bounds : Bounds
-        Of the column: its origin is what values are counted from, its step how far apart they are.
-    lows, highs : float64 arrays, shape (bin,)
-        Where each begins and ends; the same number for a single value. Intervals of a column with a
-        step reach half a step beyond their values.
+    The bounds are the column's: their origin is what values are counted from, their step how far
+    apart they are. `lows` and `highs`, (bin,), say where each begins and ends, the same number for
+    a single value. Intervals of a column with a step reach half a step beyond their values.
     """
 
     bounds: Bounds

@@ -25,10 +25,7 @@ from vflsynth.exceptions import CardinalityError, ColumnKindError
 class TwoPartCode:
     """Slots in order, cut into groups of equal size: a one-hot group, then a one-hot place.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Slots of every group. The places of a small group are the first of all places.
+    `sizes` are the slots of every group. The places of a small group are the first of all places.
     """
 
     sizes: tuple[int, ...]

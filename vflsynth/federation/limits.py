@@ -22,14 +22,8 @@ _PATIENCE = 2.0
 class Limits:
     """How long anybody waits, and how much anybody reads.
 
-    Parameters
-    ----------
-    exchange : float, default=60.0
-        Seconds that the server waits for all parties in an exchange.
-    setup : float, default=300.0
-        The same for joining, a part of the matching, and encoding.
-    max_bytes : int, default=256 MiB
-        Of a frame.
+    The server waits `exchange` seconds for all parties in an exchange, and `setup` seconds for
+    joining, a part of the matching, and encoding. A frame has at most `max_bytes`.
     """
 
     exchange: float = 60.0

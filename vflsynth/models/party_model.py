@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -37,6 +38,7 @@ PassedOn = Mapping[str, npt.NDArray[np.float32]]
 """Numbers about synthetic rows that one party hands to another, (row, number), by party."""
 
 
+@dataclass(repr=False, eq=False)
 class PartyModel:
     """One party's half of a fitted model: enough to sample its columns, and no more.
 
@@ -62,20 +64,14 @@ class PartyModel:
         Where it was loaded from.
     """
 
-    source: Path | None = None
-
-    def __init__(
-        self,
-        name: str,
-        transformer: TableTransformer,
-        sampler: RowSampler,
-        *,
-        on: Hashable,
-        minter: KeyMinter,
-        preparation: Preparation | None = None,
-    ) -> None:
-        self.name, self.transformer, self.sampler = name, transformer, sampler
-        self.on, self.minter, self.preparation = on, minter, preparation
+    name: str
+    transformer: TableTransformer
+    sampler: RowSampler
+    _: KW_ONLY
+    on: Hashable
+    minter: KeyMinter
+    preparation: Preparation | None = None
+    source: Path | None = field(default=None, init=False)
 
     @property
     def after(self) -> tuple[str, ...]:

@@ -183,7 +183,7 @@ _shtab_vflsynth_fit_options=(
   "--privacy[differential privacy\: a mechanism and its parameters, such as \'dpsgd, epsilon\=3, delta\=1e-6\'\; see \'vflsynth mechanisms\' (default\: none)]:MECHANISM:"
   "*--set[any parameter, its value in JSON, such as generator_hidden\=\[64,64\], privacy.epsilon\=3 or transformer.rare_threshold\=0\; repeatable]:NAME=VALUE:"
   "--epochs[passes over the records (default\: the method\'s)]:N:"
-  "--device[such as cpu or cuda\:0 (default\: a GPU if there is one)]:device:"
+  "--device[such as cpu or cuda\:0 (default\: a GPU if there is one)]:DEVICE:"
   "*--kind[read a column as boolean, ordered, categorical, integer, continuous, datetime\; repeatable (default\: inferred, see \'vflsynth inspect TABLE\')]:COLUMN=KIND:"
   "*--bounds[with --privacy\: a range that is known without looking at the records, such as age\=0,120 or admitted\=2020-01-01,2024-12-31\; repeatable]:COLUMN=LOW,HIGH:"
   "*--categories[with --privacy\: labels that are known without looking at the records, such as smoker\=no,yes\; repeatable]:COLUMN=A,B:"
@@ -292,8 +292,8 @@ _shtab_vflsynth_parties_check_defaults_added=0
 
 _shtab_vflsynth_parties_console_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--port[where the page will be]:port:"
-  "--address[there is no log-in\: whoever reaches it sees the page (default\: 127.0.0.1)]:address:"
+  "--port[where the page will be]:PORT:"
+  "--address[there is no log-in\: whoever reaches it sees the page (default\: 127.0.0.1)]:ADDRESS:"
   "--known-as[names of this machine that a browser may ask for\; others are refused]:NAME:"
   ":site file:"
 )
@@ -338,8 +338,8 @@ _shtab_vflsynth_parties_prepare_defaults_added=0
 
 _shtab_vflsynth_parties_project_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--host[the server\'s name, as the parties dial it]:host:"
-  "--port[the one port that is dialled]:port:"
+  "--host[the server\'s name, as the parties dial it]:HOST:"
+  "--port[the one port that is dialled]:PORT:"
   {-o,--output}"[folder to write to]:DIR:"
   ":job file:"
 )
