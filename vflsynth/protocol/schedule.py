@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ def power_of_two(value: float, low: int, high: int) -> int:
     return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))
 
 
+@dataclass(repr=False, eq=False)
 class Schedule:
     """Everything the parties must draw alike, without telling the server (paper's assumption 1).
 
@@ -64,24 +65,15 @@ class Schedule:
     that of the attempt that began it, which rotated the same records.
     """
 
-    keys: KeySchedule
-    rotating: bytes
-
-    def __init__(
-        self,
-        streams: RandomStreams,
-        *,
-        n_records: int,
-        batch_size: int,
-        latent_dim: int = 0,
-        replica_rows: Tensor | None = None,
-    ) -> None:
-        self.streams = streams
-        self.n_records = n_records
-        self.batch_size = batch_size
-        self.latent_dim = latent_dim
-        self.replica_rows = replica_rows
-        self._rotations: dict[tuple[int, int], Tensor] = {}
+    streams: RandomStreams
+    _: KW_ONLY
+    n_records: int
+    batch_size: int
+    latent_dim: int = 0
+    replica_rows: Tensor | None = None
+    keys: KeySchedule = field(init=False)
+    rotating: bytes = field(init=False)
+    _rotations: dict[tuple[int, int], Tensor] = field(default_factory=dict, init=False)
 
     @property
     def steps_per_epoch(self) -> int:
