@@ -231,6 +231,7 @@ class _Watch:
                 of_models[k][place:] = [value]
         kept = {"judged": self.judged, "seconds": self.seconds}
         self._path.write_text(json.dumps(kept))
+        draw(self.images[0], self._path.with_suffix(".png"))
         self._resumed = time.perf_counter()
 
 
