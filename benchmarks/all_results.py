@@ -289,7 +289,11 @@ def _of_field() -> list[str]:
 
 
 def _of_mnist() -> list[str]:
-    runs = _recorded("mnist", "method", "settings", "epochs", "device")
+    keys = ("settings", "epochs", "method")
+    runs = [
+        {**dict(zip(keys, cell)), "seeds": of_seeds["seed"].tolist()}
+        for cell, of_seeds in cells("mnist").items()
+    ]
     return commands("mnist run", runs, ["method"])
 
 
