@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError, ParameterError
 
 _TYPES: dict[str, Any] = {"N": int} | dict.fromkeys(
@@ -128,6 +127,8 @@ def check_folder(option: str, path: Path | None) -> None:
 
 def check_artefact(path: Path, kind: str) -> None:
     """Check that a directory of a kind can be saved, or replaced."""
+    from vflsynth import _artefacts as artefacts  # not where options are declared: it loads numpy
+
     artefacts.check_target(path, kind)
     _check_outside_artefacts(path)
 
@@ -159,6 +160,8 @@ def beside(path: Path) -> Path:
 
 
 def _check_writable(option: str, path: Path) -> None:
+    from vflsynth import _artefacts as artefacts
+
     try:
         artefacts.check_writable(path)
     except ArtefactError as error:
@@ -167,6 +170,8 @@ def _check_writable(option: str, path: Path) -> None:
 
 
 def _check_outside_artefacts(path: Path) -> None:
+    from vflsynth import _artefacts as artefacts
+
     for folder in path.resolve().parents:
         try:
             kind = artefacts.kind_of(folder)
