@@ -14,6 +14,8 @@ from torch.utils.data import TensorDataset
 from vflsynth.exceptions import MissingExtraError, PrivacyBudgetError, PrivacyParameterError
 from vflsynth.privacy.opacus import ExactDPOptimizer, PerRecordModule, PrivateTraining
 
+pytestmark = pytest.mark.usefixtures("all_orders")
+
 C, SIGMA = 0.7, 1.3
 
 
