@@ -80,6 +80,14 @@ def full_blocks(all_orders: None) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="package")
+def rough_shares() -> Iterator[None]:
+    """Calibrate samplers by few rows, where no test asks what shares they give."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator_sampler, "CALIBRATION_ROWS", 256)
+        yield
+
+
 _ORDERS = accountants._FRACTIONAL_ORDERS
 
 
