@@ -72,7 +72,7 @@ def _small_blocks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def full_blocks(all_orders: None) -> Iterator[None]:
+def full_blocks(tight_accountants: None) -> Iterator[None]:
     """Draw, calibrate and account as users do, where a test asks how good that is."""
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in _FULL:
@@ -88,25 +88,32 @@ def rough_shares() -> Iterator[None]:
         yield
 
 
-_ORDERS = accountants._FRACTIONAL_ORDERS
+_PLD = next(a for a in accountants.ACCOUNTANTS if isinstance(a, accountants.PLDAccountant))
+_ORDERS, _WIDTH = accountants._FRACTIONAL_ORDERS, _PLD.value_discretization_interval
+
+
+def _account(patch: pytest.MonkeyPatch, orders: tuple[float, ...], width: float) -> None:
+    patch.setattr(accountants, "_FRACTIONAL_ORDERS", orders)
+    patch.setattr(accountants.PLDAccountant.__init__, "__defaults__", (width,))
+    patch.setitem(vars(_PLD), "value_discretization_interval", width)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _few_orders() -> Iterator[None]:
-    """Account Rényi DP at integer orders: a valid bound that is a little higher.
+def _quick_accountants() -> Iterator[None]:
+    """Account at integer orders and in wide bins: valid bounds that are a little higher.
 
-    The noise of a private fit is searched for from there: most of what that takes is the others.
+    Most of what the search for a private fit's noise takes are the others.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accountants, "_FRACTIONAL_ORDERS", ())
+        _account(patch, (), 1e-3)
         yield
 
 
 @pytest.fixture(scope="module")
-def all_orders() -> Iterator[None]:
-    """Account at all orders, as users do, where a test asks how tight that is."""
+def tight_accountants() -> Iterator[None]:
+    """Account as users do, where a test asks how tight that is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accountants, "_FRACTIONAL_ORDERS", _ORDERS)
+        _account(patch, _ORDERS, _WIDTH)
         accountants._bound.cache_clear()
         yield
     accountants._bound.cache_clear()

@@ -18,7 +18,7 @@ from vflsynth.privacy import (
     valid_accountants,
 )
 
-pytestmark = pytest.mark.usefixtures("all_orders")
+pytestmark = pytest.mark.usefixtures("tight_accountants")
 
 DELTA = 1e-5
 ALL_PAIRS = list(itertools.product(Sampler, NeighbouringRelation))

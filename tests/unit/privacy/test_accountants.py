@@ -21,7 +21,7 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.accountants import _bound
 
-pytestmark = pytest.mark.usefixtures("all_orders")
+pytestmark = pytest.mark.usefixtures("tight_accountants")
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "privacy.json").read_text())
 

@@ -19,7 +19,7 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
 
-pytestmark = pytest.mark.usefixtures("all_orders")
+pytestmark = pytest.mark.usefixtures("tight_accountants")
 
 WITHOUT = (WangAccountant(), WangAccountant("improved"), RDPAccountant())
 POISSON = (RDPAccountant(), PLDAccountant())

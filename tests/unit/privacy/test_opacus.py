@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 from vflsynth.exceptions import MissingExtraError, PrivacyBudgetError, PrivacyParameterError
 from vflsynth.privacy.opacus import ExactDPOptimizer, PerRecordModule, PrivateTraining
 
-pytestmark = pytest.mark.usefixtures("all_orders")
+pytestmark = pytest.mark.usefixtures("tight_accountants")
 
 C, SIGMA = 0.7, 1.3
 
