@@ -155,6 +155,12 @@ def short_searches(quick_contexts: None) -> Iterator[None]:
 
 
 @pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write no picture into a report, where a test reads numbers and words only."""
+    monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda figure: "data:,")
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     """Draws for a test's own data."""
     return np.random.default_rng(20240229)

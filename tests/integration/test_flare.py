@@ -35,9 +35,7 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "two-hospitals.md"
 
 
-@pytest.mark.parametrize(
-    ("times", "epochs"), [(1, 4), pytest.param(2, 20, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("times", "epochs"), [(1, 4), pytest.param(2, 20, marks=pytest.mark.slow)])
 def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd, times, epochs):
     """Also twice in a row in one folder, and the model of a run in one process."""
     monkeypatch.chdir(tmp_path)

@@ -8,8 +8,6 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from vflsynth.evaluation import pictures
-
 
 @pytest.fixture
 def cancer():
@@ -37,12 +35,6 @@ def parties():
         "clinic": ["age", "smoker", "admitted"],
         "lab": ["marker", "grade", "count", "stage"],
     }
-
-
-@pytest.fixture
-def blank_pictures(monkeypatch):
-    """Nothing is drawn, where a test reads numbers and words only."""
-    monkeypatch.setattr(pictures, "encode_svg", lambda figure: "data:,")
 
 
 @pytest.fixture
