@@ -89,23 +89,27 @@ def rough_shares() -> Iterator[None]:
 
 
 _PLD = next(a for a in accountants.ACCOUNTANTS if isinstance(a, accountants.PLDAccountant))
-_ORDERS, _WIDTH = accountants._FRACTIONAL_ORDERS, _PLD.value_discretization_interval
+_WIDTH = _PLD.value_discretization_interval
+_ORDERS = accountants._FRACTIONAL_ORDERS, accountants._INTEGER_ORDERS
+_FEW_ORDERS = (), tuple(order for order in _ORDERS[1] if order < 17 or order in (24, 32, 64, 128))
+Orders = tuple[float, ...]
 
 
-def _account(patch: pytest.MonkeyPatch, orders: tuple[float, ...], width: float) -> None:
-    patch.setattr(accountants, "_FRACTIONAL_ORDERS", orders)
+def _account(patch: pytest.MonkeyPatch, orders: tuple[Orders, Orders], width: float) -> None:
+    patch.setattr(accountants, "_FRACTIONAL_ORDERS", orders[0])
+    patch.setattr(accountants, "_INTEGER_ORDERS", orders[1])
     patch.setattr(accountants.PLDAccountant.__init__, "__defaults__", (width,))
     patch.setitem(vars(_PLD), "value_discretization_interval", width)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_accountants() -> Iterator[None]:
-    """Account at integer orders and in wide bins: valid bounds that are a little higher.
+    """Account at few orders and in wide bins: valid bounds that are a little higher.
 
     Most of what the search for a private fit's noise takes are the others.
     """
     with pytest.MonkeyPatch.context() as patch:
-        _account(patch, (), 1e-3)
+        _account(patch, _FEW_ORDERS, 1e-3)
         yield
 
 
