@@ -11,11 +11,13 @@ compare with each other, not with the paper's.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,18 +26,21 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
+from sklearn.base import clone
 from torch import Tensor, nn
 
 from benchmarks import _results
 from benchmarks._data import load_mnist_halves
 from benchmarks._runs import known
-from vflsynth.columns import Standardizer, TableTransformer
+from vflsynth._random import secret_from
+from vflsynth.columns import OutputSpan, Standardizer, TableTransformer
 from vflsynth.columns.arrays import IntegerAxis
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.numeric import IntegerTransformer
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.networks.layers import frechet_distance_of_moments
+from vflsynth.run import LocalRun, Options
 from vflsynth.run.loop import EpochState
 
 Images = npt.NDArray[np.uint8]
@@ -43,6 +48,7 @@ Images = npt.NDArray[np.uint8]
 LATENT_DIM, FLAT = 196, 784
 BLOCK = 1000
 N_PICTURED = 10
+SEED = 0
 PIXELS = {party: [f"{party}{i}" for i in range(14 * 28)] for party in ("A", "B")}
 """The columns of the upper and of the lower halves."""
 
@@ -57,19 +63,33 @@ class PixelColumn(IntegerTransformer):
         self.encoder_.mean_ = self.encoder_.std_ = 127.5
 
 
+class BoundedPixel(PixelColumn):
+    """A pixel that generators draw by tanh, as those of the paper's code."""
+
+    def _spans(self) -> tuple[OutputSpan, ...]:
+        return tuple(replace(span, bound=1.0) for span in super()._spans())
+
+
 class PixelTransformer(TableTransformer):
     """A table of pixels."""
 
+    column: ClassVar[type[PixelColumn]] = PixelColumn
+
     def _transformer(self, kind: str, label: Any = None) -> ColumnTransformer:
-        return PixelColumn(spike_share=None)
+        return self.column(spike_share=None)
+
+
+class BoundedPixelTransformer(PixelTransformer):
+    """A table of pixels that generators draw by tanh."""
+
+    column = BoundedPixel
 
 
 def add_options(parser: argparse.ArgumentParser, device: str) -> None:
-    """Add the options that `run` takes."""
+    """Add the options that `run` and `run_watched` take."""
     parser.add_argument("--judge-epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=10_000, help="generated, for the judges")
     parser.add_argument("--device", default=device)
-    parser.add_argument("--seed", type=int, default=0)
 
 
 def run(
@@ -100,14 +120,13 @@ def run(
     for name, (row, model) in models.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoPrivacyWarning)
-            model.set_params(device=arguments.device, random_state=arguments.seed)
+            model.set_params(device=arguments.device, random_state=SEED)
             seconds = _train(model, frames, _results.CACHE / results / name)
-        table = model.sample(arguments.images, random_state=arguments.seed)
-        images = table.to_numpy(dtype=np.uint8).reshape(-1, 28, 28)
+        images = images_of(model, arguments.images, SEED)
         ledger = model.privacy_ledger_
         row = {
             **row,
-            "seed": arguments.seed,
+            "seed": SEED,
             "epsilon_spent": None if ledger is None else round(ledger.epsilon(), 6),
             "parameters": known(model),
             "device": model.device_,
@@ -117,6 +136,109 @@ def run(
         _results.put(results, row)
         draw(images, _results.RESULTS / results / f"{name}.png")
         print(f"{name}: FD {row['frechet_distance']}, {seconds:.0f} s", flush=True)
+
+
+def run_watched(
+    results: str,
+    models: Mapping[str, tuple[_results.Row, GANSynthesizer]],
+    arguments: argparse.Namespace,
+) -> None:
+    """Train the missing seeds of each model at once, and judge them every few epochs on the way.
+
+    A run that was stopped goes on from its last checkpoint. The arguments are as of `run`, and have
+    `seeds` and `every` besides.
+    """
+    for name, (row, template) in models.items():
+        seeds = _results.missing(results, arguments.seeds, **row)
+        if not seeds:
+            continue
+        frames, judges = load_digits(epochs=arguments.judge_epochs, device=arguments.device)
+        template = clone(template).set_params(device=arguments.device)
+        copies = [clone(template).set_params(random_state=seed) for seed in seeds]
+        folder = _results.CACHE / results / f"{name}.{'-'.join(map(str, seeds))}"
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint = folder / "checkpoint"
+        watch = _Watch(copies, seeds, judges, arguments, folder / "watched.json")
+        run = template._local_run(
+            template.method(),
+            frames,
+            None,
+            Options(
+                callbacks=[watch],
+                checkpoint=checkpoint,
+                checkpoint_every=arguments.every,
+                resume=checkpoint if checkpoint.exists() else None,
+            ),
+            [secret_from(seed) for seed in seeds],
+        )
+        watch.run = run
+        run.run()
+        for k, seed in enumerate(seeds):
+            curve = {label: values[k] for label, values in watch.judged.items()}
+            found = {
+                **row,
+                "seed": seed,
+                "epsilon_spent": None,
+                "parameters": run.method.reported(run.settings, run.duration),
+                "device": str(run.device),
+                "training_seconds": round(watch.seconds, 1),
+                "models_at_once": len(seeds),
+                "every": arguments.every,
+                "curve": curve,
+                **judges.judge(watch.images[k]),
+            }
+            _results.put(results, found)
+            print(f"{name} {seed}: FD {found['frechet_distance']}", flush=True)
+        draw(watch.images[0], _results.RESULTS / results / f"{name}.png")
+
+
+class _Watch:
+    """A callback that has the judges see what a run's generators draw."""
+
+    run: LocalRun
+
+    def __init__(
+        self,
+        models: Sequence[GANSynthesizer],
+        seeds: Sequence[int],
+        judges: Judges,
+        arguments: argparse.Namespace,
+        path: Path,
+    ) -> None:
+        self._models, self._seeds, self._judges = models, seeds, judges
+        self._every, self._n_images, self._path = arguments.every, arguments.images, path
+        self._resumed = time.perf_counter()
+        self.images: list[Images] = []
+        self.judged: dict[str, list[list[float]]] = {}
+        self.seconds = 0.0
+        if path.exists():
+            kept = json.loads(path.read_text())
+            self.judged, self.seconds = kept["judged"], kept["seconds"]
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Judge the generators as they are, and write it down; judging takes no training time."""
+        if state.epoch % self._every and state.epoch != state.n_epochs:
+            return
+        self.seconds += time.perf_counter() - self._resumed
+        self.run.algorithm.end(state.epoch)  # keeps the generators, as at the end
+        halves, place = self.run.halves(), state.epoch // self._every - 1
+        self.images = []
+        for k, (model, seed) in enumerate(zip(self._models, self._seeds, strict=True)):
+            model.parties_ = {party: found[k] for party, found in halves.items()}
+            self.images.append(images_of(model, self._n_images, seed))
+            for label, value in self._judges.distance_and_score(self.images[k]).items():
+                of_models = self.judged.setdefault(label, [[] for _ in self._models])
+                of_models[k][place:] = [value]
+        kept = {"judged": self.judged, "seconds": self.seconds}
+        self._path.write_text(json.dumps(kept))
+        draw(self.images[0], self._path.with_suffix(".png"))
+        self._resumed = time.perf_counter()
+
+
+def images_of(model: GANSynthesizer, n: int, random_state: int) -> Images:
+    """Draw images from a model of halves."""
+    table = model.sample(n, random_state=random_state)
+    return table.to_numpy(dtype=np.uint8).reshape(-1, 28, 28)
 
 
 class Clock:
@@ -277,11 +399,11 @@ class Judges:
         rebuilt = self._apply(self.autoencoder, test_images).cpu()
         self.reconstruction_error = float(F.mse_loss(rebuilt, _scaled(test_images)))
         self._real_moments = self._moments(images)
-        self.of_held_out_images = self._distance_and_score(test_images)
+        self.of_held_out_images = self.distance_and_score(test_images)
 
     def judge(self, images: Images) -> dict[str, Any]:
         """Return distance and score of generated images, those of held-out ones beside them."""
-        return self._distance_and_score(images) | {
+        return self.distance_and_score(images) | {
             "n_images": len(images),
             "of_held_out_images": self.of_held_out_images,
             "judges": {
@@ -291,7 +413,8 @@ class Judges:
             },
         }
 
-    def _distance_and_score(self, images: Images) -> dict[str, float]:
+    def distance_and_score(self, images: Images) -> dict[str, float]:
+        """Return both numbers of some images."""
         return {
             "frechet_distance": round(self.frechet_distance(images), 3),
             "inception_score": round(self.inception_score(images), 3),

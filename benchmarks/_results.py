@@ -46,7 +46,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "installed": ("way",),
     "ladder": ("data", "method", "seed"),
     "matching": ("keys", "parties"),
-    "mnist": ("settings", "epochs", "method"),
+    "mnist": ("settings", "epochs", "method", "seed"),
     "mnist_mechanisms": ("row",),
     "orders": ("data", "protocol", "parties", "columns", "seed"),
     "penalties": ("settings", "gradient_penalty", "seed"),

@@ -17,15 +17,15 @@ What tells nothing is one of the first three, made of the other records alone; s
 many audits of it, they see two columns of each party, and have 20 models a world. An audit's forest
 has 100 trees, of what tells nothing 20; everything else is the default. Beside it is the simplest
 attack: how many published values are exactly those of the record, with nothing to learn, on all
-models where audits are judged by half of them. Repetitions differ in seeds. Each is written as it
-ends, so that a run that was cut short goes on.
+models where audits are judged by half of them. Repetitions differ in seeds. Each is written as soon
+as those before it, so that a run that was cut short goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 
@@ -143,6 +143,7 @@ def main() -> None:
     parser = _commands.parser(__doc__, "leaks", "nothing", "show", leaks=LEAKS)
     parser.add_argument("--models", type=int, nargs="+", default=list(MODELS))
     parser.add_argument("--repeats", type=int, default=None)
+    parser.add_argument("--jobs", type=int, default=1, help="audits at a time")
     options = parser.parse_args()
     if options.action == "show":
         show()
@@ -153,15 +154,18 @@ def main() -> None:
                  for leak in options.leaks]  # fmt: skip
     else:
         cells = [("nothing", NEGATIVE_MODELS, n) for n in range(options.repeats or NEGATIVES)]
-    for leak, models, repeat in cells:
-        there = _results.rows("audit_power", leak=leak, models=models)
-        found: list[Any] = there[0]["found"] if there else []
-        if repeat < len(found):
-            continue
-        name = f"nothing {repeat}" if leak == "nothing" else leak
-        found.append(measured(name, models, repeat))
+    done = {(row["leak"], row["models"]): row["found"] for row in _results.rows("audit_power")}
+    cells = [cell for cell in cells if cell[2] >= len(done.setdefault(cell[:2], []))]
+    audits = (
+        joblib.delayed(measured)(f"nothing {n}" if leak == "nothing" else leak, models, n)
+        for leak, models, n in cells
+    )
+    in_order = joblib.Parallel(n_jobs=options.jobs, return_as="generator")(audits)
+    for (leak, models, repeat), audit in zip(cells, in_order, strict=True):
+        found = done[leak, models]
+        found.append(audit)
         _results.put("audit_power", {"leak": leak, "models": models, "found": found})
-        print(leak, models, repeat, found[-1], flush=True)
+        print(leak, models, repeat, audit, flush=True)
 
 
 def show() -> None:

@@ -1,72 +1,124 @@
-"""MNIST between two parties, upper and lower halves (VFLGAN §5.2.1): distance, score, picture.
+"""MNIST between two parties, upper and lower halves (VFLGAN §5.2.1): distances, scores, pictures.
 
-    VFLSYNTH_DATA=... python -m benchmarks.mnist run --epochs 300        # the paper's length: a GPU
-    VFLSYNTH_DATA=... python -m benchmarks.mnist run --settings default --epochs 40
-    VFLSYNTH_DATA=... python -m benchmarks.mnist run --settings end_to_end --epochs 10
+    VFLSYNTH_DATA=... python -m benchmarks.mnist run --device cuda              # what is recorded
+    VFLSYNTH_DATA=... python -m benchmarks.mnist run --settings default --epochs 40 --seeds 0
     python -m benchmarks.mnist show
+    python -m benchmarks.mnist draw
 
-A run that is stopped goes on from its last checkpoint when the command is given again.
+All seeds of a method are trained at once, and judged every few epochs (Figures 1, 5 and 6). A run
+that is stopped goes on from its last checkpoint when the command is given again. The last generator
+is judged (its average, but with settings "paper").
 
-Pictures of samples go to ``benchmarks/results/mnist``, one per method, settings and length.
-Networks are those of the paper's code but for a linear output layer instead of tanh: pixels are
-scaled to [-1, 1] and clipped when they are decoded. With ``--settings default``, which train three
-times faster here, networks are those that every class uses for tables. The last generator is kept
-(its average, but with settings "paper") rather than the best of many. The paper's order (VFLGAN at
-twice WGAN-GP's distance, VertiGAN at seven times) comes out, if not its size, where the penalty
-bounds the shared critic ("end_to_end"), and not with "ours".
+Pictures of samples go to ``benchmarks/results/mnist``, one per method, settings and length, and
+``curves.png`` beside them. Networks are those of the paper's code, with settings "default" those
+that every class uses for tables, without the paper's tanh. "ours" has the layerwise penalty with
+the code's weight, "end_to_end" one weight for all methods and the penalty that bounds the shared
+critic.
 """
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
 from benchmarks import _commands, _digits, _results
 from benchmarks._runs import SETTINGS, SYNTHESIZERS, parameters
 
+COLORS = {"wgan-gp": "0.3", "vertigan": "tab:red", "vflgan-base": "tab:cyan", "vflgan": "tab:blue"}
+MEASURES = {"frechet_distance": "Fréchet distance", "inception_score": "inception score"}
+
 
 def main() -> None:
-    """Run or show."""
-    parser = _commands.parser(__doc__, "run", "show", method=SYNTHESIZERS)
-    parser.add_argument("--settings", choices=SETTINGS, default="ours")
+    """Run, show or draw."""
+    parser = _commands.parser(__doc__, "run", "show", "draw", method=SYNTHESIZERS)
+    parser.add_argument("--settings", choices=SETTINGS, default="end_to_end")
     parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--every", type=int, default=10, help="epochs between two judgements")
+    _commands.add_seeds(parser, [0, 1, 2])
     _digits.add_options(parser, device="auto")
     arguments = parser.parse_args()
     if arguments.action == "run":
         models = {}
+        own = arguments.settings == "default"
+        pixels = _digits.PixelTransformer() if own else _digits.BoundedPixelTransformer()
         for method in arguments.method:
             settings, epochs = arguments.settings, arguments.epochs
             row = {"data": "mnist", "method": method, "settings": settings, "epochs": epochs}
             chosen = parameters("mnist", method, settings) | {
                 "epochs": epochs,
-                "transformer": _digits.PixelTransformer(),
+                "transformer": pixels,
                 "model_selection": "last",
                 "verbose": 0,
             }
             models[f"{method}.{settings}.{epochs}"] = row, SYNTHESIZERS[method](**chosen)
-        _digits.run("mnist", models, arguments)
-    show()
+        _digits.run_watched("mnist", models, arguments)
+    if arguments.action == "draw":
+        draw()
+    else:
+        show()
 
 
 def show() -> None:
-    """Print what is there, by settings and length."""
+    """Print what is there, by settings and length: means, and the lowest on the way."""
     rows = _results.rows("mnist")
     for settings, epochs in dict.fromkeys((row["settings"], row["epochs"]) for row in rows):
         found = {
-            row["method"]: row
-            for row in rows
-            if (row["settings"], row["epochs"]) == (settings, epochs)
+            method: frame
+            for (own, length, method), frame in _results.cells("mnist").items()
+            if (own, length) == (settings, epochs)
         }
         print(f"MNIST halves, settings {settings}, {epochs} epochs (paper: 300)")
         print("paper: FD of VFLGAN about 2 times WGAN-GP's, VertiGAN's about 7 times")
         for method in SYNTHESIZERS:
             if method in found:
-                row = found[method]
-                base = found.get("wgan-gp", row)["frechet_distance"]
-                print(
-                    f"{method:<12} FD {row['frechet_distance']:8.3f} "
-                    f"({row['frechet_distance'] / base:.2f} x WGAN-GP's)  "
-                    f"IS {row['inception_score']:.2f}  {row['training_seconds']:.0f} s"
-                )
-        _digits.show_judges(row)
+                print(_line(method, found[method], found.get("wgan-gp", found[method])))
         print()
+    _digits.show_judges(rows[-1])
+
+
+def _line(method: str, frame: pd.DataFrame, base: pd.DataFrame) -> str:
+    distance, score = frame["frechet_distance"], frame["inception_score"]
+    times = distance.mean() / base["frechet_distance"].mean()
+    text = f"{method:<12} FD {distance.mean():8.1f} ({times:.2f} x WGAN-GP's)"
+    text += f"  IS {score.mean():.2f}  {len(frame)} seed" + "s" * (len(frame) > 1)
+    if len(frame) > 1:
+        text += f"  FD from {distance.min():.1f} to {distance.max():.1f}"
+    curves = [c for c in frame.get("curve", []) if isinstance(c, dict)]
+    if curves:
+        lowest = np.mean([min(curve["frechet_distance"]) for curve in curves])
+        highest = np.mean([max(curve["inception_score"]) for curve in curves])
+        text += f"  on the way: FD {lowest:.1f}, IS {highest:.2f}"
+    return text
+
+
+def draw() -> None:
+    """Draw both measures over training: the mean over seeds, and their range."""
+    found = {
+        key: frame[[isinstance(curve, dict) for curve in frame["curve"]]]
+        for key, frame in _results.cells("mnist").items()
+        if "curve" in frame
+    }
+    settings = list(dict.fromkeys((own, epochs) for own, epochs, _ in found))
+    figure = Figure(figsize=(7.2, 2.8 * len(settings)), layout="constrained")
+    panels = figure.subplots(len(settings), len(MEASURES), squeeze=False)
+    for row, (own, epochs) in zip(panels, settings, strict=True):
+        for panel, (measure, label) in zip(row, MEASURES.items(), strict=True):
+            panel.set_title(f"{label}, settings {own}", fontsize=9)
+            panel.set_xlabel("epoch", fontsize=8)
+            panel.tick_params(labelsize=7)
+            for method, color in COLORS.items():
+                frame = found.get((own, epochs, method))
+                if frame is None or frame.empty:
+                    continue
+                curves = np.array([curve[measure] for curve in frame["curve"]])
+                every = int(frame["every"].iloc[0])
+                at = np.minimum(np.arange(1, curves.shape[1] + 1) * every, epochs)
+                panel.fill_between(at, curves.min(0), curves.max(0), color=color, alpha=0.2, lw=0)
+                panel.plot(at, curves.mean(0), color=color, linewidth=1, label=method)
+            panel.legend(fontsize=7)
+        row[0].set_yscale("log")
+    figure.savefig(_results.RESULTS / "mnist" / "curves.png", dpi=110)
 
 
 if __name__ == "__main__":
