@@ -78,8 +78,8 @@ def step_time() -> str:
     for row in rows("step_time"):
         ours, plain, ratio = row["ms_per_model_step"], row["plain_ms_per_step"], row["times_faster"]
         lines.append(
-            f"{row['replicas']:>4} models at once: {ours:.3f} ms per step and model, plain loop "
-            f"{plain:.2f} ms: {ratio['median']:g} times faster "
+            f"{row['gradient_penalty']:<11}{row['replicas']:>4} models at once: {ours:.3f} ms per "
+            f"step and model, plain loop {plain:.2f} ms: {ratio['median']:g} times faster "
             f"(quartiles {ratio['q25']:g} to {ratio['q75']:g})"
         )
     return "\n".join(lines)
@@ -289,7 +289,11 @@ def _of_field() -> list[str]:
 
 
 def _of_mnist() -> list[str]:
-    runs = _recorded("mnist", "method", "settings", "epochs", "device")
+    keys = ("settings", "epochs", "method")
+    runs = [
+        {**dict(zip(keys, cell)), "seeds": of_seeds["seed"].tolist()}
+        for cell, of_seeds in cells("mnist").items()
+    ]
     return commands("mnist run", runs, ["method"])
 
 

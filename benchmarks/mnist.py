@@ -9,8 +9,9 @@ All seeds of a method are trained at once, and judged every few epochs (Figures 
 that is stopped goes on from its last checkpoint when the command is given again. The last generator
 is judged (its average, but with settings "paper").
 
-Pictures of samples go to ``benchmarks/results/mnist``, one per method, settings and length, and
-``curves.png`` beside them. Networks are those of the paper's code, with settings "default" those
+Pictures of samples go to ``benchmarks/results/mnist``, one per method, settings and length; the
+action draw makes ``docs/pictures/mnist.png`` of some of them, the curves, and what
+`mnist_mechanisms` has drawn. Networks are those of the paper's code, with settings "default" those
 that every class uses for tables, without the paper's tanh. "ours" has the layerwise penalty with
 the code's weight, "end_to_end" one weight for all methods and the penalty that bounds the shared
 critic.
@@ -21,11 +22,24 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 
 from benchmarks import _commands, _digits, _results
 from benchmarks._runs import SETTINGS, SYNTHESIZERS, parameters
 
 COLORS = {"wgan-gp": "0.3", "vertigan": "tab:red", "vflgan-base": "tab:cyan", "vflgan": "tab:blue"}
+DRAWN = "end_to_end", 100
+SAMPLES = {
+    "wgan-gp, 190 epochs": "mnist/wgan-gp.end_to_end.190.png",
+    "vertigan, 100": "mnist/vertigan.end_to_end.100.png",
+    "vflgan-base, 110": "mnist/vflgan-base.end_to_end.110.png",
+    "vflgan, 100": "mnist/vflgan.end_to_end.100.png",
+    "ε 10: dpsgd_gan": "mnist_mechanisms/dpsgd_gan.png",
+    "gs_wgan": "mnist_mechanisms/gs_wgan.png",
+    "first_layer": "mnist_mechanisms/first_layer-reference-bound.png",
+    "vflgan, first_layer": "mnist_mechanisms/vflgan-first_layer.png",
+}
+PICTURE = _results.RESULTS.parents[1] / "docs" / "pictures" / "mnist.png"
 MEASURES = {"frechet_distance": "Fréchet distance", "inception_score": "inception score"}
 
 
@@ -93,32 +107,32 @@ def _line(method: str, frame: pd.DataFrame, base: pd.DataFrame) -> str:
 
 
 def draw() -> None:
-    """Draw both measures over training: the mean over seeds, and their range."""
+    """Draw both measures over training, mean and range of the seeds, and samples below them."""
     found = {
-        key: frame[[isinstance(curve, dict) for curve in frame["curve"]]]
-        for key, frame in _results.cells("mnist").items()
-        if "curve" in frame
+        method: frame
+        for (settings, epochs, method), frame in _results.cells("mnist").items()
+        if (settings, epochs) == DRAWN
     }
-    settings = list(dict.fromkeys((own, epochs) for own, epochs, _ in found))
-    figure = Figure(figsize=(7.2, 2.8 * len(settings)), layout="constrained")
-    panels = figure.subplots(len(settings), len(MEASURES), squeeze=False)
-    for row, (own, epochs) in zip(panels, settings, strict=True):
-        for panel, (measure, label) in zip(row, MEASURES.items(), strict=True):
-            panel.set_title(f"{label}, settings {own}", fontsize=9)
-            panel.set_xlabel("epoch", fontsize=8)
-            panel.tick_params(labelsize=7)
-            for method, color in COLORS.items():
-                frame = found.get((own, epochs, method))
-                if frame is None or frame.empty:
-                    continue
-                curves = np.array([curve[measure] for curve in frame["curve"]])
-                every = int(frame["every"].iloc[0])
-                at = np.minimum(np.arange(1, curves.shape[1] + 1) * every, epochs)
-                panel.fill_between(at, curves.min(0), curves.max(0), color=color, alpha=0.2, lw=0)
-                panel.plot(at, curves.mean(0), color=color, linewidth=1, label=method)
+    figure = Figure(figsize=(7.2, 7.2), layout="constrained")
+    upper, lower = figure.subfigures(2, 1, height_ratios=(2, 3))
+    for panel, (measure, label) in zip(upper.subplots(1, 2), MEASURES.items(), strict=True):
+        panel.set_title(label, fontsize=9)
+        panel.set_xlabel("epoch", fontsize=8)
+        panel.tick_params(labelsize=7)
+        for method, color in COLORS.items():
+            frame = found[method]
+            curves = np.array([curve[measure] for curve in frame["curve"]])
+            at = np.arange(1, curves.shape[1] + 1) * int(frame["every"].iloc[0])
+            panel.fill_between(at, curves.min(0), curves.max(0), color=color, alpha=0.2, lw=0)
+            panel.plot(at, curves.mean(0), color=color, linewidth=1, label=method)
+        if measure == "frechet_distance":
+            panel.set_yscale("log")
             panel.legend(fontsize=7)
-        row[0].set_yscale("log")
-    figure.savefig(_results.RESULTS / "mnist" / "curves.png", dpi=110)
+    for panel, (title, path) in zip(lower.subplots(2, 4).flat, SAMPLES.items(), strict=True):
+        panel.imshow(imread(_results.RESULTS / path))
+        panel.set_title(title, fontsize=8)
+        panel.set_axis_off()
+    figure.savefig(PICTURE, dpi=110)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -58,18 +59,17 @@ def encoded(frames: Mapping[str, pd.DataFrame]) -> list[torch.Tensor]:
 
 def main() -> None:
     """Measure and write."""
-    parser = _commands.parser(__doc__)
+    parser = _commands.parser(__doc__, penalty=("end_to_end", "layerwise"))
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--penalty", choices=["layerwise", "end_to_end"], default="end_to_end")
     args = parser.parse_args()
     torch.set_num_threads(1)
     frames = load_table("red-wine").party_frames
-    for replicas in args.replicas:
-        plain = PlainVFLGAN(*encoded(frames), n_categories=6, penalty=args.penalty)
+    for penalty, replicas in product(args.penalty, args.replicas):
+        plain = PlainVFLGAN(*encoded(frames), n_categories=6, penalty=penalty)
         turns = TakeTurns(plain, replicas)
         settings = preset("red-wine") | {
-            "gradient_penalty": args.penalty,
+            "gradient_penalty": penalty,
             "epochs": args.turns + 1,
             "model_selection": "last",
         }
@@ -80,7 +80,7 @@ def main() -> None:
         quartiles = np.quantile(theirs / own, [0.25, 0.5, 0.75]).round(2)
         row = {
             "replicas": replicas,
-            "gradient_penalty": args.penalty,
+            "gradient_penalty": penalty,
             "ms_per_model_step": round(1e3 * float(np.median(own)), 4),
             "plain_ms_per_step": round(1e3 * float(np.median(theirs)), 4),
             "times_faster": dict(zip(("q25", "median", "q75"), quartiles.tolist())),
