@@ -14,6 +14,7 @@ from vflsynth.methods.gan import sampler as generator_sampler
 from vflsynth.methods.pairwise.column_codes import Detail
 from vflsynth.methods.wgan_gp import gs_wgan
 from vflsynth.models import party_model
+from vflsynth.privacy import accountants
 
 torch.set_num_threads(1)  # tests run in parallel processes, and the networks are small
 
@@ -71,12 +72,55 @@ def _small_blocks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def full_blocks() -> Iterator[None]:
-    """Draw and calibrate as users do, where a test asks how good that is."""
+def full_blocks(tight_accountants: None) -> Iterator[None]:
+    """Draw, calibrate and account as users do, where a test asks how good that is."""
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in _FULL:
             patch.setattr(owner, name, value)
         yield
+
+
+@pytest.fixture(scope="package")
+def rough_shares() -> Iterator[None]:
+    """Calibrate samplers by few rows, where no test asks what shares they give."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator_sampler, "CALIBRATION_ROWS", 256)
+        yield
+
+
+_PLD = next(a for a in accountants.ACCOUNTANTS if isinstance(a, accountants.PLDAccountant))
+_WIDTH = _PLD.value_discretization_interval
+_ORDERS = accountants._FRACTIONAL_ORDERS, accountants._INTEGER_ORDERS
+_FEW_ORDERS = (), tuple(order for order in _ORDERS[1] if order < 17 or order in (24, 32, 64, 128))
+Orders = tuple[float, ...]
+
+
+def _account(patch: pytest.MonkeyPatch, orders: tuple[Orders, Orders], width: float) -> None:
+    patch.setattr(accountants, "_FRACTIONAL_ORDERS", orders[0])
+    patch.setattr(accountants, "_INTEGER_ORDERS", orders[1])
+    patch.setattr(accountants.PLDAccountant.__init__, "__defaults__", (width,))
+    patch.setitem(vars(_PLD), "value_discretization_interval", width)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_accountants() -> Iterator[None]:
+    """Account at few orders and in wide bins: valid bounds that are a little higher.
+
+    Most of what the search for a private fit's noise takes are the others.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        _account(patch, _FEW_ORDERS, 1e-3)
+        yield
+
+
+@pytest.fixture(scope="module")
+def tight_accountants() -> Iterator[None]:
+    """Account as users do, where a test asks how tight that is."""
+    with pytest.MonkeyPatch.context() as patch:
+        _account(patch, _ORDERS, _WIDTH)
+        accountants._bound.cache_clear()
+        yield
+    accountants._bound.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -112,6 +156,12 @@ def short_searches(quick_contexts: None) -> Iterator[None]:
         patch.setattr(Detail, "n_steps", 30)
         patch.setattr(gs_wgan, "PRETRAINING_STEPS", 20)
         yield
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write no picture into a report, where a test reads numbers and words only."""
+    monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda figure: "data:,")
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from vflsynth.privacy import (
     valid_accountants,
 )
 
+pytestmark = pytest.mark.usefixtures("tight_accountants")
+
 DELTA = 1e-5
 ALL_PAIRS = list(itertools.product(Sampler, NeighbouringRelation))
 COARSE = [PLDAccountant(1e-3) if isinstance(a, PLDAccountant) else a for a in ACCOUNTANTS]

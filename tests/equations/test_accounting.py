@@ -29,6 +29,8 @@ from vflsynth.privacy.gaussian_dp import (
     mu_of_gaussian,
 )
 
+pytestmark = pytest.mark.usefixtures("tight_accountants")
+
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "privacy.json").read_text())
 ADD, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE
 

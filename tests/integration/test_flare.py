@@ -35,12 +35,13 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "two-hospitals.md"
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd, times):
+@pytest.mark.parametrize(("times", "epochs"), [(1, 4), pytest.param(2, 20, marks=pytest.mark.slow)])
+def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd, times, epochs):
     """Also twice in a row in one folder, and the model of a run in one process."""
     monkeypatch.chdir(tmp_path)
     text = TUTORIAL.read_text(encoding="utf-8")
     for content in re.findall(r"```toml\n(.*?)```", text, re.S):
+        content = content.replace("epochs = 20", f"epochs = {epochs}")
         (tmp_path / re.match(r"# (\S+)", content)[1]).write_text(content)
     commands = re.findall(r"^\$ vflsynth (.*)$", text, re.M)
     assert len(commands) == 5
@@ -56,7 +57,7 @@ def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd, times):
     assert len(keys) > 3 * times
     assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
 
-    synth = VFLGANSynthesizer(epochs=20, random_state=0, device="cpu", verbose=0)
+    synth = VFLGANSynthesizer(epochs=epochs, random_state=0, device="cpu", verbose=0)
     synth.fit(frames, "patient_id")
     for name, half in synth.parties_.items():
         assert same_bytes(PartyModel.load(f"{name}-folder/breast-cancer/half"), half)

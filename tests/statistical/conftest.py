@@ -12,6 +12,11 @@ from sklearn.base import BaseEstimator
 from vflsynth.frames import align_party_frames
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _as_users_do(tight_accountants: None) -> None:
+    """A leak is held against the budget that users are told."""
+
+
 class Repeater(BaseEstimator):
     """Publishes its training records, all of them or a bootstrap draw."""
 

@@ -878,9 +878,9 @@ inference = "a test"
 """
 
 
-def test_release_and_verify(folder, tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("blank_pictures")
+def test_release_and_verify(folder, tmp_path, capsys):
     """A model of two epochs is bad: only a contract that asks for little lets it pass."""
-    monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda _: "data:,")  # see demo
     table, key = tmp_path / "synthetic.csv", tmp_path / "publisher.pem"
     assert main(["sample", str(folder / "model"), "-n", "150", "-o", str(table), "-q"]) == 0
     assert main(["parties", "key", str(key)]) == 0
@@ -925,9 +925,10 @@ def test_release_and_verify(folder, tmp_path, capsys, monkeypatch):
 # demo
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_demo_leaves_a_table_and_a_report(tmp_path, monkeypatch, capsys):
     out = tmp_path / "demo"
-    monkeypatch.setattr("vflsynth.cli.evaluate.run", lambda _: 0)  # the release draws the same
+    monkeypatch.setattr("vflsynth.cli.evaluate.run", lambda _: 0)  # the release says the same
     assert main(["demo", "--output", str(out), "--epochs", "2"]) == 0
     result, messages = capsys.readouterr()
     assert read_table(out / "synthetic.parquet").shape == (386, 31)

@@ -70,7 +70,7 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
+def quick(monkeypatch, blank_pictures):
     """Forests of a few trees, and no picture."""
     for kind in (RandomForestClassifier, RandomForestRegressor):
         few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
@@ -79,7 +79,6 @@ def quick(monkeypatch):
     for drawn in ("marginals", "association_maps", "pairs"):
         monkeypatch.setattr(f"vflsynth.evaluation.pictures.{drawn}", lambda *_: [])
     monkeypatch.setattr("vflsynth.evaluation.pictures.projection", lambda *_: None)
-    monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda _: "data:,")
 
 
 def copied(study, folder):

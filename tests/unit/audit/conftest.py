@@ -27,6 +27,11 @@ class OwnTime:
     process_time = staticmethod(time.process_time)
 
 
+@pytest.fixture(autouse=True, scope="package")
+def _rough_shares(rough_shares: None) -> None:
+    """Hundreds of shadow models are asked which records they were trained on."""
+
+
 @pytest.fixture
 def own_time(monkeypatch: pytest.MonkeyPatch) -> OwnTime:
     """What audits read the time from."""

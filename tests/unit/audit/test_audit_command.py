@@ -10,7 +10,7 @@ from sklearn.base import clone
 from tests.unit.audit.conftest import make_tiny
 from vflsynth import DPLTSynthesizer, LatentTree, TableTransformer, VFLGANSynthesizer
 from vflsynth.adversary import Naive, RandomForest, RegularisedLogistic
-from vflsynth.audit import audit_synthetic_data, playing
+from vflsynth.audit import audit_intermediate_features, audit_synthetic_data, playing
 from vflsynth.cli import main
 from vflsynth.cli.records import open_model
 from vflsynth.datasets import make_party_frames
@@ -54,7 +54,8 @@ def small_forest(monkeypatch):
 @pytest.fixture
 def one_statistic(monkeypatch):
     """One statistic in place of nine, likewise."""
-    monkeypatch.setitem(audit_synthetic_data.__kwdefaults__, "statistics", (Naive(),))
+    for audit in (audit_synthetic_data, audit_intermediate_features):
+        monkeypatch.setitem(audit.__kwdefaults__, "statistics", (Naive(),))
 
 
 def test_it_audits_a_model_like_the_saved_one(saved):
@@ -67,7 +68,7 @@ def test_it_audits_a_model_like_the_saved_one(saved):
     assert again.epochs == 1
 
 
-@pytest.mark.usefixtures("small_forest")
+@pytest.mark.usefixtures("small_forest", "one_statistic")
 def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_path, capsys):
     key = str(small_frames["party_1"]["record_id"].iloc[3])
     page = tmp_path / "new" / "audit.html"
@@ -101,7 +102,7 @@ def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, c
     assert len(content["targets"]) == 1
 
 
-@pytest.mark.usefixtures("small_forest")
+@pytest.mark.usefixtures("small_forest", "one_statistic")
 def test_intermediate_features_as_json(command, capsys):
     options = ["--scheme", "asif", "--target", "farthest", "--json", "--quiet"]
     assert main([*command, *options]) == 0
@@ -110,6 +111,7 @@ def test_intermediate_features_as_json(command, capsys):
     assert len(content["targets"]) == 2
 
 
+@pytest.mark.usefixtures("small_forest", "one_statistic")
 def test_wrong_usage_and_unknown_records_have_their_exit_codes(command, capsys):
     assert main([*command, "--target", "nobody", "--quiet"]) == 3
     assert main([*command, "--models", "3", "--quiet"]) == 2

@@ -23,6 +23,8 @@ from vflsynth.contract import FixedCombinations
 from vflsynth.exceptions import ContractError
 from vflsynth.privacy import PublicSchema
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 SMALL = {"epochs": 1, "batch_size": 32, "verbose": 0}
 PLAIN = [
     IndependentSynthesizer(),

@@ -99,6 +99,7 @@ def test_independent_columns_and_small_tables_exclude_nothing():
         assert "go together" in result.notes[-1]
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_report_does_not_call_such_a_table_close():
     pytest.importorskip("matplotlib")
     real, synthetic = families(2000, 0), families(2000, 1, wrong=0.05)

@@ -15,7 +15,6 @@ from vflsynth.evaluation import (
     evaluate,
     frechet_distance,
     marginal_distance,
-    pictures,
     proximity,
     report,
     train_test,
@@ -52,12 +51,6 @@ def _few_trees():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_test, "_forest", lambda *how: usual(*how).set_params(n_estimators=20))
         yield
-
-
-@pytest.fixture
-def blank_pictures(monkeypatch):
-    """Nothing is drawn, where a test reads numbers and words only."""
-    monkeypatch.setattr(pictures, "encode_svg", lambda figure: "data:,")
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +136,7 @@ def test_saves_whole_or_not_at_all(tmp_path, page, monkeypatch):
     assert path.read_text(encoding="utf-8") == "old"
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_says_what_does_not_apply(mixed, make):
     page = report(mixed[["age", "grade"]], make(50, seed=1)[["age", "grade"]])
     assert "not applicable, because no target column was named" in page.html

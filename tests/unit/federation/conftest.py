@@ -27,6 +27,11 @@ FAST = {
 }
 
 
+@pytest.fixture(autouse=True, scope="package")
+def _rough_shares(rough_shares):
+    """Runs are compared with each other, and with one in this process."""
+
+
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
     """The server's clock can be moved on."""

@@ -27,6 +27,7 @@ from vflsynth.federation.joining import join_parts
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.sampling import draw_part
 from vflsynth.federation.site import Budget
+from vflsynth.methods.gan import resampling
 from vflsynth.models import PartyModel
 from vflsynth.privacy import PublicSchema
 
@@ -220,7 +221,8 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
         ),
     ],
 )
-def test_other_methods_too(tmp_path, method, parameters):
+def test_other_methods_too(tmp_path, monkeypatch, method, parameters):
+    monkeypatch.setattr(resampling, "_MOST_STEPS", 100)
     trial = make(tmp_path / "trial", method=method, **parameters).run()
     assert set(trial.outcome.values()) == {None}
     synth = make_estimator(method, trial.job.parameters, where="test")

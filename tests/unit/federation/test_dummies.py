@@ -22,6 +22,8 @@ from vflsynth.learning.messages import MaskedStates, SumShares
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.messages import CommonPositions, EncodedSize
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 HIDDEN = {"intersection_epsilon": 1.0}
 N = 40
 

@@ -164,6 +164,11 @@ def filled(values, number):
     return torch.full_like(values, number)
 
 
+def slow(*cases):
+    """What declarations refuse, as protocol/test_tensors shows of every kind of message."""
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+
+
 @pytest.mark.parametrize(
     ("more", "kind", "change", "says"),
     [
@@ -176,18 +181,35 @@ def filled(values, number):
         (PAIRS, ColumnTables, lambda m: {"codes": m.codes * 99}, "sent codes of columns from"),
         (TREE, SumShares, lambda m: {"shares": m.shares.float()}, "SumShares whose shares are fl"),
         (TREE, LatentTables, lambda m: {"sizes": m.sizes + 99}, "says that its latent"),
-        (TREE, LatentTables, lambda m: {"sizes": m.sizes.double()}, "LatentTables whose sizes"),
-        (TREE, LatentTables, lambda m: {"sizes": m.sizes[0]}, "LatentTables whose sizes are"),
-        (TREE, LatentTables, lambda m: {"sizes": m.sizes[:, None]}, "LatentTables whose sizes"),
         (TREE, LatentTables, lambda m: {"counts": filled(m.counts, -(2**63))}, "counts of up to"),
-        (PAIRS, ColumnTables, lambda m: {"sizes": m.sizes.double()}, "ColumnTables whose sizes"),
-        (PAIRS, ColumnTables, lambda m: {"sizes": m.sizes[0]}, "ColumnTables whose sizes are"),
-        (PAIRS, ColumnTables, lambda m: {"sizes": m.sizes[:, None]}, "ColumnTables whose sizes"),
-        (PAIRS, ColumnTables, lambda m: {"kinds": m.kinds[:, None]}, "ColumnTables whose kinds"),
         (PAIRS, ColumnTables, lambda m: {"kinds": m.kinds.double()}, "ColumnTables whose kinds"),
         (PAIRS, ColumnTables, lambda m: {"counts": filled(m.counts, 2**63 - 1)}, "counts of up to"),
         (PAIRS, ColumnTables, lambda m: {"counts": filled(m.counts, -(2**63))}, "counts of up to"),
         (PAIRS, ColumnTables, lambda m: {"shares": filled(m.shares, 1e308)}, "a column's states"),
+        *slow(
+            (TREE, LatentTables, lambda m: {"sizes": m.sizes.double()}, "LatentTables whose sizes"),
+            (TREE, LatentTables, lambda m: {"sizes": m.sizes[0]}, "LatentTables whose sizes are"),
+            (TREE, LatentTables, lambda m: {"sizes": m.sizes[:, None]}, "LatentTables whose sizes"),
+            (
+                PAIRS,
+                ColumnTables,
+                lambda m: {"sizes": m.sizes.double()},
+                "ColumnTables whose sizes",
+            ),
+            (PAIRS, ColumnTables, lambda m: {"sizes": m.sizes[0]}, "ColumnTables whose sizes are"),
+            (
+                PAIRS,
+                ColumnTables,
+                lambda m: {"sizes": m.sizes[:, None]},
+                "ColumnTables whose sizes",
+            ),
+            (
+                PAIRS,
+                ColumnTables,
+                lambda m: {"kinds": m.kinds[:, None]},
+                "ColumnTables whose kinds",
+            ),
+        ),
     ],
 )
 @pytest.mark.parametrize("of", ["party_1", pytest.param("party_2", marks=pytest.mark.slow)])
@@ -206,17 +228,12 @@ def test_what_is_wrong_with_a_message_ends_the_run_by_name(
     ("more", "kind", "change", "says"),
     [
         (PAIRS, Mixture, lambda m: {"weights": m.weights[0]}, "Mixture whose weights are"),
-        (PAIRS, Mixture, lambda m: {"weights": m.weights[:, None]}, "Mixture whose weights are"),
-        (PAIRS, Mixture, lambda m: {"weights": m.weights.long()}, "Mixture whose weights are"),
-        (PAIRS, Mixture, lambda m: {"weights": m.weights > 0.0}, "Mixture whose weights are"),
         (PAIRS, Mixture, lambda m: {"weights": -m.weights}, "a mixture with weights"),
         (PAIRS, Mixture, lambda m: {"weights": m.weights * 0.0}, "a mixture with weights"),
         (PAIRS, Mixture, lambda m: {"weights": m.weights * 1e38}, "a mixture with weights"),
-        (PAIRS, Mixture, lambda m: {"shares": m.shares[:, 0]}, "Mixture whose shares are"),
         (PAIRS, Mixture, lambda m: {"shares": -m.shares}, "a mixture with states of a column"),
         (PAIRS, Mixture, lambda m: {"shares": m.shares * 0.0}, "a mixture with states of a col"),
         (PAIRS, Mixture, lambda m: {"shares": m.shares.flip(0, 1)}, "a mixture with states of a"),
-        (PAIRS, Mixture, lambda m: {"shares": m.shares.double() * 1e300}, "Mixture whose shares"),
         (PAIRS, Mixture, lambda m: {"shares": m.shares[:, 1:]}, "a mixture of shape"),
         (
             PAIRS,
@@ -230,7 +247,6 @@ def test_what_is_wrong_with_a_message_ends_the_run_by_name(
             lambda m: {"weights": m.weights.repeat(10) / 10.0, "shares": m.shares.repeat(10, 1)},
             "a mixture of shape",
         ),
-        (TREE, LatentTree, lambda m: {"parents": m.parents[0]}, "LatentTree whose parents are"),
         (TREE, LatentTree, lambda m: {"parents": m.parents * 0 + 1}, "a tree with parents"),
         (TREE, LatentTree, lambda m: {"parents": m.parents + 1000}, "a tree with parents"),
         (TREE, LatentTree, lambda m: {"parents": m.parents - 1}, "a tree with parents"),
@@ -248,6 +264,24 @@ def test_what_is_wrong_with_a_message_ends_the_run_by_name(
             LatentTree,
             lambda m: {"parents": m.parents[1:], "sizes": m.sizes[1:]},
             "a tree of 3 latent attributes",
+        ),
+        *slow(
+            (
+                PAIRS,
+                Mixture,
+                lambda m: {"weights": m.weights[:, None]},
+                "Mixture whose weights are",
+            ),
+            (PAIRS, Mixture, lambda m: {"weights": m.weights.long()}, "Mixture whose weights are"),
+            (PAIRS, Mixture, lambda m: {"weights": m.weights > 0.0}, "Mixture whose weights are"),
+            (PAIRS, Mixture, lambda m: {"shares": m.shares[:, 0]}, "Mixture whose shares are"),
+            (
+                PAIRS,
+                Mixture,
+                lambda m: {"shares": m.shares.double() * 1e300},
+                "Mixture whose shares",
+            ),
+            (TREE, LatentTree, lambda m: {"parents": m.parents[0]}, "LatentTree whose parents are"),
         ),
     ],
 )

@@ -15,6 +15,8 @@ from vflsynth.federation.joining import join_parts
 from vflsynth.federation.sampling import draw_part
 from vflsynth.federation.site import Site
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 
 @pytest.fixture
 def trained(make_trial):

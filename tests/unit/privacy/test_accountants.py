@@ -21,6 +21,8 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.accountants import _bound
 
+pytestmark = pytest.mark.usefixtures("tight_accountants")
+
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "privacy.json").read_text())
 
 

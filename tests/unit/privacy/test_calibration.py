@@ -19,6 +19,8 @@ from vflsynth.privacy import (
 )
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
 
+pytestmark = pytest.mark.usefixtures("tight_accountants")
+
 WITHOUT = (WangAccountant(), WangAccountant("improved"), RDPAccountant())
 POISSON = (RDPAccountant(), PLDAccountant())
 

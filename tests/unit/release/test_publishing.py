@@ -270,6 +270,7 @@ def test_commitments_open_to_the_files_they_were_made_of(published):
     assert plain not in json.dumps(content), "who knows all records but one could try the last"
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_failed_release_leaves_nothing_to_hand_out(published, tmp_path):
     folder, _, _, passed = published
     clause = dataclasses.replace(passed.clauses[0], verdict="failed")
@@ -310,6 +311,7 @@ def test_numbers_are_plain_in_the_twin(published):
     assert not any(isinstance(clause["value"], np.generic) for clause in content["clauses"])
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_reports_are_written_for_those_whom_the_contract_names(published, tmp_path):
     folder, *_, dossier = published
     table, arguments = folder / "synthetic.parquet", {"inputs": {}, "settings": {}}

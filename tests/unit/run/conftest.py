@@ -19,6 +19,11 @@ FAST = {
 }
 
 
+@pytest.fixture(autouse=True, scope="package")
+def _rough_shares(rough_shares: None) -> None:
+    """Runs are compared with each other."""
+
+
 @pytest.fixture
 def make_vflgan() -> Callable[..., VFLGANSynthesizer]:
     """Make a fast VFLGAN, with some parameters changed."""

@@ -46,6 +46,7 @@ from vflsynth.splitdefense import (
     method,
 )
 from vflsynth.splitdefense.active import SplitLearning
+from vflsynth.splitdefense.leakage import columns
 
 FAST = {"epochs": 12, "learning_rate": 5e-3, "random_state": 0}
 CLASSIFIERS = {
@@ -495,8 +496,10 @@ def test_a_device_that_cannot_be_saved_is_refused(tables):
         SplitNNClassifier(active="bank", device=torch.device("cpu")).fit(frames, y, on="id")
 
 
-def test_a_lower_cut_moves_layers_to_the_label_holder(tables):
+def test_a_lower_cut_moves_layers_to_the_label_holder(tables, monkeypatch):
     """The same layers, and a bottom model that tells less of labels and more of columns."""
+    monkeypatch.setattr(columns, "_STEPS", 1)  # of attacks that are not asked here
+    monkeypatch.setattr(columns, "_TREES", 1)
     frames, y = tables
     shifted = CutShiftClassifier(layers=2, active="bank", random_state=0, epochs=3)
     settings = shifted.settings()

@@ -1,5 +1,6 @@
 """Split classifiers with DP-SGD: what is clipped, how noisy it is, what the ledger says."""
 
+import importlib
 import math
 
 import numpy as np
@@ -17,7 +18,6 @@ from vflsynth.splitdefense import (
     MaxNorm,
     RandomizedResponse,
     SplitNNClassifier,
-    private,
 )
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 
@@ -54,7 +54,13 @@ def classifier(mechanism: DPSGD | None = None, **options: object) -> SplitNNClas
 
 
 @pytest.fixture
-def recorded(monkeypatch):
+def private():
+    """Not imported where tests are collected, by every process: it takes long."""
+    return importlib.import_module("vflsynth.splitdefense.private")
+
+
+@pytest.fixture
+def recorded(monkeypatch, private):
     """What every owner clips in every step: gradients per record, and the sum on the grid."""
     found: list[dict[str, object]] = []
 
@@ -69,7 +75,7 @@ def recorded(monkeypatch):
     return found
 
 
-def test_gradients_are_those_of_each_records_own_loss(monkeypatch):
+def test_gradients_are_those_of_each_records_own_loss(monkeypatch, private):
     """Of all owners, one record at a time, by one network that is not split."""
     owners, batches = {}, []
     original = private.PrivateDescent.step

@@ -24,6 +24,8 @@ from vflsynth.run import Options, local
 from vflsynth.secure import Masks
 from vflsynth.secure import ring as ring_module
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 PARTIES = ("bank", "clinic", "lab")
 KINDS = ("MaskedStates", "SumShares")
 N = 300
