@@ -122,7 +122,7 @@ class RunFile:
     key_form : str, default=""
         In which form keys are compared, see `vflsynth.MatchOn`.
     parameters : dict
-        Of the method, see `make_estimator`; 'vflsynth mechanisms' lists those of `privacy`.
+        Of the method, see `make_estimator`; 'vflsynth methods' lists those of `privacy`.
     max_records : int, optional
         Of tables that need not fit into memory: in one process so many of the matched records are
         drawn, see `vflsynth.read_records`. Of a job every party keeps so many of its rows, the same

@@ -312,7 +312,6 @@ class HistogramsAlone(HistogramMechanism):
 
     name = "histograms_alone"
     sampler = Sampler.NONE
-    needs_histograms = True
 
     def plan(self, columns, asked):
         self.check()

@@ -42,7 +42,7 @@ def task_and_batch(member, passive=("b", "c")):
     generator = torch.Generator().manual_seed(0)
     features = {p: torch.randn(1, 20, 3, generator=generator).requires_grad_() for p in parties}
     labels = torch.randint(0, 3, (1, 20), generator=generator)
-    return member.make([member], around), Batch(
+    return member.task([member], around), Batch(
         features, labels, {}, Draws(HiddenStreams(streams.secrets), 0)
     )
 

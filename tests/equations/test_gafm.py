@@ -39,7 +39,7 @@ def task_and_batch(parties=("a", "b"), members=TWO, seed=0):
     shape = (len(members), SETTINGS.batch_size)
     features = {p: torch.rand(*shape, 1, generator=generator).requires_grad_() for p in parties}
     labels = (torch.rand(shape, generator=generator) < 0.4).long()
-    return members[0].make(members, around), Batch(
+    return members[0].task(members, around), Batch(
         features, labels, {}, Draws(HiddenStreams(streams.secrets), 0)
     )
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("short_searches", "few_trees")
 SMALL = ["--set", "generator_hidden=[8]", "--set", "first_part=[8]", "--seed", "3", "--quiet"]
 COMMANDS = (
     "fit", "sample", "complete", "evaluate", "audit", "release", "verify", "inspect", "account",
-    "methods", "mechanisms", "parties", "demo", "new", "publish",
+    "methods", "parties", "demo", "new", "publish",
 )  # fmt: skip
 
 
@@ -588,17 +588,12 @@ def test_methods_are_listed_with_what_goes_with_them(capsys):
     assert (split["across_processes"], split["with"]) == (True, {"monitor": False})
     assert main(["methods"]) == 0
     text = capsys.readouterr().out
-    assert {line.split(" (")[0] for line in text.splitlines() if line[:1].strip()} == set(found)
+    listed = {line.split(" (")[0] for line in text.splitlines() if line[:1].strip()}
+    assert listed == {*found, *Members("mechanisms")}
     assert "across processes: yes, with monitor=false" in text
     assert "DPLTSynthesizer (synthesizer)\n    Differentially private latent tree" in text
     assert "    privacy: latent_tree\n    across processes: yes\n" in text
-
-
-def test_mechanisms_are_listed_with_their_parameters(capsys):
-    assert main(["mechanisms"]) == 0
-    text = capsys.readouterr().out
-    assert {line for line in text.splitlines() if line[:1].strip()} == set(Members("mechanisms"))
-    assert "\n    methods: WGANGPSynthesizer\n" in text.partition("gs_wgan")[2]
+    assert "\n    methods: WGANGPSynthesizer\n" in text.partition("gs_wgan (mechanism)")[2]
     said = " ".join(text.split())
     assert "max_grad_norm=1.0, n_shards" in said
 

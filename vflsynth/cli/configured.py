@@ -136,7 +136,7 @@ OPTIONS = [
             Option(
                 "--privacy MECHANISM",
                 "differential privacy: a mechanism and its parameters, such as "
-                "'dpsgd, epsilon=3, delta=1e-6'; see 'vflsynth mechanisms' (default: none)",
+                "'dpsgd, epsilon=3, delta=1e-6'; see 'vflsynth methods' (default: none)",
                 type=_privacy,
             ),
             Option(

@@ -167,9 +167,6 @@ class NoisyHistogram:
     def _bend(self, numbers: Floats) -> Floats:
         return self.curve.bend(numbers + self._zero)
 
-    def _unbend(self, bent: Floats) -> Floats:
-        return self.curve.unbend(bent) - self._zero
-
     @property
     def _zero(self) -> int:
         """What numbers are counted from along the curve."""
@@ -283,7 +280,7 @@ class NoisyHistogram:
         """Turn standard scores into numbers (above the origin) within the public bounds."""
         bounds, bins, (mean, std) = self._bounds(), self._bins(), self.mean_and_std()
         bent = scores * std + mean
-        numbers = self._unbend(bent)
+        numbers = self.curve.unbend(bent) - self._zero
         if len(points := bins.lows[bins.single]):
             places = self._bend(points)
             nearest = nearest_places(places, bent)

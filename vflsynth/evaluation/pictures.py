@@ -138,7 +138,7 @@ def pairs(
     if found.owner is None:
         chosen = table.head(MOST_PAIRS)
     else:
-        across = table[table["scope"] == "across"].head(4)
+        across = table[table["scope"] == "across"].head(min(4, MOST_PAIRS))
         within = table[table["scope"] == "within"].head(MOST_PAIRS - len(across))
         chosen = pd.concat([across, within])
     of_target = table[[target in pair for pair in zip(table["column_a"], table["column_b"])]]

@@ -299,7 +299,6 @@ class HistogramMechanism(Mechanism):
         "preprocessing_share": Number(0, 1, closed=(True, False)),
         "n_bins": Number(2, whole=True),
     }
-    needs_histograms: ClassVar[bool] = False
 
     public_schema: PublicSchema | None = None
     preprocessing_share: float = 0.2
@@ -308,12 +307,6 @@ class HistogramMechanism(Mechanism):
     def check(self) -> None:
         """Check all parameters, before any record is read; see `Mechanism.check`."""
         super().check()
-        if self.needs_histograms and self.preprocessing_share == 0:
-            raise PrivacyParameterError(
-                "preprocessing_share",
-                self.preprocessing_share,
-                f"more than 0 for {type(self).__name__}, which needs histograms",
-            )
         if not isinstance(self.public_schema, PublicSchema | None):
             raise PrivacyParameterError(
                 "public_schema", self.public_schema, "a PublicSchema(bounds=..., categories=...)"
@@ -325,3 +318,13 @@ class HistogramMechanism(Mechanism):
                 "given where preprocessing_share is 0: bounds and categories cannot be read off "
                 "the records for free",
             )
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class SecureSums(HistogramMechanism):
+    """Base of mechanisms that publish sums over all parties' records, which nobody else sees."""
+
+    sampler = Sampler.NONE
+    one_release = True
+    secure_sums = True
+    rules = HistogramMechanism.rules | {"preprocessing_share": Number(0, 1, closed=(False, False))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from dataclasses import dataclass
 
 from vflsynth.mechanisms.base import HistogramMechanism, Mechanism
 from vflsynth.privacy.accountants import Accountant
@@ -55,15 +55,10 @@ ARITHMETIC = (
 )
 
 
-class Audience(TypedDict):
-    """Arguments of `ledger_of`."""
-
-    protected_against: tuple[str, ...]
-    not_protected_against: tuple[str, ...]
-
-
-def audience(mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts]) -> Audience:
-    """Say against whom a run protects whose records nobody sees."""
+def audience(
+    mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts]
+) -> tuple[list[str], list[str]]:
+    """Say against whom a run protects whose records nobody sees, and against whom it does not."""
     protected = [RECIPIENTS, SERVER_AND_PARTIES]
     not_protected = [IN_LEAGUE, KNOWN_ANYWAY]
     if len(columns) > 1:  # else there is no masked sum
@@ -79,10 +74,7 @@ def audience(mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts])
         )
     elif len(columns) > 1:
         not_protected.append(SERVER_COUNTS)
-    return {
-        "protected_against": tuple(protected),
-        "not_protected_against": tuple(not_protected),
-    }
+    return protected, not_protected
 
 
 def ledger_of(
@@ -237,6 +229,53 @@ def releases_of_counts(
                 )
             )
     return releases
+
+
+@dataclass(frozen=True)
+class Round:
+    """Noisy sums that are published together: how many of them, by party or by the server."""
+
+    words: str
+    numbers: Mapping[str, int]
+    sensitivity_of: Callable[[int, NeighbouringRelation], float] = histogram_sensitivity
+
+
+def plan_rounds(
+    mechanism: HistogramMechanism,
+    columns: Mapping[str, ColumnCounts],
+    rounds: Mapping[str, Round],
+    *,
+    words: str,
+    public: tuple[str, ...],
+) -> tuple[PrivacyLedger, float, dict[str, float]]:
+    """Divide what histograms leave of the budget evenly between the rounds that publish anything.
+
+    Returns the ledger, the histograms' noise multiplier, and by round the standard deviation of its
+    noise.
+    """
+    rounds = {name: own for name, own in rounds.items() if any(own.numbers.values())}
+    share = (1.0 - mechanism.preprocessing_share) / max(1, len(rounds))
+    shares = {"preprocessing": 1.0 - len(rounds) * share, **dict.fromkeys(rounds, share)}
+    noise, relation = split_budget(mechanism, columns, shares), mechanism.relation
+    histograms = histogram_event(mechanism, columns, noise["preprocessing"])
+    entries, stds = [LedgerEntry("preprocessing", histograms)], {}
+    for name, own in rounds.items():
+        parts = releases_of_counts(
+            relation, own.words, own.numbers, noise[name], sensitivity_of=own.sensitivity_of
+        )
+        entries.append(LedgerEntry(name, Composition(tuple(parts))))
+        stds[name] = noise[name] * own.sensitivity_of(sum(own.numbers.values()), relation)
+    protected, not_protected = map(tuple, audience(mechanism, columns))
+    ledger = ledger_of(
+        mechanism,
+        columns,
+        entries,
+        words=words,
+        public=public,
+        protected_against=protected,
+        not_protected_against=not_protected,
+    )
+    return ledger, noise["preprocessing"], stds
 
 
 def split_budget(

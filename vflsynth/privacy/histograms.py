@@ -207,7 +207,9 @@ def release_divided_histograms(
             frame[name], column, noise_std=noise_std / math.sqrt(DECIMALS_SHARE), rng=rng
         )
         for name, column in known.items()
-        if isinstance(column, Bounds) and not column.step and _are_floats(frame[name])
+        if isinstance(column, Bounds)
+        and not column.step
+        and numpy_dtype(frame[name].dtype).kind == "f"
     }
     cells = first_cells(known | told, frame.columns, n_bins)
     labels = [name for name in frame.columns if not isinstance(cells[name], Bins)]
@@ -232,10 +234,6 @@ def release_divided_histograms(
 def _second_round(noise_std: float, spent: float = 0.0) -> float:
     """Return the noise of the histograms of numbers that are kept, which is the most there is."""
     return noise_std / math.sqrt(1.0 - FIRST_ROUND_SHARE - spent)
-
-
-def _are_floats(column: pd.Series[Any]) -> bool:
-    return bool(numpy_dtype(column.dtype).kind == "f")
 
 
 Codes = npt.NDArray[np.int64]

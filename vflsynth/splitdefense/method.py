@@ -288,10 +288,10 @@ class SplitMethod(Method):
     def _task(self, around: Surroundings) -> Task:
         """Make what trains the active party's networks."""
         if not self.is_private:
-            return self.objectives[0].make(self.objectives, around)
+            return self.objectives[0].task(self.objectives, around)
         from vflsynth.splitdefense.private import PrivateCrossEntropy  # needs an extra
 
-        return PrivateCrossEntropy(around, self.dpsgd_plan, self.noise)
+        return PrivateCrossEntropy(self.objectives, around, self.dpsgd_plan, self.noise)
 
     def _channel(self, device: torch.device) -> LabelChannel | None:
         """Return what labels went through, if any replica's did."""

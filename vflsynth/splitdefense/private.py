@@ -8,6 +8,7 @@ break this is refused (`SplitMethod.reason_against`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -59,9 +60,13 @@ class PrivateCrossEntropy(CrossEntropyTask):
     """Cross-entropy of a top model that is trained by `PrivateDescent`; reports no loss."""
 
     def __init__(
-        self, around: Surroundings, plan: DPSGDPlan, noise: torch.Generator | None = None
+        self,
+        members: Sequence[Any],
+        around: Surroundings,
+        plan: DPSGDPlan,
+        noise: torch.Generator | None = None,
     ) -> None:
-        super().__init__(around)
+        super().__init__(members, around)
         self.descent = PrivateDescent(*self.networks["top"], plan, noise)
 
     def gradients(self, batch: Batch) -> dict[str, Tensor]:

@@ -94,7 +94,7 @@ FIXED = (DPSGDGAN, FirstLayer, GSWGAN)
         (FIXED, {"neighbouring_relation": "add_or_remove_one"}, "'replace_one' for {}"),
         ((DPSGD,), {"n_records": 1}, "n_records"),
         ((GSWGAN,), {"n_shards": 1}, "n_shards"),
-        ((PairwiseTables, LatentTree), {"preprocessing_share": 0.0}, "share must be more than 0"),
+        ((PairwiseTables, LatentTree), {"preprocessing_share": 0.0}, "share must be a number in"),
         (HISTOGRAMS, {"preprocessing_share": 1.0}, "preprocessing_share"),
         (HISTOGRAMS, {"preprocessing_share": -0.1}, "preprocessing_share"),
         ((DPSGD, DPSGDGAN, GSWGAN), {"preprocessing_share": 0}, "public_schema"),

@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_vflsynth_parties_subparsers=(simulate project prepare start approve check console status trail logs key abort submit sample join)
-_shtab_vflsynth_subparsers=(new publish fit sample complete evaluate audit release verify inspect account schema methods mechanisms parties demo doctor completion)
+_shtab_vflsynth_subparsers=(new publish fit sample complete evaluate audit release verify inspect account schema methods parties demo doctor completion)
 
 _shtab_vflsynth_new_option_strings=(-h --help -q --quiet --debug --on --target --epsilon --audit-minutes -o --output)
 _shtab_vflsynth_publish_option_strings=(-h --help -q --quiet --debug --plan)
@@ -21,7 +21,6 @@ _shtab_vflsynth_inspect_option_strings=(-h --help -q --quiet --debug --on --key-
 _shtab_vflsynth_account_option_strings=(-h --help -q --quiet --debug --create --epsilon --delta)
 _shtab_vflsynth_schema_option_strings=(-h --help -q --quiet --debug)
 _shtab_vflsynth_methods_option_strings=(-h --help -q --quiet --debug)
-_shtab_vflsynth_mechanisms_option_strings=(-h --help -q --quiet --debug)
 _shtab_vflsynth_parties_simulate_option_strings=(-h --help --sites --kits --seed --timeout)
 _shtab_vflsynth_parties_project_option_strings=(-h --help --host --port -o --output)
 _shtab_vflsynth_parties_prepare_option_strings=(-h --help)
@@ -50,7 +49,7 @@ _shtab_vflsynth_audit___attacker_choices=(table model)
 _shtab_vflsynth_schema_pos_0_choices=(study job site contract table)
 _shtab_vflsynth_parties_pos_0_choices=(simulate project prepare start approve check console status trail logs key abort submit sample join)
 _shtab_vflsynth_completion_pos_0_choices=(bash zsh tcsh)
-_shtab_vflsynth_pos_0_choices=(new publish fit sample complete evaluate audit release verify inspect account schema methods mechanisms parties demo doctor completion)
+_shtab_vflsynth_pos_0_choices=(new publish fit sample complete evaluate audit release verify inspect account schema methods parties demo doctor completion)
 
 _shtab_vflsynth_new_pos_0_nargs='*'
 _shtab_vflsynth_new__h_nargs=0
@@ -140,11 +139,6 @@ _shtab_vflsynth_methods___help_nargs=0
 _shtab_vflsynth_methods__q_nargs=0
 _shtab_vflsynth_methods___quiet_nargs=0
 _shtab_vflsynth_methods___debug_nargs=0
-_shtab_vflsynth_mechanisms__h_nargs=0
-_shtab_vflsynth_mechanisms___help_nargs=0
-_shtab_vflsynth_mechanisms__q_nargs=0
-_shtab_vflsynth_mechanisms___quiet_nargs=0
-_shtab_vflsynth_mechanisms___debug_nargs=0
 _shtab_vflsynth_parties_simulate__h_nargs=0
 _shtab_vflsynth_parties_simulate___help_nargs=0
 _shtab_vflsynth_parties_project__h_nargs=0

@@ -14,7 +14,7 @@ complete vflsynth \
         'c/-/(- h n o q)/' \
         'n/--scheme/(assd asif)/' \
         'n/--attacker/(table model)/' \
-        'p/1/(new publish fit sample complete evaluate audit release verify inspect account schema methods mechanisms parties demo doctor completion)/' \
+        'p/1/(new publish fit sample complete evaluate audit release verify inspect account schema methods parties demo doctor completion)/' \
         'n/schema/(study job site contract table)/' \
         'n/parties/(simulate project prepare start approve check console status trail logs key abort submit sample join)/' \
         'n/completion/(bash zsh tcsh)/' \

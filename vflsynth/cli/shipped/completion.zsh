@@ -19,7 +19,6 @@ _shtab_vflsynth_commands() {
     evaluate:'Measure how close a synthetic table is to the real ones, and what it is good for.'
     fit:'Match the parties'"'"' records, train a synthesizer, and save the model.'
     inspect:'Show what is in a saved model: parties, columns and how they are encoded, sizes, how it was trained,'
-    mechanisms:'List the mechanisms of differential privacy: what they are, the methods that can have them, and'
     methods:'List the methods that can be fitted: what they are, which mechanisms of differential privacy they'
     new:'Write what '"'"'vflsynth publish'"'"' needs: a study file, a contract proposed from the tables, and a key'
     parties:'Train with every party in a process of its own, on NVIDIA FLARE (pip install '"'"'vflsynth[flare]'"'"').'
@@ -180,7 +179,7 @@ _shtab_vflsynth_fit_options=(
   "--max-records[read tables in batches, and learn from at most N of the matched records, drawn by --seed\; for csv and parquet files, and folders of parquet, that do not fit into memory]:N:"
   "--config[TOML file with the same keys, such as a job of \'vflsynth parties\'\; options override it]:FILE:"
   "--method[synthesizer, see \'vflsynth methods\' (default\: VFLGANSynthesizer)]:NAME:"
-  "--privacy[differential privacy\: a mechanism and its parameters, such as \'dpsgd, epsilon\=3, delta\=1e-6\'\; see \'vflsynth mechanisms\' (default\: none)]:MECHANISM:"
+  "--privacy[differential privacy\: a mechanism and its parameters, such as \'dpsgd, epsilon\=3, delta\=1e-6\'\; see \'vflsynth methods\' (default\: none)]:MECHANISM:"
   "*--set[any parameter, its value in JSON, such as generator_hidden\=\[64,64\], privacy.epsilon\=3 or transformer.rare_threshold\=0\; repeatable]:NAME=VALUE:"
   "--epochs[passes over the records (default\: the method\'s)]:N:"
   "--device[such as cpu or cuda\:0 (default\: a GPU if there is one)]:DEVICE:"
@@ -217,15 +216,6 @@ _shtab_vflsynth_inspect_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_vflsynth_inspect_defaults_added=0
-
-_shtab_vflsynth_mechanisms_options=(
-  "(- : *)"{-h,--help}"[show this help message and exit]"
-  {-q,--quiet}"[only results and errors]"
-  "--debug[show where an error comes from]"
-)
-
-# guard to ensure default positional specs are added only once per session
-_shtab_vflsynth_mechanisms_defaults_added=0
 
 _shtab_vflsynth_methods_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -512,7 +502,6 @@ _shtab_vflsynth() {
         evaluate) _arguments -C -s $_shtab_vflsynth_evaluate_options ;;
         fit) _arguments -C -s $_shtab_vflsynth_fit_options ;;
         inspect) _arguments -C -s $_shtab_vflsynth_inspect_options ;;
-        mechanisms) _arguments -C -s $_shtab_vflsynth_mechanisms_options ;;
         methods) _arguments -C -s $_shtab_vflsynth_methods_options ;;
         new) _arguments -C -s $_shtab_vflsynth_new_options ;;
         parties) _shtab_vflsynth_parties ;;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vflsynth.learning.base import Size
 from vflsynth.learning.party import ENCODED_AT_ONCE, Party
 from vflsynth.methods.autoregressive.conditional import (
     COLUMNS_AT_ONCE,
@@ -26,9 +27,7 @@ NEEDS_LESS_MEMORY = (
 )
 
 
-def estimate_memory(
-    party: Party, settings: AutoregressiveSettings, n_records: int, replicas: int
-) -> int:
+def estimate_memory(party: Party, settings: AutoregressiveSettings, size: Size) -> int:
     """Estimate the bytes that one party's half of a fit takes at its peak, roughly.
 
     Encoded records; features, at the party and of a bounded number of records at the server;
@@ -37,6 +36,7 @@ def estimate_memory(
     """
     layout = Layout(party.transformer.spans_)
     n_columns, width = len(layout.columns), layout.width
+    n_records, replicas = size.n_records, size.n_replicas
     if not n_columns:
         return 0
     n_codes = sum(column.n_codes for column in layout.columns)

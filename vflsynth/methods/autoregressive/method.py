@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.base import Algorithm, Duration, Method, SharedDraws, Size
+from vflsynth.learning.base import Algorithm, Duration, Method, SharedDraws
 from vflsynth.learning.party import labelled, section
 from vflsynth.methods.autoregressive.memory import NEEDS_LESS_MEMORY, estimate_memory
 from vflsynth.methods.autoregressive.messages import (
@@ -374,12 +374,7 @@ class AutoregressiveMethod(Method):
         return settings.batch_size * widest * settings.hidden * max(1, widest // 8)
 
     needs_less_memory = NEEDS_LESS_MEMORY
-
-    def memory(
-        self, party: AutoregressiveParty, settings: AutoregressiveSettings, size: Size
-    ) -> int:
-        """Estimate the bytes that a party's half of a fit takes at its peak."""
-        return estimate_memory(party, settings, size.n_records, size.n_replicas)
+    memory = staticmethod(estimate_memory)
 
     def finish(self, party: AutoregressiveParty) -> None:
         """Calibrate."""

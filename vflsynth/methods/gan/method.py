@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError, TooFewRecordsError, TrainingDivergedError
-from vflsynth.learning.base import Algorithm, Duration, Method, Size
+from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.messages import (
     MaskedFake,
     MaskedReal,
@@ -394,12 +394,7 @@ class GANMethod(Method):
         return 3 * settings.batch_size * max(products)
 
     needs_less_memory = NEEDS_LESS_MEMORY
-
-    def memory(self, party: Any, settings: Settings, size: Size) -> int:
-        """Estimate the bytes that a party's half of a fit takes at its peak."""
-        return estimate_memory(
-            party, settings, size.n_records, size.n_replicas, own_rows=size.own_rows
-        )
+    memory = staticmethod(estimate_memory)
 
     def samplers(self, party: GANParty, settings: Settings) -> Sequence[GeneratorSampler]:
         """Return the generators that were kept, with scores of rows if these are resampled."""

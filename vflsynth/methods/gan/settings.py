@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from vflsynth.learning import Party
+from vflsynth.learning.base import Size
 from vflsynth.methods.gan import sampler
 from vflsynth.methods.gan.discriminator import Penalty
 from vflsynth.methods.gan.sampler import GeneratorSpec
@@ -102,9 +103,7 @@ NEEDS_LESS_MEMORY = (
 )
 
 
-def estimate_memory(
-    party: Party, settings: Settings, n_records: int, replicas: int, *, own_rows: bool
-) -> int:
+def estimate_memory(party: Party, settings: Settings, size: Size) -> int:
     """Estimate the bytes that one party's half of a fit takes at its peak, roughly.
 
     Encoded records, and four copies while they are masked (of each replica's own rows, if it has
@@ -125,9 +124,9 @@ def estimate_memory(
         hidden_of_heads = settings.generator_head * len(starts)
     drawn = sum(drawing) + hidden_of_heads + 2 * width + 2 * padded
     looked_at = max(settings.n_evaluation, sampler.CALIBRATION_ROWS) if settings.n_evaluation else 0
-    judged = width + sum(settings.first_part)
+    judged, replicas = width + sum(settings.first_part), size.n_replicas
     return _FLOAT * (
-        (1 + 4 * (replicas if own_rows else 1)) * n_records * width
+        (1 + 4 * (replicas if size.own_rows else 1)) * size.n_records * width
         + replicas * weights * 7
         + replicas * settings.batch_size * (12 * judged + 3 * drawn)
         + replicas * looked_at * drawn

@@ -6,19 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Plan
+from vflsynth.mechanisms.base import Asked, Cover, Plan, SecureSums
 from vflsynth.mechanisms.discriminators import SERVER
-from vflsynth.mechanisms.planning import (
-    audience,
-    histogram_event,
-    ledger_of,
-    releases_of_counts,
-    split_budget,
-)
+from vflsynth.mechanisms.planning import Round, plan_rounds
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.events import Composition, Sampler
-from vflsynth.privacy.histograms import histogram_sensitivity
-from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.registry import register
 
 _COVERS = {
@@ -43,7 +34,7 @@ class LatentTreePlan(Plan):
 
 @register
 @dataclass(repr=False, eq=False, kw_only=True)
-class LatentTree(HistogramMechanism):
+class LatentTree(SecureSums):
     """Noisy tables of counts, of which parties and a server make a tree of latent attributes.
 
     Part of the budget goes to histograms of the columns; two rounds of tables, of pairs of one
@@ -69,10 +60,6 @@ class LatentTree(HistogramMechanism):
     """
 
     name = "latent_tree"
-    sampler = Sampler.NONE
-    one_release = True
-    secure_sums = True
-    needs_histograms = True
 
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> LatentTreePlan:
         """Calibrate the noise by numbers of columns and sizes of groups; see `Mechanism.plan`."""
@@ -81,36 +68,26 @@ class LatentTree(HistogramMechanism):
         assert groups is not None, "the method says how it groups columns"
         n_latents = sum(len(sizes) for sizes in groups.values())
         rounds = {
-            "latent attributes": (
+            "latent attributes": Round(
                 "contingency tables of {} pairs of columns",
                 {party: math.comb(own.total, 2) for party, own in columns.items()},
             ),
-            "latent tree": (
+            "latent tree": Round(
                 "contingency tables of {} pairs with a latent attribute",
                 {party: sum(n for n in sizes if n > 1) for party, sizes in groups.items()}
                 | {SERVER: max(1, math.comb(n_latents, 2))},
             ),
         }
-        rounds = {name: (words, n) for name, (words, n) in rounds.items() if sum(n.values())}
-        shares = dict.fromkeys(rounds, (1.0 - self.preprocessing_share) / len(rounds))
-        shares["preprocessing"] = 1.0 - sum(shares.values())
-        noise = split_budget(self, columns, shares)
-        histograms = histogram_event(self, columns, noise["preprocessing"])
-        entries, stds = [LedgerEntry("preprocessing", histograms)], {}
-        for name, (words, numbers) in rounds.items():
-            releases = releases_of_counts(self.relation, words, numbers, noise[name])
-            entries.append(LedgerEntry(name, Composition(tuple(releases))))
-            stds[name] = noise[name] * histogram_sensitivity(sum(numbers.values()), self.relation)
+        ledger, noise, stds = plan_rounds(
+            self,
+            columns,
+            rounds,
+            words="differentially private latent tree (DPLT), with Gaussian noise",
+            public=("numbers of states and of latent states",),
+        )
         return LatentTreePlan(
-            ledger=ledger_of(
-                self,
-                columns,
-                entries,
-                words="differentially private latent tree (DPLT), with Gaussian noise",
-                **audience(self, columns),
-                public=("numbers of states and of latent states",),
-            ),
-            histogram_noise_multiplier=noise["preprocessing"],
+            ledger=ledger,
+            histogram_noise_multiplier=noise,
             covers=_COVERS,
             pair_std=stds.get("latent attributes", 0.0),
             tree_std=stds["latent tree"],

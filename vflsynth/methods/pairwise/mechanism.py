@@ -6,19 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vflsynth.mechanisms.base import Asked, Cover, HistogramMechanism, Plan
+from vflsynth.mechanisms.base import Asked, Cover, Plan, SecureSums
 from vflsynth.mechanisms.discriminators import SERVER
-from vflsynth.mechanisms.planning import (
-    audience,
-    histogram_event,
-    ledger_of,
-    releases_of_counts,
-    split_budget,
-)
+from vflsynth.mechanisms.planning import Round, plan_rounds
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.events import Composition, Sampler
 from vflsynth.privacy.histograms import product_sensitivity
-from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.registry import register
 
 _COVERS = {
@@ -38,7 +30,7 @@ class PairwisePlan(Plan):
 
 @register
 @dataclass(repr=False, eq=False, kw_only=True)
-class PairwiseTables(HistogramMechanism):
+class PairwiseTables(SecureSums):
     """Noisy tables of every pair of columns, within and across parties.
 
     Part of the budget goes to histograms of the columns, which say how values are merged into a few
@@ -68,10 +60,6 @@ class PairwiseTables(HistogramMechanism):
     """
 
     name = "pairwise_tables"
-    sampler = Sampler.NONE
-    one_release = True
-    secure_sums = True
-    needs_histograms = True
 
     preprocessing_share: float = 0.4
 
@@ -80,31 +68,18 @@ class PairwiseTables(HistogramMechanism):
         self.check()
         own = {party: math.comb(counts.total, 2) for party, counts in columns.items()}
         n_pairs = math.comb(sum(counts.total for counts in columns.values()), 2)
+        words = "products of codes of {} pairs of columns"
         numbers = own | {SERVER: n_pairs - sum(own.values())}
-        shares = {"preprocessing": self.preprocessing_share, "pairs": 1 - self.preprocessing_share}
-        noise = split_budget(self, columns, shares if n_pairs else {"preprocessing": 1.0})
-        histograms = histogram_event(self, columns, noise["preprocessing"])
-        entries, std = [LedgerEntry("preprocessing", histograms)], 0.0
-        if n_pairs:
-            releases = releases_of_counts(
-                self.relation,
-                "products of codes of {} pairs of columns",
-                numbers,
-                noise["pairs"],
-                sensitivity_of=product_sensitivity,
-            )
-            entries.append(LedgerEntry("pairs", Composition(tuple(releases))))
-            std = noise["pairs"] * product_sensitivity(n_pairs, self.relation)
+        ledger, noise, stds = plan_rounds(
+            self,
+            columns,
+            {"pairs": Round(words, numbers, product_sensitivity)},
+            words="noisy products of all pairs of columns (one-shot)",
+            public=("numbers of states and of components",),
+        )
         return PairwisePlan(
-            ledger=ledger_of(
-                self,
-                columns,
-                entries,
-                words="noisy products of all pairs of columns (one-shot)",
-                **audience(self, columns),
-                public=("numbers of states and of components",),
-            ),
-            histogram_noise_multiplier=noise["preprocessing"],
+            ledger=ledger,
+            histogram_noise_multiplier=noise,
             covers=_COVERS,
-            pair_std=std,
+            pair_std=stds.get("pairs", 0.0),
         )

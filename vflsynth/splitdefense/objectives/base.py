@@ -6,7 +6,7 @@ It trains the active party's networks and returns clean cut gradients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
@@ -79,45 +79,18 @@ class Batch:
         ]
 
 
-class Objective(Part):
-    """Parameters of what is minimised.
-
-    Subclasses say how a `Task` is made of the parameters of all replicas.
-    """
-
-    binary_only = False
-    has_held_out_loss = False
-    """Whether a loss on held-out records says when to stop, and records can be weighted."""
-
-    per_replica: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that may differ between classifiers trained at once."""
-
-    def structure(self) -> dict[str, Any]:
-        """Return what must be the same for classifiers trained at once."""
-        content: dict[str, Any] = to_json(self)
-        parameters = content["parameters"]
-        own = {name: value for name, value in parameters.items() if name not in self.per_replica}
-        return content | {"parameters": own}
-
-    @abstractmethod
-    def make(self, members: Sequence[Any], around: Surroundings) -> Task:
-        """Build networks and optimisers for replicas with these parameters."""
-
-    def check_architecture(self, settings: SplitSettings) -> None:
-        """Refuse settings that the objective is not defined for (ParameterError)."""
-
-
 class Task(ABC):
     """An objective at work: the active party's networks for R replicas.
 
-    `networks` has each network with its optimiser by name, `means` the losses for the history.
+    `members` are the replicas' objectives, `networks` each network with its optimiser by name,
+    `means` the losses for the history.
     """
 
     calibrated = True
     """Whether the top model's outputs are log-odds fitted to labels."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self.around = around
+    def __init__(self, members: Sequence[Any], around: Surroundings) -> None:
+        self.members, self.around = members, around
         self.networks: dict[str, tuple[Perceptron, FlatAdam]] = {}
         self.means = RunningMeans()
 
@@ -133,6 +106,11 @@ class Task(ABC):
     def held_out_loss(self, batch: Batch) -> Tensor:
         """Loss on held-out records, (replica,); see `Objective.has_held_out_loss`."""
         raise NotImplementedError
+
+    def of_members(self, name: str) -> Tensor:
+        """Return a parameter of every replica, (replica, 1, 1)."""
+        values = [float(getattr(member, name)) for member in self.members]
+        return self.around.label_shares.new_tensor(values).view(-1, 1, 1)
 
     def network(self, name: str, dims: Sequence[int], **options: Any) -> Perceptron:
         """Make a network of the active party, with its optimiser."""
@@ -153,11 +131,28 @@ class Task(ABC):
             load_network_state(state, name, module, optimizer)
 
 
-def per_replica(members: Sequence[Any], value: Callable[[Any], float], like: Tensor) -> Tensor:
-    """Put one number per replica into shape (replica, 1, 1)."""
-    return torch.tensor([value(m) for m in members], dtype=like.dtype, device=like.device).view(
-        -1, 1, 1
-    )
+class Objective(Part):
+    """Parameters of what is minimised."""
+
+    task: ClassVar[type[Task]]
+    """What does it."""
+
+    binary_only = False
+    has_held_out_loss = False
+    """Whether a loss on held-out records says when to stop, and records can be weighted."""
+
+    per_replica: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that may differ between classifiers trained at once."""
+
+    def structure(self) -> dict[str, Any]:
+        """Return what must be the same for classifiers trained at once."""
+        content: dict[str, Any] = to_json(self)
+        parameters = content["parameters"]
+        own = {name: value for name, value in parameters.items() if name not in self.per_replica}
+        return content | {"parameters": own}
+
+    def check_architecture(self, settings: SplitSettings) -> None:
+        """Refuse settings that the objective is not defined for (ParameterError)."""
 
 
 def cross_entropy(
@@ -206,17 +201,6 @@ def descend(loss: Tensor, *optimizers: FlatAdam, at: Iterable[Tensor] = ()) -> l
     return others
 
 
-@register
-class CrossEntropy(Objective):
-    """Cross-entropy of the top model's outputs, and nothing that protects."""
-
-    has_held_out_loss = True
-
-    def make(self, members: Sequence[CrossEntropy], around: Surroundings) -> Task:
-        """Build the top model and the heads."""
-        return CrossEntropyTask(around)
-
-
 class CrossEntropyTask(Task):
     """A top model over all parties' features, and one per group of parties that has its own head.
 
@@ -224,8 +208,8 @@ class CrossEntropyTask(Task):
     which does not say whether the bottom models learn from all heads; here they do).
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around)
+    def __init__(self, members: Sequence[Any], around: Surroundings) -> None:
+        super().__init__(members, around)
         settings = around.settings
         for name, parties in self.heads.items():
             dims = [settings.fused_dim(len(parties)), *settings.top_hidden, around.n_outputs]
@@ -260,3 +244,11 @@ class CrossEntropyTask(Task):
         optimizers = [self.networks[name][1] for name in losses]
         total = torch.stack(list(losses.values()))
         return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
+
+
+@register
+class CrossEntropy(Objective):
+    """Cross-entropy of the top model's outputs, and nothing that protects."""
+
+    task = CrossEntropyTask
+    has_held_out_loss = True

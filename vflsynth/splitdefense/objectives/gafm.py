@@ -18,7 +18,6 @@ from vflsynth.splitdefense.objectives.base import (
     Surroundings,
     Task,
     descend,
-    per_replica,
 )
 from vflsynth.splitdefense.settings import SplitSettings
 
@@ -36,6 +35,75 @@ class _MarginRule:
 
     def __str__(self) -> str:
         return f"'auto' or {self.number}"
+
+
+class GAFMTask(Task):
+    """G ("top") and D of GAFM, with the steps of Algorithm 1 by name."""
+
+    calibrated = False
+
+    def __init__(self, members: Sequence[GAFM], around: Surroundings) -> None:
+        super().__init__(members, around)
+        self.generator = self.network("top", [1, *around.settings.top_hidden, 1])
+        self.discriminator = self.network("discriminator", [1, *members[0].discriminator_hidden, 1])
+        self.margin = self.of_members("pseudo_label_margin")
+        self.penalty_weight = self.of_members("penalty_weight")
+        self.gan_weight = self.of_members("gan_weight")
+        self.label_noise_std = self.of_members("label_noise_std")
+        self.clip = self.of_members("weight_clip")
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Run one iteration of Algorithm 1 at the active party."""
+        parties = self.around.parties
+        fused = self.around.settings.fuse(batch.contributions(parties)).detach().requires_grad_()
+        labels = batch.labels.to(fused.dtype).unsqueeze(-1)
+        shape = tuple(labels.shape[1:])
+        noise = batch.draws.normal("gafm.label_noise", shape) * self.label_noise_std  # ε
+        offset = batch.draws.uniform("gafm.pseudo_labels", shape) * self.margin  # u
+        pseudo_labels = 0.5 + offset * (2.0 * labels - 1.0)  # (5)
+
+        self.update_discriminator(labels + noise, fused)
+        self.update_generator(fused)
+        gradient = self.fused_gradient(pseudo_labels, fused)
+        return {
+            name: gradient * batch.present[name] if name in batch.present else gradient
+            for name in parties
+        }
+
+    def update_discriminator(self, labels: Tensor, fused: Tensor) -> None:
+        """Ascend L_GAN = E D(Y + ε) - E D(G(Ỹ)), then clip (lines 4-5)."""
+        with torch.no_grad():
+            predictions = self.generator(fused).sigmoid()
+        both = self.discriminator(torch.cat([labels, predictions], 1))
+        real, fake = both.squeeze(-1).split(labels.shape[1], 1)
+        loss = real.mean(1) - fake.mean(1)
+        optimizer = self.networks["discriminator"][1]
+        descend(-loss, optimizer)
+        with torch.no_grad():
+            for parameter in optimizer.parameters:
+                parameter.clamp_(-self.clip, self.clip)
+        self.means.add({"loss_gan": loss})
+
+    def update_generator(self, fused: Tensor) -> None:
+        """Descend -E D(G(Ỹ)) (lines 6-7)."""
+        descend(self.adversarial_loss(fused.detach()), self.networks["top"][1])
+
+    def adversarial_loss(self, fused: Tensor) -> Tensor:
+        """-E D(G(Ỹ)) per replica, shape (replica,)."""
+        scores: Tensor = self.discriminator(self.generator(fused).sigmoid())
+        return -scores.mean((1, 2))
+
+    def fused_gradient(self, pseudo_labels: Tensor, fused: Tensor) -> Tensor:
+        """f_Norm(∇L_GAN) + γ f_Norm(∇L_penalty) with respect to Ỹ (line 9, Eq. 8)."""
+        (adversarial,) = torch.autograd.grad(self.adversarial_loss(fused).sum(), fused)
+        inside = fused.clamp(_INSIDE, 1.0 - _INSIDE)
+        penalty = -(
+            pseudo_labels * inside.log() + (1.0 - pseudo_labels) * (1.0 - inside).log()
+        ).mean((1, 2))
+        (towards_labels,) = torch.autograd.grad(penalty.sum(), fused)
+        self.means.add({"loss_penalty": penalty})
+        total: Tensor = self.gan_weight * unit(adversarial)
+        return total + self.penalty_weight * unit(towards_labels)
 
 
 @register
@@ -101,79 +169,7 @@ class GAFM(Objective):
                 "intermediate_dim=1, bottom_output='sigmoid' and fusion='mean'"
             )
 
-    def make(self, members: Sequence[GAFM], around: Surroundings) -> Task:
-        """Build G and D."""
-        return GAFMTask(members, around)
-
-
-class GAFMTask(Task):
-    """G ("top") and D of GAFM, with the steps of Algorithm 1 by name."""
-
-    calibrated = False
-
-    def __init__(self, members: Sequence[GAFM], around: Surroundings) -> None:
-        super().__init__(around)
-        self.generator = self.network("top", [1, *around.settings.top_hidden, 1])
-        self.discriminator = self.network("discriminator", [1, *members[0].discriminator_hidden, 1])
-        like = around.label_shares
-        self.margin = per_replica(members, lambda m: float(m.pseudo_label_margin), like)
-        self.penalty_weight = per_replica(members, lambda m: m.penalty_weight, like)
-        self.gan_weight = per_replica(members, lambda m: m.gan_weight, like)
-        self.label_noise_std = per_replica(members, lambda m: m.label_noise_std, like)
-        self.clip = per_replica(members, lambda m: m.weight_clip, like)
-
-    def gradients(self, batch: Batch) -> dict[str, Tensor]:
-        """Run one iteration of Algorithm 1 at the active party."""
-        parties = self.around.parties
-        fused = self.around.settings.fuse(batch.contributions(parties)).detach().requires_grad_()
-        labels = batch.labels.to(fused.dtype).unsqueeze(-1)
-        shape = tuple(labels.shape[1:])
-        noise = batch.draws.normal("gafm.label_noise", shape) * self.label_noise_std  # ε
-        offset = batch.draws.uniform("gafm.pseudo_labels", shape) * self.margin  # u
-        pseudo_labels = 0.5 + offset * (2.0 * labels - 1.0)  # (5)
-
-        self.update_discriminator(labels + noise, fused)
-        self.update_generator(fused)
-        gradient = self.fused_gradient(pseudo_labels, fused)
-        return {
-            name: gradient * batch.present[name] if name in batch.present else gradient
-            for name in parties
-        }
-
-    def update_discriminator(self, labels: Tensor, fused: Tensor) -> None:
-        """Ascend L_GAN = E D(Y + ε) - E D(G(Ỹ)), then clip (lines 4-5)."""
-        with torch.no_grad():
-            predictions = self.generator(fused).sigmoid()
-        both = self.discriminator(torch.cat([labels, predictions], 1))
-        real, fake = both.squeeze(-1).split(labels.shape[1], 1)
-        loss = real.mean(1) - fake.mean(1)
-        optimizer = self.networks["discriminator"][1]
-        descend(-loss, optimizer)
-        with torch.no_grad():
-            for parameter in optimizer.parameters:
-                parameter.clamp_(-self.clip, self.clip)
-        self.means.add({"loss_gan": loss})
-
-    def update_generator(self, fused: Tensor) -> None:
-        """Descend -E D(G(Ỹ)) (lines 6-7)."""
-        descend(self.adversarial_loss(fused.detach()), self.networks["top"][1])
-
-    def adversarial_loss(self, fused: Tensor) -> Tensor:
-        """-E D(G(Ỹ)) per replica, shape (replica,)."""
-        scores: Tensor = self.discriminator(self.generator(fused).sigmoid())
-        return -scores.mean((1, 2))
-
-    def fused_gradient(self, pseudo_labels: Tensor, fused: Tensor) -> Tensor:
-        """f_Norm(∇L_GAN) + γ f_Norm(∇L_penalty) with respect to Ỹ (line 9, Eq. 8)."""
-        (adversarial,) = torch.autograd.grad(self.adversarial_loss(fused).sum(), fused)
-        inside = fused.clamp(_INSIDE, 1.0 - _INSIDE)
-        penalty = -(
-            pseudo_labels * inside.log() + (1.0 - pseudo_labels) * (1.0 - inside).log()
-        ).mean((1, 2))
-        (towards_labels,) = torch.autograd.grad(penalty.sum(), fused)
-        self.means.add({"loss_penalty": penalty})
-        total: Tensor = self.gan_weight * unit(adversarial)
-        return total + self.penalty_weight * unit(towards_labels)
+    task = GAFMTask
 
 
 def unit(gradients: Tensor) -> Tensor:

@@ -17,10 +17,59 @@ from vflsynth.splitdefense.objectives.base import (
     CrossEntropyTask,
     Objective,
     Surroundings,
-    Task,
     descend,
-    per_replica,
 )
+
+
+class DIMIPTask(CrossEntropyTask):
+    """Top model, and one label predictor g_ψ per passive party."""
+
+    def __init__(self, members: Sequence[DIMIP], around: Surroundings) -> None:
+        super().__init__(members, around)
+        self.shared = members[0]
+        self.weight = self.of_members("defense_weight")
+        for name in around.passive:
+            dims = [around.settings.intermediate_dim, *self.shared.predictor_hidden]
+            self.network(f"predictor of {name}", [*dims, around.n_classes])
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Run one iteration of Algorithm 1 at the active party."""
+        for name in self.around.passive:  # lines 3-5
+            self.update_predictor(name, batch.features[name].detach(), batch.labels)
+        task = super().gradients(batch)  # lines 6-8
+        random_labels = sample_labels(self.around.label_shares, batch)  # line 9
+        clean = {}
+        for name, gradient in task.items():  # line 11
+            if name not in self.around.passive:
+                clean[name] = gradient
+                continue
+            features = batch.features[name].detach().requires_grad_()
+            information = self.information(name, features, batch.labels, random_labels)
+            (away,) = torch.autograd.grad(information.sum(), features)
+            clean[name] = (1.0 - self.weight) * gradient + self.weight * away
+            self.means.add({f"information_{name}": information})
+        return clean
+
+    def update_predictor(self, name: str, features: Tensor, labels: Tensor) -> None:
+        """Ascend L_A = E log q(y | h) (lines 4-5)."""
+        predictor, optimizer = self.networks[f"predictor of {name}"]
+        for _ in range(self.shared.predictor_steps):
+            descend(-log_likelihood(predictor(features), labels), optimizer)
+
+    def information(
+        self, name: str, features: Tensor, labels: Tensor, random_labels: Tensor
+    ) -> Tensor:
+        """L_A + L_R, the sampled vCLUB bound, or the bounded variant; shape (replica,)."""
+        logits = self.networks[f"predictor of {name}"][0](features)
+        if self.shared.bound == "prior":
+            prior = self.around.label_shares.clamp_min(1e-6).log().unsqueeze(1)
+            predicted = logits.log_softmax(-1)
+            divergence: Tensor = (predicted.exp() * (predicted - prior)).sum(-1)
+            return divergence.mean(-1)
+        bound = log_likelihood(logits, labels)
+        if self.shared.regularizer:
+            bound = bound - log_likelihood(logits, random_labels)
+        return bound
 
 
 @register
@@ -69,60 +118,7 @@ class DIMIP(Objective):
     regularizer: bool = True
     predictor_hidden: Sequence[int] = (64, 32)
 
-    def make(self, members: Sequence[DIMIP], around: Surroundings) -> Task:
-        """Build top model and label predictors."""
-        return DIMIPTask(members, around)
-
-
-class DIMIPTask(CrossEntropyTask):
-    """Top model, and one label predictor g_ψ per passive party."""
-
-    def __init__(self, members: Sequence[DIMIP], around: Surroundings) -> None:
-        super().__init__(around)
-        self.shared = members[0]
-        self.weight = per_replica(members, lambda m: m.defense_weight, around.label_shares)
-        for name in around.passive:
-            dims = [around.settings.intermediate_dim, *self.shared.predictor_hidden]
-            self.network(f"predictor of {name}", [*dims, around.n_classes])
-
-    def gradients(self, batch: Batch) -> dict[str, Tensor]:
-        """Run one iteration of Algorithm 1 at the active party."""
-        for name in self.around.passive:  # lines 3-5
-            self.update_predictor(name, batch.features[name].detach(), batch.labels)
-        task = super().gradients(batch)  # lines 6-8
-        random_labels = sample_labels(self.around.label_shares, batch)  # line 9
-        clean = {}
-        for name, gradient in task.items():  # line 11
-            if name not in self.around.passive:
-                clean[name] = gradient
-                continue
-            features = batch.features[name].detach().requires_grad_()
-            information = self.information(name, features, batch.labels, random_labels)
-            (away,) = torch.autograd.grad(information.sum(), features)
-            clean[name] = (1.0 - self.weight) * gradient + self.weight * away
-            self.means.add({f"information_{name}": information})
-        return clean
-
-    def update_predictor(self, name: str, features: Tensor, labels: Tensor) -> None:
-        """Ascend L_A = E log q(y | h) (lines 4-5)."""
-        predictor, optimizer = self.networks[f"predictor of {name}"]
-        for _ in range(self.shared.predictor_steps):
-            descend(-log_likelihood(predictor(features), labels), optimizer)
-
-    def information(
-        self, name: str, features: Tensor, labels: Tensor, random_labels: Tensor
-    ) -> Tensor:
-        """L_A + L_R, the sampled vCLUB bound, or the bounded variant; shape (replica,)."""
-        logits = self.networks[f"predictor of {name}"][0](features)
-        if self.shared.bound == "prior":
-            prior = self.around.label_shares.clamp_min(1e-6).log().unsqueeze(1)
-            predicted = logits.log_softmax(-1)
-            divergence: Tensor = (predicted.exp() * (predicted - prior)).sum(-1)
-            return divergence.mean(-1)
-        bound = log_likelihood(logits, labels)
-        if self.shared.regularizer:
-            bound = bound - log_likelihood(logits, random_labels)
-        return bound
+    task = DIMIPTask
 
 
 def log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
@@ -137,6 +133,22 @@ def sample_labels(shares: Tensor, batch: Batch) -> Tensor:
 
 
 _SMALL = 1e-12
+
+
+class DistanceCorrelationTask(CrossEntropyTask):
+    """A top model; the defence has no network."""
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Add the defence's gradient to that of the task, for passive parties."""
+        clean, weight = super().gradients(batch), self.of_members("defense_weight")
+        one_hot = F.one_hot(batch.labels, self.around.n_classes).float()
+        for name in self.around.passive:
+            features = batch.features[name].detach().requires_grad_()
+            correlation = distance_correlation(features, one_hot)
+            (away,) = torch.autograd.grad(correlation.clamp_min(_SMALL).log().sum(), features)
+            clean[name] = clean[name] + weight * away
+            self.means.add({f"distance_correlation_{name}": correlation})
+        return clean
 
 
 @register
@@ -162,29 +174,7 @@ class DistanceCorrelation(Objective):
 
     defense_weight: float = 0.1
 
-    def make(self, members: Sequence[DistanceCorrelation], around: Surroundings) -> Task:
-        """Build the top model."""
-        return DistanceCorrelationTask(members, around)
-
-
-class DistanceCorrelationTask(CrossEntropyTask):
-    """A top model; the defence has no network."""
-
-    def __init__(self, members: Sequence[DistanceCorrelation], around: Surroundings) -> None:
-        super().__init__(around)
-        self.weight = per_replica(members, lambda m: m.defense_weight, around.label_shares)
-
-    def gradients(self, batch: Batch) -> dict[str, Tensor]:
-        """Add the defence's gradient to that of the task, for passive parties."""
-        clean = super().gradients(batch)
-        one_hot = F.one_hot(batch.labels, self.around.n_classes).float()
-        for name in self.around.passive:
-            features = batch.features[name].detach().requires_grad_()
-            correlation = distance_correlation(features, one_hot)
-            (away,) = torch.autograd.grad(correlation.clamp_min(_SMALL).log().sum(), features)
-            clean[name] = clean[name] + self.weight * away
-            self.means.add({f"distance_correlation_{name}": correlation})
-        return clean
+    task = DistanceCorrelationTask
 
 
 def distance_correlation(first: Tensor, second: Tensor) -> Tensor:
@@ -207,6 +197,26 @@ def _centred_distances(sample: Tensor) -> Tensor:
         - distances.mean(2, keepdim=True)
         + distances.mean((1, 2), keepdim=True)
     )
+
+
+class MIDTask(CrossEntropyTask):
+    """A top model behind the bottleneck."""
+
+    def gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Descend the loss at noisy outputs, and the price of the information in them."""
+        noisy, prices = dict(batch.features), []
+        weight = self.of_members("information_weight").view(-1)
+        for name in self.around.passive:
+            sent = batch.features[name]
+            noisy[name] = sent + batch.draws.normal(f"mid.{name}", tuple(sent.shape[1:]))
+            information = 0.5 * sent.square().sum(-1).mean(-1)
+            prices.append(weight * information)
+            self.means.add({f"information_{name}": information.detach()})
+        losses = self.losses(replace(batch, features=noisy))
+        self.means.add({"loss": losses["top"]})
+        total = torch.stack([*losses.values(), *prices]).sum(0)
+        optimizers = [self.networks[name][1] for name in losses]
+        return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
 
 
 @register
@@ -238,29 +248,4 @@ class MID(Objective):
 
     information_weight: float = 0.1
 
-    def make(self, members: Sequence[MID], around: Surroundings) -> Task:
-        """Build the top model."""
-        return MIDTask(members, around)
-
-
-class MIDTask(CrossEntropyTask):
-    """A top model behind the bottleneck."""
-
-    def __init__(self, members: Sequence[MID], around: Surroundings) -> None:
-        super().__init__(around)
-        self.weight = per_replica(members, lambda m: m.information_weight, around.label_shares)
-
-    def gradients(self, batch: Batch) -> dict[str, Tensor]:
-        """Descend the loss at noisy outputs, and the price of the information in them."""
-        noisy, prices = dict(batch.features), []
-        for name in self.around.passive:
-            sent = batch.features[name]
-            noisy[name] = sent + batch.draws.normal(f"mid.{name}", tuple(sent.shape[1:]))
-            information = 0.5 * sent.square().sum(-1).mean(-1)
-            prices.append(self.weight.view(-1) * information)
-            self.means.add({f"information_{name}": information.detach()})
-        losses = self.losses(replace(batch, features=noisy))
-        self.means.add({"loss": losses["top"]})
-        total = torch.stack([*losses.values(), *prices]).sum(0)
-        optimizers = [self.networks[name][1] for name in losses]
-        return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
+    task = MIDTask
