@@ -50,7 +50,7 @@ types: $(VENV)/.dev  ## mypy --strict
 	$(BIN)/mypy
 
 doctest: $(VENV)/.dev  ## the examples in docstrings, in README.md and in docs/
-	$(PYTEST) -n 2 --dist loadfile -p tests.documentation.examples --doctest-modules vflsynth tests/documentation
+	$(PYTEST) -n 2 --dist loadfile --doctest-modules vflsynth tests/documentation
 
 notebooks: $(VENV)/.dev  ## execute every notebook, and compare with its outputs
 	$(PYTEST) -n 2 tests/notebooks
