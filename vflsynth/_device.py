@@ -65,8 +65,7 @@ def few_threads(multiply_adds: float, device: torch.device) -> Iterator[None]:
     Work is small by the multiplications of the largest matrix product of a step.
 
     Threads that wait for each other after every operation of some microseconds gain nothing on a
-    free machine, and on one whose cores have other work they wait for the scheduler: red wine took
-    nine times as long with two threads as with one when another process was running.
+    free machine, and on one whose cores have other work they wait for the scheduler.
     """
     if device.type != "cpu" or multiply_adds > _WORTH_SHARING:
         yield

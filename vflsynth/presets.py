@@ -81,10 +81,7 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
     Source: the reference code of VFLGAN; the paper leaves out the penalty's weight and most sizes.
     There is no code of the other methods. According to the paper's appendix A.4 their generators
     are VFLGAN's. VertiGAN's discriminators have the hidden layers of VFLGAN's first part. WGAN-GP's
-    has as many units as both first parts and the shared discriminator together: with one first
-    part's alone it was no upper bound in a trial that is not recorded. Recorded for red wine:
-    Fréchet distance 0.50, VFLGAN's 0.40; with ``batch_norm_eps=1e-5`` and
-    ``generator_average=0.999`` 0.18 and 0.13 (``benchmarks/table1.py``).
+    has as many units as both first parts and the shared discriminator together.
 
     Examples
     --------

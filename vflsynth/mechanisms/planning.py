@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from vflsynth.mechanisms.base import HistogramMechanism, Mechanism
 from vflsynth.privacy.accountants import Accountant
@@ -231,40 +230,32 @@ def releases_of_counts(
     return releases
 
 
-@dataclass(frozen=True)
-class Round:
-    """Noisy sums that are published together: how many of them, by party or by the server."""
-
-    words: str
-    numbers: Mapping[str, int]
-    sensitivity_of: Callable[[int, NeighbouringRelation], float] = histogram_sensitivity
-
-
 def plan_rounds(
     mechanism: HistogramMechanism,
     columns: Mapping[str, ColumnCounts],
-    rounds: Mapping[str, Round],
+    rounds: Mapping[str, tuple[str, Mapping[str, int]]],
     *,
     words: str,
     public: tuple[str, ...],
+    sensitivity_of: Callable[[int, NeighbouringRelation], float] = histogram_sensitivity,
 ) -> tuple[PrivacyLedger, float, dict[str, float]]:
     """Divide what histograms leave of the budget evenly between the rounds that publish anything.
 
-    Returns the ledger, the histograms' noise multiplier, and by round the standard deviation of its
-    noise.
+    A round is what noisy sums are published, and how many by party or by the server. Returns the
+    ledger, the histograms' noise multiplier, and by round the standard deviation of its noise.
     """
-    rounds = {name: own for name, own in rounds.items() if any(own.numbers.values())}
+    rounds = {name: own for name, own in rounds.items() if any(own[1].values())}
     share = (1.0 - mechanism.preprocessing_share) / max(1, len(rounds))
     shares = {"preprocessing": 1.0 - len(rounds) * share, **dict.fromkeys(rounds, share)}
     noise, relation = split_budget(mechanism, columns, shares), mechanism.relation
     histograms = histogram_event(mechanism, columns, noise["preprocessing"])
     entries, stds = [LedgerEntry("preprocessing", histograms)], {}
-    for name, own in rounds.items():
+    for name, (sums, numbers) in rounds.items():
         parts = releases_of_counts(
-            relation, own.words, own.numbers, noise[name], sensitivity_of=own.sensitivity_of
+            relation, sums, numbers, noise[name], sensitivity_of=sensitivity_of
         )
         entries.append(LedgerEntry(name, Composition(tuple(parts))))
-        stds[name] = noise[name] * own.sensitivity_of(sum(own.numbers.values()), relation)
+        stds[name] = noise[name] * sensitivity_of(sum(numbers.values()), relation)
     protected, not_protected = map(tuple, audience(mechanism, columns))
     ledger = ledger_of(
         mechanism,

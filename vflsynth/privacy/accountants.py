@@ -99,7 +99,10 @@ class Accountant(ABC):
         failing = failure_probability(event)
         if failing >= delta:
             return math.inf
-        nameless = tuple(_without_names(part) for part in parts)
+        nameless = tuple(  # parties that release alike have one bound
+            replace(part, releases=tuple(replace(r, released="", party="") for r in part.releases))
+            for part in parts
+        )
         return max(0.0, _bound(self, nameless, delta - failing)) - math.log1p(-failing)
 
     def supports(self, event: PrivacyEvent) -> bool:
@@ -140,11 +143,6 @@ class Accountant(ABC):
                 )
                 + "."
             )
-
-
-def _without_names(part: SampledRelease) -> SampledRelease:
-    """Forget who released what: parties that release alike have one bound."""
-    return replace(part, releases=tuple(replace(r, released="", party="") for r in part.releases))
 
 
 @lru_cache(maxsize=1024)

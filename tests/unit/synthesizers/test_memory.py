@@ -22,6 +22,7 @@ from vflsynth import (
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.exceptions import MemoryLimitError
 from vflsynth.learning import FromRecords
+from vflsynth.learning.base import Size
 from vflsynth.methods.gan.settings import estimate_memory
 from vflsynth.methods.latent_tree import method, model
 from vflsynth.methods.vflgan.party import VFLGANParty
@@ -147,7 +148,7 @@ def test_what_grows_with_what():
 
     def of(n=100, replicas=1, own_rows=False, **changes):
         changed = dataclasses.replace(settings, **changes)
-        return estimate_memory(party, changed, n, replicas, own_rows=own_rows)
+        return estimate_memory(party, changed, Size(n, replicas, own_rows))
 
     width = party.transformer.width_
     assert of(n=200) - of(n=100) == 4 * 5 * 100 * width

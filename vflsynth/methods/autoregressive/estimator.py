@@ -103,8 +103,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     ``p(x) = prod_party prod_column p(x_j | earlier columns of the party, context of the party)``,
     parties in the order of their names, columns in the tables' order. Categories have a softmax;
     numbers have states (an ordinary value, missing, frequent values) and a mixture of ten Gaussians
-    on normal scores. A tenth of the records, at most 16,384, is held out and says when
-    to stop.
+    on normal scores. A tenth of the records, at most 16,384, is held out and says when to stop.
 
     Of a party with more than 64 columns, each sees the 16 earlier ones of that party which depend
     on it most (`layout.seen_columns`), beside the context: size and time grow with the columns
@@ -117,11 +116,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     Privacy: no differential privacy. The server sees fixed features of records, once, and
     a few numbers of every record. The bound of `bits_per_record` is about one party's contexts and
     one fit: fits add up, and so do the contexts of parties that pool theirs. Models and synthetic
-    rows can leak information about records as any model without differential privacy. The encoding
-    by ranks keeps values of five records and more, and interpolates between quantiles of the
-    others. When it kept all that were repeated, an attacker in an audit with 60 records told from
-    the synthetic table whether the most outlying record was used in 88 % of cases (24 models; 46 %
-    with ``transformer=TableTransformer()``); that has not been measured again.
+    rows can leak information about records as any model without differential privacy. Encoding by
+    ranks keeps values of five records and more, and interpolates between quantiles of the others.
 
     Examples
     --------

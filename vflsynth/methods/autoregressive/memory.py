@@ -21,11 +21,6 @@ from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 
 _FLOAT = 4
 
-NEEDS_LESS_MEMORY = (
-    "fit fewer columns, let a party have more than 64 of them (each then sees the 16 that tell "
-    "most of it), or use a smaller hidden, batch_size or n_features"
-)
-
 
 def estimate_memory(party: Party, settings: AutoregressiveSettings, size: Size) -> int:
     """Estimate the bytes that one party's half of a fit takes at its peak, roughly.

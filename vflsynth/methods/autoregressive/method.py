@@ -15,7 +15,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, Duration, Method, SharedDraws
 from vflsynth.learning.party import labelled, section
-from vflsynth.methods.autoregressive.memory import NEEDS_LESS_MEMORY, estimate_memory
+from vflsynth.methods.autoregressive.memory import estimate_memory
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
     BatchRows,
@@ -373,7 +373,10 @@ class AutoregressiveMethod(Method):
         widest = max(widths.values(), default=1)
         return settings.batch_size * widest * settings.hidden * max(1, widest // 8)
 
-    needs_less_memory = NEEDS_LESS_MEMORY
+    needs_less_memory = (
+        "fit fewer columns, let a party have more than 64 of them (each then sees the 16 that tell "
+        "most of it), or use a smaller hidden, batch_size or n_features"
+    )
     memory = staticmethod(estimate_memory)
 
     def finish(self, party: AutoregressiveParty) -> None:

@@ -29,7 +29,7 @@ from vflsynth.mechanisms.base import Reports
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning
 from vflsynth.methods.gan.resampling import feature_blocks, learn_to_tell
 from vflsynth.methods.gan.sampler import GeneratorSampler
-from vflsynth.methods.gan.settings import NEEDS_LESS_MEMORY, Settings, estimate_memory
+from vflsynth.methods.gan.settings import Settings, estimate_memory
 from vflsynth.networks.layers import frechet_distance_of_moments
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel, Message, Schedule, When
@@ -393,7 +393,10 @@ class GANMethod(Method):
         products = (a * b for dims in networks for a, b in zip(dims[:-1], dims[1:]))
         return 3 * settings.batch_size * max(products)
 
-    needs_less_memory = NEEDS_LESS_MEMORY
+    needs_less_memory = (
+        "use fewer records, columns or models at once, smaller networks or a smaller batch_size; "
+        "VFLGAN's generator='parallel' takes less where there are many columns"
+    )
     memory = staticmethod(estimate_memory)
 
     def samplers(self, party: GANParty, settings: Settings) -> Sequence[GeneratorSampler]:

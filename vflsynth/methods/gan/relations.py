@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,8 @@ from vflsynth.methods.gan.calibration import check_maps, interpolated, places_of
 from vflsynth.methods.gan.sequential import turns_of
 
 _Floats = npt.NDArray[np.float64]
-_Codes = npt.NDArray[np.int64]
+_Rows = npt.NDArray[np.floating]
+_Codes = npt.NDArray[np.int32]  # of all records in answer to all questions: the largest table
 
 # Trees one after the other for a column, their depth, and the records and rows of a leaf.
 _ROUNDS, _DEPTH, _FEWEST = 15, 6, 60
@@ -38,6 +39,9 @@ _ROUNDS, _DEPTH, _FEWEST = 15, 6, 60
 # What a tree asks a number: which of so many intervals it is in; what is asked of the number that
 # is mended, in how many classes it falls.
 _INTERVALS, _CLASSES = 32, 16
+
+_AT_ONCE, _ROWS_AT_ONCE = 16, 2048
+"""Questions whose answers are counted at once, and rows that are mended at once."""
 
 _BY_CHANCE = 0.5
 """Bound of the probability that a node's rows are divided though they differ by chance."""
@@ -59,10 +63,10 @@ class _Question(NamedTuple):
     def n_codes(self) -> int:
         return len(self.columns) if self.thresholds is None else len(self.thresholds) + 1
 
-    def codes(self, rows: _Floats) -> _Codes:
+    def codes(self, rows: _Rows) -> _Codes:
         if self.thresholds is None:
-            return np.asarray(rows[:, self.columns[0] : self.columns[-1] + 1].argmax(1), np.int64)
-        return np.asarray(np.searchsorted(self.thresholds, rows[:, self.columns[0]]), np.int64)
+            return np.asarray(rows[:, self.columns[0] : self.columns[-1] + 1].argmax(1), np.int32)
+        return np.asarray(np.searchsorted(self.thresholds, rows[:, self.columns[0]]), np.int32)
 
     def split(self, code: int) -> tuple[int, float]:
         """Return column and threshold of the rows above a code, or that have a category."""
@@ -72,16 +76,34 @@ class _Question(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """Records or generated rows: answers, (row, question), and what is mended, as classes."""
+    """Some records or generated rows: places in a table of answers, and what is mended, as classes.
+
+    The table, (row, question), is that of all of them, and has room for questions to come.
+    """
 
     answers: _Codes
+    places: npt.NDArray[np.intp]
     classes: _Codes
 
-    def counts(self, starts: _Codes, n_cells: int, n_classes: int) -> _Floats:
-        """Count rows, (answer, class), the answers of all questions after each other."""
-        cells = (self.answers + starts) * n_classes + self.classes[:, None]
-        found = np.bincount(cells.ravel(), minlength=n_cells * n_classes)
-        return found.reshape(n_cells, n_classes).astype(np.float64)
+    def part(self, place: int, question: _Question, code: int, above: bool) -> _Sample:
+        answers = self.answers[self.places, place]
+        some = (answers == code if question.thresholds is None else answers > code) == above
+        return _Sample(self.answers, self.places[some], self.classes[some])
+
+    def counts(self, starts: npt.NDArray[np.intp], n_cells: int, n_classes: int) -> _Floats:
+        """Count rows, (answer, class), the answers of all questions after each other.
+
+        A few questions at a time: tables that grow with each column leave holes in the memory.
+        """
+        found = np.empty((n_cells, n_classes))
+        for first in range(0, len(starts), _AT_ONCE):
+            some = slice(first, min(first + _AT_ONCE, len(starts)))
+            begin, end = starts[first], n_cells if some.stop == len(starts) else starts[some.stop]
+            cells = self.answers[self.places, some] + (starts[some] - begin)
+            cells = cells * n_classes + self.classes[:, None]
+            counted = np.bincount(cells.ravel(), minlength=(end - begin) * n_classes)
+            found[begin:end] = counted.reshape(-1, n_classes)
+        return found
 
 
 @dataclass(frozen=True)
@@ -115,11 +137,7 @@ class Tree:
             column, threshold = question.split(code)
             children = []
             for above in (False, True):
-                parts = []
-                for rows in (ours, theirs):
-                    answers = rows.answers[:, place]
-                    goes = answers == code if question.thresholds is None else answers > code
-                    parts.append(_Sample(*(own[goes == above] for own in rows)))
+                parts = [rows.part(place, question, code, above) for rows in (ours, theirs)]
                 children.append(grow(parts[0], parts[1], depth - 1))
             nodes[own] = (column, threshold, children[0], children[1])
             return own
@@ -154,7 +172,11 @@ class Tree:
 
 
 def _best_split(
-    questions: Sequence[_Question], starts: _Codes, ours: _Sample, theirs: _Sample, n_classes: int
+    questions: Sequence[_Question],
+    starts: npt.NDArray[np.intp],
+    ours: _Sample,
+    theirs: _Sample,
+    n_classes: int,
 ) -> tuple[int, int] | None:
     """Find question and code where both parts differ most, or None where chance explains it.
 
@@ -208,15 +230,15 @@ class NumberMend:
     slopes: Tensor
     reach: Tensor
 
-    def apply(self, rows: Tensor, uniform: Tensor) -> Tensor:
-        """Change rows, (row, encoded); with no randomness."""
+    def apply(self, rows: Tensor, uniform: Tensor) -> None:
+        """Change rows, (row, encoded), in place; with no randomness."""
         leaves, column = self.tree.leaves(rows), self.span.start
         values = rows[:, column : column + 1]
         maps = (own[leaves] for own in (self.before, self.after, self.slopes, self.reach))
         mapped = interpolated(values, *maps)
         if self.span.gate is not None:
             mapped = torch.where(rows[:, self.span.gate : self.span.gate + 1] > 0.0, mapped, values)
-        return rows.index_copy(1, torch.tensor([column], device=rows.device), mapped)
+        rows[:, column : column + 1] = mapped
 
     def check(self) -> None:
         """Raise ValueError unless maps rise."""
@@ -241,25 +263,22 @@ class CodeMend:
     numbers: tuple[OutputSpan, ...]
     quantiles: Tensor
 
-    def apply(self, rows: Tensor, uniform: Tensor) -> Tensor:
-        """Change rows, (row, encoded), by two uniform numbers for each, (row, 2)."""
+    def apply(self, rows: Tensor, uniform: Tensor) -> None:
+        """Change rows, (row, encoded), in place, by two uniform numbers for each, (row, 2)."""
         leaves, span = self.tree.leaves(rows), self.span
         codes = rows[:, span.start : span.stop].argmax(1)
         keep, drawn = self.keep[leaves, codes], uniform[:, 0]
         inside = ((drawn - keep) / (1.0 - keep).clamp_min(1e-12)).unsqueeze(1)
         other = torch.searchsorted(self.instead[leaves].cumsum(1), inside).squeeze(1)
         other = torch.where(drawn < keep, codes, other.clamp_max(span.width - 1))
-        mended = rows.clone()
-        mended[:, span.start : span.stop] = torch.nn.functional.one_hot(other, span.width)
-        for number, quantiles in zip(self.numbers, self.quantiles):
-            assert number.gate is not None
-            there, was = mended[:, number.gate] > 0.0, rows[:, number.gate] > 0.0
+        before = [_present(rows, number.gate) for number in self.numbers]
+        rows[:, span.start : span.stop] = torch.nn.functional.one_hot(other, span.width)
+        for number, quantiles, was in zip(self.numbers, self.quantiles, before):
             place = uniform[:, 1] * (len(quantiles) - 1)
             left = place.long().clamp_max(len(quantiles) - 2)
             fresh = torch.lerp(quantiles[left], quantiles[left + 1], place - left)
             own = torch.where(was, rows[:, number.start], fresh)
-            mended[:, number.start] = torch.where(there, own, 0.0)
-        return mended
+            rows[:, number.start] = torch.where(_present(rows, number.gate), own, 0.0)
 
     def check(self) -> None:
         """Raise ValueError unless all are probabilities."""
@@ -286,22 +305,24 @@ class Relations:
 
         `uniform` numbers, (row, 2), are for the codes.
         """
-        device, rows, records, uniform = rows.device, rows.cpu(), records.cpu(), uniform.cpu()
+        device, records, uniform = rows.device, records.cpu(), uniform.cpu()
+        rows = rows.clone().cpu()
         theirs = records.double().numpy()
         mends: list[NumberMend | CodeMend] = []
         places = places_of(spans)
         in_parts = {s.start for s in places} | {s.start - len(s.within or ()) for s in places}
+        asked, answers = (np.empty((len(own), len(spans)), np.int32) for own in (rows, records))
+        questions: list[_Question] = []
+        left = list(spans)
         for turn in turns_of(spans):
-            first = turn[0].start
-            questions = [_question(span, theirs) for span in spans if span.start < first]
-            questions = [question for question in questions if question.n_codes > 1]
+            while left[0].start < turn[0].start:
+                question = _question(left.pop(0), theirs)
+                if question.n_codes > 1:
+                    asked[:, len(questions)] = question.codes(rows.numpy())
+                    answers[:, len(questions)] = question.codes(theirs)
+                    questions.append(question)
             if not questions:
                 continue
-            ours = rows.double().numpy()
-            asked, answers = (
-                np.stack([question.codes(own) for question in questions], 1)
-                for own in (ours, theirs)
-            )
             for span in sorted(turn, key=lambda span: span.activation != "softmax"):
                 # A bound is exact, and so are the places that a group has.
                 fixed = span.bound is not None or span.start in in_parts
@@ -311,14 +332,13 @@ class Relations:
                         break
                     # Of a second round other numbers than of the first.
                     uniform = (uniform + 0.618034) % 1.0
-                    rows = mend.apply(rows, uniform)
+                    _apply(mend, rows, uniform)
                     mends.append(mend)
                 if mends and mends[-1].span == span and span.activation == "identity":
                     root = Tree(torch.tensor([0]), torch.zeros(1), torch.tensor([[0, 0]]))
-                    there = (r[_present(r, span.gate)] for r in (rows, records))
-                    mend = _mapped(span, root, *there)
+                    mend = _mapped(span, root, rows, records)
                     mends.append(replace(mend, reach=torch.full_like(mend.reach, torch.inf)))
-                    rows = mends[-1].apply(rows, uniform)
+                    _apply(mends[-1], rows, uniform)
         found = cls(tuple(mends)).tensors()
         return cls.restore({name: value.to(device) for name, value in found.items()}, spans)
 
@@ -329,8 +349,9 @@ class Relations:
 
     def apply(self, rows: Tensor, uniform: Tensor) -> Tensor:
         """Mend rows, (row, encoded), by uniform numbers, (row, n_uniform)."""
+        rows = rows.clone()
         for mend in self.mends:
-            rows = mend.apply(rows, uniform)
+            _apply(mend, rows, uniform)
             uniform = uniform[:, 2 * isinstance(mend, CodeMend) :]
         return rows
 
@@ -366,6 +387,12 @@ class Relations:
         return cls(tuple(mends))
 
 
+def _apply(mend: NumberMend | CodeMend, rows: Tensor, uniform: Tensor) -> None:
+    """Mend rows in place, some at a time: the memory has no holes then that nothing fits in."""
+    for some, own in zip(*(torch.split(table, _ROWS_AT_ONCE) for table in (rows, uniform))):
+        mend.apply(some, own)
+
+
 def _question(span: OutputSpan, records: _Floats) -> _Question:
     if span.activation == "softmax":
         return _Question(range(span.start, span.stop), None)
@@ -390,32 +417,31 @@ def _mend(
     """Mend one span of a turn by one tree, or return None if there is nothing to mend."""
     (rows, asked), (records, answers) = generated, recorded
     there, known = (_present(r, span.gate) for r in (rows, records))
-    rows, asked = rows[there], asked[there.numpy()]
-    records, answers = records[known], answers[known.numpy()]
-    if min(len(rows), len(records)) < 2 * _FEWEST:
+    drawn, real = (r[own, span.start : span.stop] for r, own in ((rows, there), (records, known)))
+    if min(len(drawn), len(real)) < 2 * _FEWEST:
         return None
     if span.activation == "softmax":
-        ours, theirs = (r[:, span.start : span.stop].argmax(1).numpy() for r in (rows, records))
-        n_classes = span.width
+        ours, theirs, n_classes = drawn.argmax(1).numpy(), real.argmax(1).numpy(), span.width
     else:
-        values = records[:, span.start].numpy()
+        values = real[:, 0].numpy()
         edges = np.unique(np.quantile(values, np.linspace(0.0, 1.0, _CLASSES + 1)[1:-1]))
-        ours = np.searchsorted(edges, rows[:, span.start].numpy())
+        ours = np.searchsorted(edges, drawn[:, 0].numpy())
         theirs, n_classes = np.searchsorted(edges, values), len(edges) + 1
     if n_classes < 2:
         return None
-    tree = Tree.grown(questions, _Sample(asked, ours), _Sample(answers, theirs), n_classes)
+    sample = _Sample(asked, np.flatnonzero(there), ours.astype(np.int32))
+    recorded_sample = _Sample(answers, np.flatnonzero(known), theirs.astype(np.int32))
+    tree = Tree.grown(questions, sample, recorded_sample, n_classes)
     n_nodes = len(tree.columns)
     if n_nodes == 1:
         return None
     if span.activation == "identity":
         mend = _mapped(span, tree, rows, records)
         return replace(mend, slopes=torch.ones_like(mend.slopes))
-    one_hot = records[:, span.start : span.stop]
     had, wanted = torch.zeros(2, n_nodes, span.width, dtype=rows.dtype)
-    had.index_add_(0, tree.leaves(rows), rows[:, span.start : span.stop])
-    wanted.index_add_(0, tree.leaves(records), one_hot)
-    wanted += _PRIOR * one_hot.mean(0)
+    had.index_add_(0, tree.leaves(rows), drawn)
+    wanted.index_add_(0, tree.leaves(records), real)
+    wanted += _PRIOR * real.mean(0)
     had, wanted = (t / t.sum(1, keepdim=True).clamp_min(1.0) for t in (had, wanted))
     missing = (wanted - had).clamp_min_(0.0)
     keep = torch.where(had > 0.0, (wanted / had.clamp_min(1e-12)).clamp_max(1.0), 1.0)
@@ -433,9 +459,12 @@ def _present(rows: Tensor, gate: int | None) -> Tensor:
 
 def _mapped(span: OutputSpan, tree: Tree, rows: Tensor, records: Tensor) -> NumberMend:
     """Give a number the records' quantiles in every leaf."""
-    leaf_of, leaf_of_records = tree.leaves(rows), tree.leaves(records)
-    pairs = [
-        (rows[leaf_of == node, span.start], records[leaf_of_records == node, span.start])
+    found = []
+    for own in (rows, records):
+        there = _present(own, span.gate)
+        found.append((tree.leaves(own)[there], own[there, span.start]))
+    pairs: list[Any] = [
+        tuple(values[leaf_of == node] for leaf_of, values in found)
         for node in range(len(tree.columns))
     ]
     before, after, slopes, spread = (table.to(rows.dtype) for table in quantile_maps(pairs))

@@ -96,12 +96,6 @@ class Settings:
 
 _FLOAT = 4
 
-NEEDS_LESS_MEMORY = (
-    "use fewer records, columns or models at once, smaller networks or a smaller batch_size; "
-    "VFLGAN with generator='parallel' draws all columns at once, which takes less where there are "
-    "many"
-)
-
 
 def estimate_memory(party: Party, settings: Settings, size: Size) -> int:
     """Estimate the bytes that one party's half of a fit takes at its peak, roughly.

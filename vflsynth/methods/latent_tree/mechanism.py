@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vflsynth.mechanisms.base import Asked, Cover, Plan, SecureSums
 from vflsynth.mechanisms.discriminators import SERVER
-from vflsynth.mechanisms.planning import Round, plan_rounds
+from vflsynth.mechanisms.planning import plan_rounds
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.registry import register
 
@@ -68,11 +68,11 @@ class LatentTree(SecureSums):
         assert groups is not None, "the method says how it groups columns"
         n_latents = sum(len(sizes) for sizes in groups.values())
         rounds = {
-            "latent attributes": Round(
+            "latent attributes": (
                 "contingency tables of {} pairs of columns",
                 {party: math.comb(own.total, 2) for party, own in columns.items()},
             ),
-            "latent tree": Round(
+            "latent tree": (
                 "contingency tables of {} pairs with a latent attribute",
                 {party: sum(n for n in sizes if n > 1) for party, sizes in groups.items()}
                 | {SERVER: max(1, math.comb(n_latents, 2))},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vflsynth.mechanisms.base import Asked, Cover, Plan, SecureSums
 from vflsynth.mechanisms.discriminators import SERVER
-from vflsynth.mechanisms.planning import Round, plan_rounds
+from vflsynth.mechanisms.planning import plan_rounds
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.histograms import product_sensitivity
 from vflsynth.registry import register
@@ -73,9 +73,10 @@ class PairwiseTables(SecureSums):
         ledger, noise, stds = plan_rounds(
             self,
             columns,
-            {"pairs": Round(words, numbers, product_sensitivity)},
+            {"pairs": (words, numbers)},
             words="noisy products of all pairs of columns (one-shot)",
             public=("numbers of states and of components",),
+            sensitivity_of=product_sensitivity,
         )
         return PairwisePlan(
             ledger=ledger,

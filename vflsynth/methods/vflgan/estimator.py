@@ -105,11 +105,11 @@ class VFLGANSynthesizer(GANSynthesizer):
     Privacy: without `privacy`, none. The synthetic table, the generators and the intermediate
     features can leak information about single records. `DPSGD` publishes noisy histograms of the
     columns and, at every step, noisy sums of clipped per-record gradients of all discriminator
-    parameters over a Poisson sample, and takes the gradient penalty between fakes.
-    `FirstLayer`, the paper's, gives the synthetic table no guarantee and warns. Noise and samples
-    of records are drawn from the operating system whatever `random_state` is, so that two fits
-    differ and each spends the whole budget anew. `save` leaves out alignment,
-    transcript and running times. The ledger says what is not covered.
+    parameters over a Poisson sample, and takes the gradient penalty between fakes. `FirstLayer`,
+    the paper's, gives the synthetic table no guarantee and warns. Noise and samples of records are
+    drawn from the operating system whatever `random_state` is, so that two fits differ and each
+    spends the whole budget anew. `save` leaves out alignment, transcript and running times. The
+    ledger says what is not covered.
 
     Examples
     --------

@@ -12,7 +12,6 @@ from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
 @message(
     from_party=True,
     made_of=MadeOf.COLUMNS,
-    when=When.ONCE,
     slow=True,
     contents="n records, w_i, d_i",
 )
