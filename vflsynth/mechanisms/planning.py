@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 from vflsynth.mechanisms.base import HistogramMechanism, Mechanism
 from vflsynth.privacy.accountants import Accountant
@@ -54,10 +55,15 @@ ARITHMETIC = (
 )
 
 
-def audience(
-    mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts]
-) -> tuple[list[str], list[str]]:
-    """Say against whom a run protects whose records nobody sees, and against whom it does not."""
+class Audience(TypedDict):
+    """Arguments of `ledger_of`."""
+
+    protected_against: tuple[str, ...]
+    not_protected_against: tuple[str, ...]
+
+
+def audience(mechanism: HistogramMechanism, columns: Mapping[str, ColumnCounts]) -> Audience:
+    """Say against whom a run protects whose records nobody sees."""
     protected = [RECIPIENTS, SERVER_AND_PARTIES]
     not_protected = [IN_LEAGUE, KNOWN_ANYWAY]
     if len(columns) > 1:  # else there is no masked sum
@@ -73,7 +79,7 @@ def audience(
         )
     elif len(columns) > 1:
         not_protected.append(SERVER_COUNTS)
-    return protected, not_protected
+    return Audience(protected_against=tuple(protected), not_protected_against=tuple(not_protected))
 
 
 def ledger_of(
@@ -256,15 +262,8 @@ def plan_rounds(
         )
         entries.append(LedgerEntry(name, Composition(tuple(parts))))
         stds[name] = noise[name] * sensitivity_of(sum(numbers.values()), relation)
-    protected, not_protected = map(tuple, audience(mechanism, columns))
     ledger = ledger_of(
-        mechanism,
-        columns,
-        entries,
-        words=words,
-        public=public,
-        protected_against=protected,
-        not_protected_against=not_protected,
+        mechanism, columns, entries, words=words, public=public, **audience(mechanism, columns)
     )
     return ledger, noise["preprocessing"], stds
 
