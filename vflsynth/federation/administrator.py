@@ -26,7 +26,7 @@ OUTCOME = "the job ended: "
 FINISHED = "finished"
 LOST = "LOST: the server was started again"
 _ENDED, _STARTED = ("FINISHED", "FAILED"), ("DISPATCHED", "RUNNING")
-_LOOK = 5.0
+_LOOK, _ANSWER_SECONDS = 5.0, 30.0
 _START_SECONDS = 120.0
 _LOGINS = 12
 _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
@@ -75,6 +75,7 @@ class Administrator:
     def __init__(self, kit: Path, parties: Sequence[str]) -> None:
         check_installed()
         self._session = _logged_in(kit)
+        self._session.set_timeout(_ANSWER_SECONDS)  # not five: a busy server is not a lost one
         deadline = time.monotonic() + _START_SECONDS
         while set(parties) - set(self.clients()):
             if time.monotonic() > deadline:
