@@ -40,8 +40,8 @@ _ROUNDS, _DEPTH, _FEWEST = 15, 6, 60
 # is mended, in how many classes it falls.
 _INTERVALS, _CLASSES = 32, 16
 
-_AT_ONCE, _ROWS_AT_ONCE = 16, 2048
-"""Questions whose answers are counted at once, and rows that are mended at once."""
+_AT_ONCE = 2048
+"""Rows that are mended at once."""
 
 _BY_CHANCE = 0.5
 """Bound of the probability that a node's rows are divided though they differ by chance."""
@@ -91,19 +91,11 @@ class _Sample(NamedTuple):
         return _Sample(self.answers, self.places[some], self.classes[some])
 
     def counts(self, starts: npt.NDArray[np.intp], n_cells: int, n_classes: int) -> _Floats:
-        """Count rows, (answer, class), the answers of all questions after each other.
-
-        A few questions at a time: tables that grow with each column leave holes in the memory.
-        """
-        found = np.empty((n_cells, n_classes))
-        for first in range(0, len(starts), _AT_ONCE):
-            some = slice(first, min(first + _AT_ONCE, len(starts)))
-            begin, end = starts[first], n_cells if some.stop == len(starts) else starts[some.stop]
-            cells = self.answers[self.places, some] + (starts[some] - begin)
-            cells = cells * n_classes + self.classes[:, None]
-            counted = np.bincount(cells.ravel(), minlength=(end - begin) * n_classes)
-            found[begin:end] = counted.reshape(-1, n_classes)
-        return found
+        """Count rows, (answer, class), the answers of all questions after each other."""
+        answers = self.answers[self.places, : len(starts)]
+        cells = (answers + starts) * n_classes + self.classes[:, None]
+        found = np.bincount(cells.ravel(), minlength=n_cells * n_classes)
+        return found.reshape(n_cells, n_classes).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -306,7 +298,7 @@ class Relations:
         `uniform` numbers, (row, 2), are for the codes.
         """
         device, records, uniform = rows.device, records.cpu(), uniform.cpu()
-        rows = rows.clone().cpu()
+        rows = rows.to("cpu", copy=True)
         theirs = records.double().numpy()
         mends: list[NumberMend | CodeMend] = []
         places = places_of(spans)
@@ -388,8 +380,11 @@ class Relations:
 
 
 def _apply(mend: NumberMend | CodeMend, rows: Tensor, uniform: Tensor) -> None:
-    """Mend rows in place, some at a time: the memory has no holes then that nothing fits in."""
-    for some, own in zip(*(torch.split(table, _ROWS_AT_ONCE) for table in (rows, uniform))):
+    """Mend rows in place, some at a time.
+
+    Large tables that come and go between what stays of each mend leave holes in the memory.
+    """
+    for some, own in zip(*(torch.split(table, _AT_ONCE) for table in (rows, uniform))):
         mend.apply(some, own)
 
 
