@@ -22,7 +22,7 @@ from vflsynth.cli.options import (
     is_taken,
     nonnegative,
 )
-from vflsynth.cli.tables import KEY, PartyFile, match_on, read_party_frames
+from vflsynth.cli.tables import KEY, TABLES, match_on, read_party_frames
 from vflsynth.configuration import Configuration
 from vflsynth.exceptions import ArtefactError, ParameterError
 from vflsynth.frames import DrawnRecords, MatchOn, read_records
@@ -83,12 +83,7 @@ OPTIONS = [
     Group(
         "tables",
         [
-            Option(
-                "tables PARTY=FILE",
-                "a party's table; FILE alone names the party after the file",
-                nargs="*",
-                type=PartyFile.parse,
-            ),
+            TABLES,
             *KEY,
             Option(
                 "--max-records N",

@@ -16,6 +16,7 @@ from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
 from vflsynth.cli.options import Option, check_file, nonnegative
 from vflsynth.cli.tables import (
+    TABLES,
     PartyFile,
     by_party,
     label,
@@ -54,12 +55,7 @@ _NO_TARGET = "no column is to be predicted: target in the study names one"
 
 
 OPTIONS = [
-    Option(
-        "tables PARTY=FILE",
-        "a party's table; FILE alone names the party after the file",
-        nargs="*",
-        type=PartyFile.parse,
-    ),
+    TABLES,
     Option(
         "--on COLUMN*", "key column in every table, or PARTY=COLUMN, once for each", default=None
     ),

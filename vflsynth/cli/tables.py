@@ -104,6 +104,13 @@ def label(frames: Iterable[Any], text: str) -> Hashable:
     return text if text in labels else next((name for name in labels if str(name) == text), text)
 
 
+TABLES = Option(
+    "tables PARTY=FILE",
+    "a party's table; FILE alone names the party after the file",
+    nargs="*",
+    type=PartyFile.parse,
+)
+
 KEY = [
     Option(
         "--on COLUMN*",
