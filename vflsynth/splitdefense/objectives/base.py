@@ -135,7 +135,7 @@ class Objective(Part):
     """Parameters of what is minimised."""
 
     task: ClassVar[type[Task]]
-    """What does it."""
+    """What trains the networks, by these parameters."""
 
     binary_only = False
     has_held_out_loss = False
