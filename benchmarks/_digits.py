@@ -154,11 +154,10 @@ def run_watched(
             continue
         frames, judges = load_digits(epochs=arguments.judge_epochs, device=arguments.device)
         template = clone(template).set_params(device=arguments.device)
-        copies = [clone(template).set_params(random_state=seed) for seed in seeds]
         folder = _results.CACHE / results / f"{name}.{'-'.join(map(str, seeds))}"
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint = folder / "checkpoint"
-        watch = _Watch(copies, seeds, judges, arguments, folder / "watched.json")
+        watch = _Watch(template, seeds, judges, arguments, folder / "watched.json")
         run = template._local_run(
             template.method(),
             frames,
@@ -173,6 +172,7 @@ def run_watched(
         )
         watch.run = run
         run.run()
+        images = watch.images_now()
         for k, seed in enumerate(seeds):
             curve = {label: values[k] for label, values in watch.judged.items()}
             found = {
@@ -185,11 +185,11 @@ def run_watched(
                 "models_at_once": len(seeds),
                 "every": arguments.every,
                 "curve": curve,
-                **judges.judge(watch.images[k]),
+                **judges.judge(images[k]),
             }
             _results.put(results, found)
             print(f"{name} {seed}: FD {found['frechet_distance']}", flush=True)
-        draw(watch.images[0], _results.RESULTS / results / f"{name}.png")
+        draw(images[0], _results.RESULTS / results / f"{name}.png")
 
 
 class _Watch:
@@ -199,16 +199,15 @@ class _Watch:
 
     def __init__(
         self,
-        models: Sequence[GANSynthesizer],
+        template: GANSynthesizer,
         seeds: Sequence[int],
         judges: Judges,
         arguments: argparse.Namespace,
         path: Path,
     ) -> None:
-        self._models, self._seeds, self._judges = models, seeds, judges
+        self._template, self._seeds, self._judges = template, seeds, judges
         self._every, self._n_images, self._path = arguments.every, arguments.images, path
         self._resumed = time.perf_counter()
-        self.images: list[Images] = []
         self.judged: dict[str, list[list[float]]] = {}
         self.seconds = 0.0
         if path.exists():
@@ -221,18 +220,24 @@ class _Watch:
             return
         self.seconds += time.perf_counter() - self._resumed
         self.run.algorithm.end(state.epoch)  # keeps the generators, as at the end
-        halves, place = self.run.halves(), state.epoch // self._every - 1
-        self.images = []
-        for k, (model, seed) in enumerate(zip(self._models, self._seeds, strict=True)):
-            model.parties_ = {party: found[k] for party, found in halves.items()}
-            self.images.append(images_of(model, self._n_images, seed))
-            for label, value in self._judges.distance_and_score(self.images[k]).items():
-                of_models = self.judged.setdefault(label, [[] for _ in self._models])
+        images, place = self.images_now(), -(-state.epoch // self._every) - 1
+        for k, own in enumerate(images):
+            for label, value in self._judges.distance_and_score(own).items():
+                of_models = self.judged.setdefault(label, [[] for _ in images])
                 of_models[k][place:] = [value]
         kept = {"judged": self.judged, "seconds": self.seconds}
         self._path.write_text(json.dumps(kept))
-        draw(self.images[0], self._path.with_suffix(".png"))
+        draw(images[0], self._path.with_suffix(".png"))
         self._resumed = time.perf_counter()
+
+    def images_now(self) -> list[Images]:
+        """Draw images from the generators that are kept, of every seed."""
+        halves, images = self.run.halves(), []
+        for k, seed in enumerate(self._seeds):
+            model = clone(self._template)
+            model.parties_ = {party: found[k] for party, found in halves.items()}
+            images.append(images_of(model, self._n_images, seed))
+        return images
 
 
 def images_of(model: GANSynthesizer, n: int, random_state: int) -> Images:

@@ -17,8 +17,8 @@ What tells nothing is one of the first three, made of the other records alone; s
 many audits of it, they see two columns of each party, and have 20 models a world. An audit's forest
 has 100 trees, of what tells nothing 20; everything else is the default. Beside it is the simplest
 attack: how many published values are exactly those of the record, with nothing to learn, on all
-models where audits are judged by half of them. Repetitions differ in seeds. Each is written as soon
-as those before it, so that a run that was cut short goes on.
+models where audits are judged by half of them. Repetitions differ in seeds. They are written in
+order, each as soon as it and those before it are done: a run that was cut short goes on.
 """
 
 from __future__ import annotations
