@@ -65,8 +65,9 @@ def test_mlp_gradients_of_outputs_and_of_input_gradients(streams, plain, bias, a
         trace = mlp.trace(inputs)
         cotangents = mlp.cotangents(trace, upstream)
         slopes = mlp.input_gradient(cotangents)
-        mlp.write_gradient(trace, cotangents)
-        carried = mlp.push(trace, cotangents, change)
+        changes = mlp.push(trace, change)
+        twice = [[torch.cat([one, one], 1) for one in values] for values in (trace, cotangents)]
+        mlp.write_gradient(*twice, changes)
 
     for r in range(REPLICAS):
         network = plain(mlp.linears, r, activate_last)
@@ -76,11 +77,11 @@ def test_mlp_gradients_of_outputs_and_of_input_gradients(streams, plain, bias, a
         objective = (weights * outputs).sum()
         (expected,) = torch.autograd.grad(objective, leaf, create_graph=True)
         torch.testing.assert_close(slopes[r], expected)
-        # write_gradient's term once, push's term through the double backward.
+        # The first half's term once, that of the changes through the double backward.
         (weights.detach() * outputs).sum().backward(retain_graph=True)
         (change[r] * expected).sum().backward()
         assert_gradients_equal(mlp.linears, r, network)
-        torch.testing.assert_close(carried[r], weights.grad)
+        torch.testing.assert_close(changes[-1][r], weights.grad)
 
 
 @pytest.mark.parametrize("penalty", ["layerwise", "paper"])
@@ -204,8 +205,7 @@ def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, 
     with torch.no_grad():
         trace, joint = local.first_part.trace(records), JointSlope(upstream, others)
         if computed:
-            mixed = [outputs[:, 2 * BATCH :] for outputs in trace]
-            joint = joint._replace(part=local.joint_slope(mixed, upstream))
+            joint = joint._replace(part=local.joint_slope(trace, upstream))
         local.write_gradient(trace, cut_gradients, WEIGHT, joint=joint)
     for r in range(REPLICAS):
         first = plain(local.first_part.linears, r, True)

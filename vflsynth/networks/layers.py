@@ -10,7 +10,7 @@ everywhere. So the gradient penalty needs no double backward, and everything a c
 needs follows from two sweeps over the layers:
 
 - `cotangents`, backwards: the gradient of an output with respect to every pre-activation;
-- `push`, forwards: what a change of the input gradient does to every weight.
+- `push`, forwards: what a change of the input gradient does to every layer.
 
 Written out, a step takes a third of the operations of automatic differentiation.
 ``tests/equations`` compares every gradient here with it.
@@ -77,10 +77,12 @@ class Linear(nn.Module):
         self.bias = (
             nn.Parameter(_symmetric(streams, f"{name}.bias", (1, out_dim), bound)) if bias else None
         )
+        # The same without module look-ups, which cost as much as a small product.
+        self.map = self.weight, self.bias
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (replica, batch, in) to (replica, batch, out)."""
-        return affine(inputs, self.weight, self.bias)
+        return affine(inputs, *self.map)
 
 
 def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -164,13 +166,6 @@ class Slope(NamedTuple):
     cotangents: list[Tensor]
     gradient: Tensor
 
-    def rows(self, start: int | None = None, stop: int | None = None) -> Slope:
-        """Take some records of every layer."""
-        trace, cotangents = (
-            [value[:, start:stop] for value in values] for values in (self.trace, self.cotangents)
-        )
-        return Slope(trace, cotangents, self.gradient[:, start:stop])
-
 
 class MLP(nn.Module):
     """Linear layers with LeakyReLU(0.2) between them, and after the last one if it says so.
@@ -195,8 +190,7 @@ class MLP(nn.Module):
             for i, (a, b) in enumerate(zip(dims[:-1], dims[1:]))
         ]
         self.linears = nn.ModuleList(linears)
-        # The same parameters without module look-ups, which cost as much as a small product.
-        self.layers = [(linear.weight, linear.bias) for linear in linears]
+        self.layers = [linear.map for linear in linears]
         self._activated = [activate_last or i + 1 < len(linears) for i in range(len(linears))]
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -236,49 +230,54 @@ class MLP(nn.Module):
         """Compute the gradient with respect to the inputs, shape (replica, batch, in)."""
         return torch.bmm(cotangents[0], self.layers[0][0].mT)
 
-    def write_gradient(self, trace: Sequence[Tensor], cotangents: Sequence[Tensor]) -> None:
-        """Set the parameters' gradients: inputs times cotangents of every layer."""
-        for (weight, bias), inputs, cotangent in zip(self.layers, trace, cotangents):
+    def write_gradient(
+        self, trace: Sequence[Tensor], cotangents: Sequence[Tensor], changes: Sequence[Tensor] = ()
+    ) -> None:
+        """Set the parameters' gradients: inputs times cotangents of every layer.
+
+        `changes`, of `push`, take the place of the inputs of the last records: of these the
+        gradient is that of ``(change * input_gradient).sum()``.
+        """
+        rows = trace[0].shape[1] - (changes[0].shape[1] if changes else 0)
+        for i, ((weight, bias), inputs, cotangent) in enumerate(
+            zip(self.layers, trace, cotangents)
+        ):
             assert weight.grad is not None
+            if changes:
+                inputs = torch.cat([inputs[:, :rows], changes[i]], 1)
             torch.bmm(inputs.mT, cotangent, out=weight.grad)
             if bias is not None:
-                torch.sum(cotangent, 1, keepdim=True, out=bias.grad)
-
-    def push(self, trace: Sequence[Tensor], cotangents: Sequence[Tensor], change: Tensor) -> Tensor:
-        """Add to the weights' gradients the derivative of ``(change * input_gradient).sum()``.
-
-        Trace and cotangents are of the records at which the input gradient was taken; `change`,
-        (replica, batch, in), is the derivative of the loss with respect to it. Returns the
-        derivative with respect to the upstream that the cotangents started from, (replica, batch,
-        out).
-        """
-        changes = self.push_through(trace, change)
-        self.add_pushed(changes, cotangents)
-        return changes[-1]
+                torch.sum(cotangent[:, :rows], 1, keepdim=True, out=bias.grad)
 
     def add_pushed(self, changes: Sequence[Tensor], cotangents: Sequence[Tensor]) -> None:
-        """Add to the weights' gradients what `push` does, given what `push_through` returned."""
+        """Add to the weights' gradients that of ``(change * input_gradient).sum()``."""
         for (weight, _), cotangent, pushed in zip(self.layers, cotangents, changes):
             assert weight.grad is not None
             weight.grad.baddbmm_(pushed.mT, cotangent)
 
-    def push_through(self, trace: Sequence[Tensor], change: Tensor) -> list[Tensor]:
+    def push(self, trace: Sequence[Tensor], change: Tensor) -> list[Tensor]:
         """Carry a change of the input gradient forwards, layer by layer.
 
-        Returns L + 1 tensors (replica, batch, dim), the change itself first. One record's
-        derivative with respect to a weight is the outer product of the layer's entry and its
-        cotangent.
+        `change`, (replica, batch, in), is of the last records of the trace. Returns L + 1 tensors
+        (replica, batch, dim), the change itself first. One record's derivative with respect to a
+        weight is the outer product of the layer's entry and its cotangent; with respect to the
+        upstream that the cotangents started from, it is the last entry.
         """
-        changes = [change]
+        changes, batch = [change], change.shape[1]
         for (weight, _), activated, outputs in zip(self.layers, self._activated, trace[1:]):
-            change = torch.bmm(changes[-1], weight)
-            changes.append(leaky_relu_backward(change, outputs) if activated else change)
+            change = torch.bmm(change, weight)
+            if activated:
+                change = leaky_relu_backward(change, outputs[:, -batch:])
+            changes.append(change)
         return changes
+
+
+_leaky_relu_backward = torch.ops.aten.leaky_relu_backward.default
 
 
 def leaky_relu_backward(gradient: Tensor, outputs: Tensor) -> Tensor:
     """Multiply by the LeakyReLU's slope, which shows in the sign of its output."""
-    return torch.ops.aten.leaky_relu_backward(  # type: ignore[no-any-return]
+    return _leaky_relu_backward(  # type: ignore[no-any-return]
         gradient, outputs, NEGATIVE_SLOPE, True
     )
 
@@ -332,7 +331,6 @@ class FlatAdam:
         owners = [torch.arange(len(p)).repeat_interleave(p[0].numel()) for p in self.parameters]
         return torch.cat(owners).to(self.flat.device)
 
-    @torch.no_grad()
     def set_gradient(self, gradients: Sequence[Tensor | None]) -> None:
         """Write gradients given one per parameter, in the module's order; None stands for zeros."""
         found = (
@@ -341,7 +339,6 @@ class FlatAdam:
         )
         torch.cat([g.reshape(-1) for g in found], out=self.gradient)
 
-    @torch.no_grad()
     def step(self) -> None:
         """Update the parameters from the flat gradient."""
         self.steps += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -38,13 +39,13 @@ class Held:
     types: tuple[torch.dtype, ...]
     axes: tuple[str | int, ...]
 
-    def accepts(self, tensor: Tensor, lengths: dict[str, int]) -> bool:
+    def accepts(self, kind: torch.dtype, shape: torch.Size, lengths: dict[str, int]) -> bool:
         """Say whether a tensor is so; `lengths`, of the axes before it, gets those of its own."""
-        if tensor.dtype not in self.types or tensor.dim() != len(self.axes):
+        if kind not in self.types or len(shape) != len(self.axes):
             return False
         return all(
             length == (axis if isinstance(axis, int) else lengths.setdefault(axis, length))
-            for axis, length in zip(self.axes, tensor.shape, strict=True)
+            for axis, length in zip(self.axes, shape, strict=True)
         )
 
     def words(self, lengths: Mapping[str, int]) -> str:
@@ -77,15 +78,21 @@ def held_by(name: str, declared: tuple[Field[Any], ...]) -> dict[str, Held]:
     return {own.name: own.metadata[_KEY] for own in declared if _KEY in own.metadata}
 
 
-def problem_of(tensors: Mapping[str, Tensor], held: Mapping[str, Held]) -> str | None:
-    """Say which tensor is not what it must be, and what it must be; None if all are."""
+@lru_cache(maxsize=1024)
+def problem_of(
+    message: type[Message], tensors: tuple[tuple[torch.dtype, torch.Size], ...]
+) -> str | None:
+    """Say which tensor is not what it must be, and what it must be; None if all are.
+
+    Steps send the same types and shapes again and again: what was found is kept.
+    """
     lengths: dict[str, int] = {}
-    for name, expected in held.items():
-        before, tensor = dict(lengths), tensors[name]
-        if not expected.accepts(tensor, lengths):
+    for (name, expected), (kind, shape) in zip(message.held.items(), tensors, strict=True):
+        before = dict(lengths)
+        if not expected.accepts(kind, shape, lengths):
             return (
-                f"{name} are {_name(tensor.dtype)} of shape {tuple(tensor.shape)}; expected "
-                f"{expected.words(before)}"
+                f"a {message.__name__} whose {name} are {_name(kind)} of shape {tuple(shape)}; "
+                f"expected {expected.words(before)}"
             )
     return None
 
@@ -189,8 +196,9 @@ class Message:
 
     def problem(self) -> str | None:
         """Say which tensor is of another type or shape than its declaration; None if none is."""
-        found = problem_of({name: getattr(self, name) for name in self.held}, self.held)
-        return found and f"a {type(self).__name__} whose {found}"
+        tensors = [getattr(self, name) for name in self.held]
+        kinds = tuple([(own.dtype, own.shape) for own in tensors])
+        return problem_of(type(self), kinds)  # type: ignore[arg-type]  # classes can be hashed
 
     def check(self) -> None:
         """Raise ProtocolError, naming the sender, if a tensor is not what its declaration says."""

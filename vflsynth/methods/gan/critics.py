@@ -42,9 +42,7 @@ def penalty_traces(
     slopes = network.input_gradient(cotangents)
     norms = torch.linalg.vector_norm(slopes, dim=-1, keepdim=True)
     tiny = torch.finfo(norms.dtype).tiny
-    changes = network.push_through(
-        trace, 2.0 * weight * (norms - 1.0) / norms.clamp_min(tiny) * slopes
-    )
+    changes = network.push(trace, 2.0 * weight * (norms - 1.0) / norms.clamp_min(tiny) * slopes)
     return [LayerTrace(a, d, has_bias=False) for a, d in zip(changes, cotangents)]
 
 

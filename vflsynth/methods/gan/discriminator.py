@@ -26,23 +26,25 @@ _FLAT = 1e-8
 
 @functools.lru_cache(maxsize=16)
 def critic_upstream(
-    n_replicas: int, batch: int, device: torch.device, dtype: torch.dtype
+    n_replicas: int, batch: int, device: torch.device, dtype: torch.dtype, *, n_mixed: int = 0
 ) -> Tensor:
     """Make the derivative of a critic's loss ``E[D(x~)] - E[D(x)]`` with respect to its scores.
 
-    Shape (replica, 2 * batch, 1): -1/batch for the real records, 1/batch for the fake ones that
-    follow. Shared between calls: not to be changed in place.
+    Shape (replica, 2 * batch + n_mixed, 1): -1/batch for the real records, 1/batch for the fake
+    ones that follow, and ones for interpolated ones: their slope is that of the score. Shared
+    between calls: not to be changed in place.
     """
-    upstream = torch.full((n_replicas, 2 * batch, 1), 1.0 / batch, device=device, dtype=dtype)
-    upstream[:, :batch] *= -1.0
-    return upstream
+    values = torch.tensor([-1.0 / batch, 1.0 / batch, 1.0], device=device, dtype=dtype)
+    counts = torch.tensor([batch, batch, n_mixed], device=device)
+    return values.repeat_interleave(counts).expand(n_replicas, -1).unsqueeze(-1).contiguous()
 
 
 def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:
     """Estimate ``E[D(x)] - E[D(x~)]`` per replica; the critic's loss is its negative.
 
     Scores and their derivative, of `critic_upstream`, are of real records, then of fake ones,
-    (replica, 2 * batch, 1). Source: VFLGAN Eq. 3 and the definition of L below Eq. 9.
+    (replica, 2 * batch, 1); or a linear critic's weight and its gradient. Source: VFLGAN Eq. 3 and
+    the definition of L below Eq. 9.
     """
     zero, _ = _constants(scores.device, scores.dtype)
     return torch.baddbmm(zero, upstream.mT, scores, beta=0, alpha=-1).view(-1)
@@ -200,51 +202,52 @@ class LocalDiscriminator(nn.Module):
         """
         first, head = self.first_part, self.second_part
         replicas, rows, _ = cut_gradients.shape
-        features = trace[-1][:, :rows]
-        wasserstein = features.new_zeros(replicas)
-        if head is not None:
+        features = trace[-1]
+        if head is None:
+            wasserstein = features.new_zeros(replicas)
+        else:
+            weight, _ = head.map
             if upstream is None:
                 upstream = critic_upstream(replicas, rows // 2, features.device, features.dtype)
-            wasserstein = wasserstein_estimate(head.forward(features), upstream)
-            assert head.weight.grad is not None
+            assert weight.grad is not None
             # Its bias has no gradient: it adds the same to real and fake scores.
-            torch.bmm(features.mT, upstream, out=head.weight.grad)
-            cut_gradients = torch.baddbmm(cut_gradients, upstream, head.weight.mT)
-        nothing = torch.zeros_like(wasserstein)
-        mixed = _rows(trace, start=rows)
+            torch.bmm(features[:, :rows].mT, upstream, out=weight.grad)
+            wasserstein = wasserstein_estimate(weight, weight.grad)
+            cut_gradients = torch.baddbmm(cut_gradients, upstream, weight.mT)
         if self.judges_whole and head is None:  # no slope is D_i's own
-            judged = _rows(trace, stop=rows)
+            judged = [outputs[:, :rows] for outputs in trace]
             first.write_gradient(judged, first.cotangents(judged, cut_gradients))
-            self._bound_jointly(mixed, penalty_weight, joint)
-            return wasserstein, nothing
+            self._bound_jointly(trace, penalty_weight, joint)
+            return wasserstein, torch.zeros_like(wasserstein)
         # One sweep for all: at this size the number of operations is the time.
-        upstreams = torch.cat([cut_gradients, self.mixed_upstream(mixed[-1])], 1)
+        upstreams = torch.cat([cut_gradients, self.mixed_upstream(features[:, rows:])], 1)
         cotangents = first.cotangents(trace, upstreams)
-        first.write_gradient(_rows(trace, stop=rows), _rows(cotangents, stop=rows))
-        cotangents = _rows(cotangents, start=rows)
         penalty, change = slope_penalty(
-            first.input_gradient(cotangents), penalty_weight, one_sided=self.penalty == "end_to_end"
+            first.input_gradient([cotangents[0][:, rows:]]),
+            penalty_weight,
+            one_sided=self.penalty == "end_to_end",
         )
-        carried = first.push(mixed, cotangents, change)
-        self._bound_jointly(mixed, penalty_weight, joint)
+        changes = first.push(trace, change)
+        first.write_gradient(trace, cotangents, changes)
+        self._bound_jointly(trace, penalty_weight, joint)
         if head is None:
             return wasserstein, penalty
-        assert head.weight.grad is not None
+        assert weight.grad is not None
         if self.judges_whole:  # the head is one more layer of D_i
-            head.weight.grad.add_(carried.sum(1).unsqueeze(-1))
+            weight.grad.add_(changes[-1].sum(1).unsqueeze(-1))
         else:
-            head_penalty, change = slope_penalty(head.weight.mT, penalty_weight)
-            head.weight.grad.add_(change.mT)
+            head_penalty, change = slope_penalty(weight.mT, penalty_weight)
+            weight.grad.add_(change.mT)
             penalty = penalty + head_penalty
         return wasserstein, penalty
 
     def _bound_jointly(
-        self, mixed: Sequence[Tensor], penalty_weight: float, joint: JointSlope | None
+        self, trace: Sequence[Tensor], penalty_weight: float, joint: JointSlope | None
     ) -> None:
         """Add the derivative of the penalty on the slope at joint records, if there is one."""
         if joint is None:
             return
-        part = joint.part or self.joint_slope(mixed, joint.upstream)
+        part = joint.part or self.joint_slope(trace, joint.upstream)
         norms = (part.squared + joint.others).sqrt_()
         _, one = _constants(norms.device, norms.dtype)
         pull = _pull(norms, (norms - one).clamp_min_(0.0), penalty_weight * joint.weight)
@@ -258,14 +261,14 @@ class LocalDiscriminator(nn.Module):
     def joint_slope(self, trace: Sequence[Tensor], upstream: Tensor) -> PartSlope:
         """Compute the party's part of the shared critic's slope at joint records.
 
-        `trace`, each (replica, batch, dim), is of `first_part`, at interpolated records;
-        `upstream`, (replica, batch, feature), the derivative c_i of D_s with respect to the party's
-        features.
+        `trace`, of `first_part`, ends with interpolated records; `upstream`, (replica, batch,
+        feature), is the derivative c_i of D_s with respect to the party's features of these.
         """
-        first = self.first_part
+        first, batch = self.first_part, upstream.shape[1]
+        trace = [outputs[:, -batch:] for outputs in trace]
         cotangents = first.cotangents(trace, upstream)
         gradient = first.input_gradient(cotangents)
-        changes = first.push_through(trace, gradient)
+        changes = first.push(trace, gradient)
         return PartSlope(cotangents, changes, gradient.square().sum(-1, keepdim=True))
 
     def mixed_upstream(self, features: Tensor) -> Tensor:
@@ -318,10 +321,11 @@ class Discriminator(MLP):
         Returns the slope of all inputs, and how many of them come before the interpolated ones.
         """
         if upstream is None:
-            batch = features.shape[1] // 3
-            upstream = critic_upstream(features.shape[0], batch, features.device, features.dtype)
+            replicas, batch = features.shape[0], features.shape[1] // 3
+            device, dtype = features.device, features.dtype
+            seeds = critic_upstream(replicas, batch, device, dtype, n_mixed=batch)
+            return self.slope(self.trace(features), seeds), 2 * batch
         rows = upstream.shape[1]
-        # Ones for the interpolated inputs: their slope is that of the score.
         seeds = F.pad(upstream, (0, 0, 0, features.shape[1] - rows), value=1.0)
         return self.slope(self.trace(features), seeds), rows
 
@@ -331,20 +335,12 @@ class Discriminator(MLP):
         `change` is the derivative of the penalty with respect to the slopes at interpolated inputs,
         (replica, batch, in); the rest is from `judge`.
         """
-        scored, mixed = judged.rows(stop=rows), judged.rows(rows)
-        self.write_gradient(scored.trace, scored.cotangents)
-        self.push(mixed.trace, mixed.cotangents, change)
-        return wasserstein_estimate(scored.trace[-1], scored.cotangents[-1])
+        trace, cotangents = judged.trace, judged.cotangents
+        self.write_gradient(trace, cotangents, self.push(trace, change))
+        return wasserstein_estimate(trace[-1][:, :rows], cotangents[-1][:, :rows])
 
     def fake_gradient(self, features: Tensor) -> Tensor:
         """d(-E[D(x~)])/dx~ (Eq. 3; of D_s, Eq. 17), shape (replica, batch, in)."""
         trace = self.trace(features)
         upstream = torch.full_like(trace[-1], -1.0 / features.shape[1])
         return self.input_gradient(self.cotangents(trace, upstream))
-
-
-def _rows(
-    values: Sequence[Tensor], *, start: int | None = None, stop: int | None = None
-) -> list[Tensor]:
-    """Take some records of every layer."""
-    return [value[:, start:stop] for value in values]

@@ -50,6 +50,7 @@ class SpanActivation(nn.Module):
                 empty = widest - span.width
                 columns += [*range(span.start, span.stop), *[span.start] * empty]
                 padding += [*[0.0] * span.width, *[-math.inf] * empty]
+        self._n_noisy = len(columns)
         self._sizes = [n_spans * widest for n_spans, widest in self._blocks]
         gated = [(s.start, s.gate) for s in spans if s.gate is not None]
         bounded = [(s.start, s.bound) for s in spans if s.bound is not None]
@@ -71,7 +72,7 @@ class SpanActivation(nn.Module):
     @property
     def n_noisy(self) -> int:
         """Numbers of Gumbel noise that a row takes."""
-        return len(self.columns)
+        return self._n_noisy
 
     def forward(self, raw: Tensor, gumbel: Tensor | None) -> Tensor:
         """Activate raw outputs, (replica, batch, width).

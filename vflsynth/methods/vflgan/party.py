@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import pandas as pd
 import torch
@@ -28,6 +29,8 @@ from vflsynth.methods.vflgan.messages import (
 )
 from vflsynth.protocol import SERVER, Message, Schedule, answers, pack, takes, unpack
 from vflsynth.protocol.messages import CutGradients
+
+C = TypeVar("C", DiscriminatorGradients, JointSlopes, GeneratorGradients)
 
 
 class VFLGANParty(GANParty):
@@ -111,9 +114,10 @@ class VFLGANParty(GANParty):
         draw = partial(self.streams.uniform, f"rounding|{label}", step)
         return pack(values, self.settings.wire_precision, draw)
 
-    def unpacked(self, message: CutGradients) -> Tensor:
+    def unpacked(self, message: C) -> C:
         """Return cut gradients as they were computed, but for rounding."""
-        return unpack(message.gradients, self.settings.wire_precision)
+        gradients = unpack(message.gradients, self.settings.wire_precision)
+        return message if gradients is message.gradients else replace(message, gradients=gradients)
 
     @takes(DiscriminatorGradients)
     @torch.no_grad()
@@ -125,18 +129,19 @@ class VFLGANParty(GANParty):
         generator moves when it is due. With the end-to-end penalty all of it waits for
         `JointSlopes`.
         """
-        message = replace(message, gradients=self.unpacked(message))
+        message = self.unpacked(message)
         if self.settings.end_to_end:
             trace = self.answered(message, 3 * self.schedule.batch_size)
             self._open = trace, message.gradients
             self._pending = message.step, JointSlopes, trace
             return
         window = self.settings.window(message.step, self.schedule.steps_per_epoch)
-        gradients, batch, for_generator = message.gradients, self.schedule.batch_size, None
+        batch, for_generator = self.schedule.batch_size, None
         if self.settings.replies_for_generators(window):
-            gradients, for_generator = gradients[:, :-batch], gradients[:, -batch:]
-        rows = self.pending_rows
-        losses = self.descent.descend(self, replace(message, gradients=gradients))
+            for_generator = message.gradients[:, -batch:]
+            message = replace(message, gradients=message.gradients[:, :-batch])
+        gradients, rows = message.gradients, self.pending_rows
+        losses = self.descent.descend(self, message)
         self._take_steps(
             window,
             rows,
@@ -155,9 +160,7 @@ class VFLGANParty(GANParty):
                 "DiscriminatorGradients of it"
             )
         batch, (trace, gradients) = self.schedule.batch_size, self._open
-        self._part = self.discriminator.joint_slope(
-            [outputs[:, -batch:] for outputs in trace], gradients[:, -batch:]
-        )
+        self._part = self.discriminator.joint_slope(trace, gradients[:, -batch:])
         slopes = self.packed("slopes", step, self._part.changes[-1])
         return FeatureSlopes(self.name, SERVER, step, slopes)
 
@@ -171,8 +174,8 @@ class VFLGANParty(GANParty):
         window = self.settings.window(message.step, self.schedule.steps_per_epoch)
         batch, for_generator = self.schedule.batch_size, None
         if self.settings.replies_for_generators(window):
-            for_generator = self.unpacked(message)
-            message = replace(message, gradients=for_generator)
+            message = self.unpacked(message)
+            for_generator = message.gradients
         trace = self.answered(message, batch if for_generator is not None else 0)
         assert self._open is not None
         assert self._part is not None
@@ -235,7 +238,7 @@ class VFLGANParty(GANParty):
     @takes(GeneratorGradients)
     def update_generator(self, message: GeneratorGradients) -> None:
         """Descend L_G (Eqs. 17-19)."""
-        message = replace(message, gradients=self.unpacked(message))
+        message = self.unpacked(message)
         trace = self.answered(message, self.schedule.batch_size)
         assert self._fakes is not None
         self._move_generator(self._fakes, trace, message.gradients)
@@ -257,11 +260,11 @@ class VFLGANParty(GANParty):
                 "did not ask for"
             )
         (_, _, trace), self._pending = self._pending, None
-        expected = trace[-1][:, :rows].shape
-        if message.gradients.shape != expected:
+        replicas, _, features = trace[-1].shape
+        if message.gradients.shape != (replicas, rows, features):
             raise ProtocolError(
                 f"party {self.name!r} got cut gradients of shape {tuple(message.gradients.shape)}; "
-                f"expected {tuple(expected)}"
+                f"expected {replicas, rows, features}"
             )
         return trace
 

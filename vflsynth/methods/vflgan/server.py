@@ -139,7 +139,7 @@ class VFLGANServer(GANServer):
         return torch.cat([received[name].features for name in self.feature_dims], -1)
 
     def _split(self, kind: type[C], step: int, gradients: Tensor) -> dict[str, C]:
-        parts = torch.split(gradients, list(self.feature_dims.values()), dim=-1)
+        parts = gradients.split_with_sizes(list(self.feature_dims.values()), -1)
         return {
             name: kind(SERVER, name, step, self._packed(f"{kind.__name__}|{name}", step, part))
             for name, part in zip(self.feature_dims, parts)
@@ -151,10 +151,12 @@ class VFLGANServer(GANServer):
 
     def _all_unpacked(self, received: Mapping[str, Any]) -> dict[str, Any]:
         precision = self.settings.wire_precision
-        return {
-            name: replace(message, features=unpack_from(message, message.features, precision))
-            for name, message in received.items()
-        }
+        found = {}
+        for name, message in received.items():
+            features = unpack_from(message, message.features, precision)
+            same = features is message.features
+            found[name] = message if same else replace(message, features=features)
+        return found
 
 
 def _times(values: Tensor, weight: float, *, in_place: bool = False) -> Tensor:
