@@ -77,12 +77,10 @@ class Linear(nn.Module):
         self.bias = (
             nn.Parameter(_symmetric(streams, f"{name}.bias", (1, out_dim), bound)) if bias else None
         )
-        # The same without module look-ups, which cost as much as a small product.
-        self.map = self.weight, self.bias
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (replica, batch, in) to (replica, batch, out)."""
-        return affine(inputs, *self.map)
+        return affine(inputs, self.weight, self.bias)
 
 
 def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -190,7 +188,8 @@ class MLP(nn.Module):
             for i, (a, b) in enumerate(zip(dims[:-1], dims[1:]))
         ]
         self.linears = nn.ModuleList(linears)
-        self.layers = [linear.map for linear in linears]
+        # The same parameters without module look-ups, which cost as much as a small product.
+        self.layers = [(linear.weight, linear.bias) for linear in linears]
         self._activated = [activate_last or i + 1 < len(linears) for i in range(len(linears))]
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -206,7 +206,7 @@ class LocalDiscriminator(nn.Module):
         if head is None:
             wasserstein = features.new_zeros(replicas)
         else:
-            weight, _ = head.map
+            weight = head.weight
             if upstream is None:
                 upstream = critic_upstream(replicas, rows // 2, features.device, features.dtype)
             assert weight.grad is not None
