@@ -34,9 +34,9 @@ def critic_upstream(
     ones that follow, and ones for interpolated ones: their slope is that of the score. Shared
     between calls: not to be changed in place.
     """
-    values = torch.tensor([-1.0 / batch, 1.0 / batch, 1.0], device=device, dtype=dtype)
-    counts = torch.tensor([batch, batch, n_mixed], device=device)
-    return values.repeat_interleave(counts).expand(n_replicas, -1).unsqueeze(-1).contiguous()
+    blocks = (-1.0 / batch, batch), (1.0 / batch, batch), (1.0, n_mixed)
+    made = [torch.full((n_replicas, n, 1), x, device=device, dtype=dtype) for x, n in blocks]
+    return torch.cat(made, 1)
 
 
 def wasserstein_estimate(scores: Tensor, upstream: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class SpanActivation(nn.Module):
                 empty = widest - span.width
                 columns += [*range(span.start, span.stop), *[span.start] * empty]
                 padding += [*[0.0] * span.width, *[-math.inf] * empty]
-        self._n_noisy = len(columns)
+        self.n_noisy = len(columns)  # numbers of Gumbel noise that a row takes
         self._sizes = [n_spans * widest for n_spans, widest in self._blocks]
         gated = [(s.start, s.gate) for s in spans if s.gate is not None]
         bounded = [(s.start, s.bound) for s in spans if s.bound is not None]
@@ -68,11 +68,6 @@ class SpanActivation(nn.Module):
             "bounds": torch.tensor([bound for _, bound in bounded]),
         }.items():
             self.register_buffer(name, values, persistent=False)
-
-    @property
-    def n_noisy(self) -> int:
-        """Numbers of Gumbel noise that a row takes."""
-        return self._n_noisy
 
     def forward(self, raw: Tensor, gumbel: Tensor | None) -> Tensor:
         """Activate raw outputs, (replica, batch, width).
