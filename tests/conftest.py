@@ -1,5 +1,6 @@
 """Shared by all tests: repeatable draws, and small party frames."""
 
+import signal
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -52,6 +53,14 @@ def _repeatable() -> Iterator[None]:
     torch.default_generator.manual_seed(20240229)  # that of torch has every device keep a traceback
     yield
     torch.set_rng_state(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_interrupts() -> Iterator[None]:
+    """Have tests press Ctrl-C: a shell starts jobs in the background with it ignored."""
+    outside = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, outside)
 
 
 _SMALL = {(party_model, "SAMPLE_BLOCK"): 256, (generator_sampler, "CALIBRATION_ROWS"): 2048}

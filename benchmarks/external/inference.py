@@ -182,8 +182,8 @@ class _Sums:
         Raises
         ------
         FloatingPointError
-            If that leaves nothing of a message, as of tables whose largest cells exclude each
-            other. Then only sums of logarithms tell them apart.
+            If that leaves nothing of a message, or too little to divide by, as of tables whose
+            largest cells exclude each other. Then only sums of logarithms tell them apart.
         """
         balanced = _balanced(tables)
         found = [np.exp(balanced[names] - balanced[names].max()) for names in self._tables]
@@ -195,10 +195,11 @@ class _Sums:
             found.append(message / message.max())
             parts.append(part)
         wanted: list[np.ndarray] = [np.array(total)] * len(found)
-        for k in reversed(range(len(parts))):
-            place = len(self._tables) + k
-            for i, marginal in self._eliminations[k].shared(wanted[place], parts[k]):
-                wanted[i] = marginal
+        with np.errstate(over="raise", invalid="raise"):
+            for k in reversed(range(len(parts))):
+                place = len(self._tables) + k
+                for i, marginal in self._eliminations[k].shared(wanted[place], parts[k]):
+                    wanted[i] = marginal
         return dict(zip(self._tables, wanted))
 
 

@@ -258,14 +258,9 @@ def test_one_interrupt_keeps_the_model_and_says_so(make_gan, frames):
 
 
 def test_two_interrupts_end_the_run(make_vflgan, frames):
-    # A shell starts background jobs, and so perhaps this test, with SIGINT ignored.
-    outside = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            make_vflgan().fit(frames, KEY, callbacks=[Interrupt(2, times=2)])
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, outside)
+    with pytest.raises(KeyboardInterrupt):
+        make_vflgan().fit(frames, KEY, callbacks=[Interrupt(2, times=2)])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_interrupted_in_the_first_epoch(make_gan, frames, monkeypatch, tmp_path):
