@@ -9,7 +9,7 @@ from benchmarks._data import LOADERS, load_mnist_halves, load_table
 
 pytestmark = [
     pytest.mark.data,
-    pytest.mark.skipif("VFLSYNTH_DATA" not in os.environ, reason="VFLSYNTH_DATA is not set"),
+    pytest.mark.skipif(not os.environ.get("VFLSYNTH_DATA"), reason="VFLSYNTH_DATA is not set"),
 ]
 
 # Rows, columns of A and of B, number of categorical columns, rows per class of the target.

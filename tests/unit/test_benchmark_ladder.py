@@ -34,3 +34,20 @@ def test_the_target_must_be_with_the_second_party(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="one of the columns of B"):
         ladder.own_table(tmp_path / "mine.csv", "a", 1)
+
+
+def test_pairs_of_columns_are_held_against_the_rival():
+    def row(detection, tstr):
+        return [{"detection": detection, "tstr": tstr, "trend_across": 0.9}]
+
+    found = {("mine", "pairwise tables, ε 3"): row(0.71, 0.67)}
+    assert "AIM" not in ladder.show(["mine"], found)
+    found["mine", "AIM, joined table, ε 3"] = row(0.70, 0.68)
+    shown = ladder.show(["mine"], found).splitlines()[-1]
+    assert shown == (
+        "  pairwise tables, ε 3: trees 0.710 (AIM's +0.02: MISSED), TSTR 0.670 (AIM's -0.02: met), "
+        "relations across 0.900 (AIM's -0.01: met)"
+    )
+    found["mine", "AIM, joined table, ε 3"] = row(0.69, 0.70)
+    shown = ladder.show(["mine"], found).splitlines()[-1]
+    assert "trees 0.710 (AIM's +0.02: met), TSTR 0.670 (AIM's -0.02: MISSED)" in shown

@@ -34,7 +34,7 @@ from vflsynth.splitdefense.settings import AS_PUBLISHED
 
 pytestmark = [
     pytest.mark.data,
-    pytest.mark.skipif("VFLSYNTH_DATA" not in os.environ, reason="VFLSYNTH_DATA is not set"),
+    pytest.mark.skipif(not os.environ.get("VFLSYNTH_DATA"), reason="VFLSYNTH_DATA is not set"),
 ]
 
 SEEDS = (0, 1, 2)
