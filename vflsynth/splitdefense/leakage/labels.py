@@ -21,10 +21,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ParameterError, PublishingWarning, TrainingDivergedError
+from vflsynth.networks.layers import FlatAdam
 from vflsynth.registry import Members, register
 from vflsynth.splitdefense.leakage.base import (
     Floats,
@@ -38,6 +39,7 @@ from vflsynth.splitdefense.leakage.base import (
     standardised,
 )
 from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.objectives.base import descend
 from vflsynth.splitdefense.settings import Perceptron
 
 VIEWS: Mapping[str, str] = {
@@ -236,11 +238,11 @@ class GradientMatching(Ranking):
         streams = RandomStreams([rng.bytes(32)])
         dims = [outputs.shape[-1], 32, n_classes]
         surrogate = Perceptron(dims, streams=streams, name="surrogate")
-        guess = 0.01 * streams.normal("guess", 0, (len(rows), n_classes))
-        guess.requires_grad_()
-        optimizer = torch.optim.Adam(
-            [{"params": list(surrogate.parameters()), "lr": 0.01}, {"params": [guess], "lr": 0.1}]
-        )
+        guess = nn.Parameter(0.01 * streams.normal("guess", 0, (len(rows), n_classes)))
+        steps = [
+            FlatAdam(one, learning_rate=rate, betas=(0.9, 0.999))
+            for one, rate in ((surrogate, 0.01), (nn.ParameterList([guess]), 0.1))
+        ]
         for _ in range(_MATCHING_STEPS):
             soft = guess.softmax(-1)
             inputs = outputs.clone().requires_grad_()
@@ -249,10 +251,7 @@ class GradientMatching(Ranking):
             gradient = gradient / gradient.square().mean().sqrt().clamp_min(1e-30)
             share = soft.mean((0, 1))
             divergence = (share * (share.clamp_min(1e-9) / prior.clamp_min(1e-9)).log()).sum()
-            objective = (gradient - target).square().mean() + divergence
-            optimizer.zero_grad()
-            objective.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            descend((gradient - target).square().mean() + divergence, *steps)
         found = np.full((len(labels), n_classes), np.nan)
         found[rows] = guess.detach().softmax(-1)[0].numpy()
         return found
