@@ -125,7 +125,8 @@ def measure(
         assert report["outcome"] == "finished", f"{status}: {report['outcome']}"
         assert parties.proxy is not None
         batch_size = report["settings"].get("batch_size", records)
-        epochs_by_default = default_epochs(records, batch_size)
+        made = Members("synthesizers")[method](**MODES[mode]).method()
+        epochs_by_default = getattr(made, "default_epochs", default_epochs)(records, batch_size)
         of_party = max(
             sum(r["bytes"] for r in report["left"] + report["arrived"] if name in r.values())
             for name in frames
