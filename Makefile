@@ -33,9 +33,9 @@ demo: $(VENV)/.run  ## two parties' real tables -> one synthetic table and a rep
 test: $(VENV)/.dev  ## the tests that CI runs
 	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m 'not slow and not browser' --ignore=tests/notebooks --ignore=tests/documentation
 
-# Two at a time what one core works at; tests alone, as some wait for other processes.
+# Three at a time, long ones first; tests alone, as some wait for other processes.
 check: $(VENV)/.dev  ## everything CI runs
-	$(MAKE) -j 2 --output-sync=target lint types docs doctest notebooks
+	$(MAKE) -j 3 --output-sync=target notebooks doctest types docs lint
 	$(MAKE) test
 
 format: $(VENV)/.dev  ## format the code in place
@@ -50,7 +50,7 @@ types: $(VENV)/.dev  ## mypy --strict
 	$(BIN)/mypy
 
 doctest: $(VENV)/.dev  ## the examples in docstrings, in README.md and in docs/
-	$(PYTEST) -n 2 --dist loadfile --doctest-modules vflsynth tests/documentation
+	$(PYTEST) -n 2 --dist worksteal --doctest-modules vflsynth tests/documentation
 
 notebooks: $(VENV)/.dev  ## execute every notebook, and compare with its outputs
 	$(PYTEST) -n 2 tests/notebooks
