@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from dpmm.models.base.mbi import CliqueVector, Factor, FactoredInference, GraphicalModel
 
+_LEAST_KEPT = 1e-280
 Names = tuple[str, ...]
 Tables = dict[Names, np.ndarray]
 
@@ -177,22 +178,25 @@ class _Sums:
     def marginals(self, tables: Tables, total: float) -> Tables:
         """Return the marginals of the product of exponentials, which sums to a total.
 
-        Messages and tables are scaled to a maximum of 1: what is below 1e-308 of it is zero.
+        Messages and tables are scaled to a maximum of 1: what is below 1e-308 of it is zero. That
+        loses nothing while the product of all scales is far above it.
 
         Raises
         ------
         FloatingPointError
-            If that leaves nothing of a message, or too little to divide by, as of tables whose
-            largest cells exclude each other. Then only sums of logarithms tell them apart.
+            If it is not, or a quotient overflows, as of tables whose largest cells exclude each
+            other. Then only sums of logarithms tell them apart.
         """
         balanced = _balanced(tables)
         found = [np.exp(balanced[names] - balanced[names].max()) for names in self._tables]
-        parts = []
+        parts, kept = [], 1.0
         for elimination in self._eliminations:
             message, part = elimination.summed(found)
-            if not message.max() > 0.0:
-                raise FloatingPointError("every cell of a message is below 1e-308")
-            found.append(message / message.max())
+            largest = message.max()
+            kept *= largest
+            if not kept > _LEAST_KEPT:
+                raise FloatingPointError("cells that were too small to keep may matter")
+            found.append(message / largest)
             parts.append(part)
         wanted: list[np.ndarray] = [np.array(total)] * len(found)
         with np.errstate(over="raise", invalid="raise"):
