@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 from dpmm.models.base.mbi import CliqueVector, Factor, FactoredInference, GraphicalModel
 
-_LEAST_KEPT = 1e-280
 Names = tuple[str, ...]
 Tables = dict[Names, np.ndarray]
+
+_LEAST_KEPT = 1e-280
+"""Of the product of all scales; 1e-308 of it is where numbers end."""
 
 
 class _Product:

@@ -570,7 +570,6 @@ def test_global_output_settings_do_not_change_the_matrix() -> None:
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not os.environ.get("VFLSYNTH_DATA"), reason="VFLSYNTH_DATA is not set")
 @pytest.mark.parametrize(
     "file",
     [

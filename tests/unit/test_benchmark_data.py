@@ -1,16 +1,11 @@
 """The benchmark tables are those of the papers. They are not part of the project."""
 
-import os
-
 import numpy as np
 import pytest
 
 from benchmarks._data import LOADERS, load_mnist_halves, load_table
 
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif(not os.environ.get("VFLSYNTH_DATA"), reason="VFLSYNTH_DATA is not set"),
-]
+pytestmark = pytest.mark.data
 
 # Rows, columns of A and of B, number of categorical columns, rows per class of the target.
 EXPECTED = {

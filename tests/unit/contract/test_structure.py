@@ -201,22 +201,21 @@ def test_codes_are_told_from_numbers_by_their_neighbours():
     assert "age determines group" in titles(frame)
 
 
+@pytest.mark.data
 @pytest.mark.slow
 def test_real_tables_have_the_relations_that_they_are_known_for():
-    folder = os.environ.get("VFLSYNTH_DATA")
-    if not folder:
-        pytest.skip("VFLSYNTH_DATA is not set. Fix: set it to the folder of the benchmark tables")
-    red = pd.read_csv(Path(folder) / "winequality-red.csv", sep=None, engine="python")
-    white = pd.read_csv(Path(folder) / "winequality-white.csv", sep=None, engine="python")
+    folder = Path(os.environ["VFLSYNTH_DATA"])
+    red = pd.read_csv(folder / "winequality-red.csv", sep=None, engine="python")
+    white = pd.read_csv(folder / "winequality-white.csv", sep=None, engine="python")
     assert titles(red) == {"col('free sulfur dioxide') <= col('total sulfur dioxide')"}
     assert titles(white) == set()
-    adult = pd.read_parquet(Path(folder) / "adult.parquet")
+    adult = pd.read_parquet(folder / "adult.parquet")
     assert titles(adult) == {
         "fixed combinations of education, education-num",
         "workclass == '?' => occupation == '?'",
         "occupation == 'Priv-house-serv' => workclass == 'Private'",
     }
-    houses = pd.read_parquet(Path(folder) / "california-housing.parquet")
+    houses = pd.read_parquet(folder / "california-housing.parquet")
     assert titles(houses) == {"total_bedrooms <= total_rooms"}
     assert codes_among(red) == codes_among(white) == codes_among(houses) == {}
 

@@ -40,12 +40,9 @@ def parties():
 @pytest.fixture
 def wine():
     """``wine("red")`` or ``wine("white")``: the public benchmark tables."""
-    folder = os.environ.get("VFLSYNTH_DATA")
-    if not folder:
-        pytest.skip("VFLSYNTH_DATA is not set")
 
     def read(colour):
-        path = Path(folder) / f"winequality-{colour}.csv"
+        path = Path(os.environ["VFLSYNTH_DATA"]) / f"winequality-{colour}.csv"
         if not path.exists():
             pytest.skip(f"{path.name} is not in VFLSYNTH_DATA")
         return pd.read_csv(path, sep=";")

@@ -6,8 +6,6 @@ settings; leaks are compared with theory, or with GAFM's table within .05.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -32,10 +30,7 @@ from vflsynth.splitdefense import (
 from vflsynth.splitdefense.leakage.report import summarise
 from vflsynth.splitdefense.settings import AS_PUBLISHED
 
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif(not os.environ.get("VFLSYNTH_DATA"), reason="VFLSYNTH_DATA is not set"),
-]
+pytestmark = pytest.mark.data
 
 SEEDS = (0, 1, 2)
 
