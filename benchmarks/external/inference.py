@@ -181,13 +181,14 @@ class _Sums:
         """Return the marginals of the product of exponentials, which sums to a total.
 
         Messages and tables are scaled to a maximum of 1: what is below 1e-308 of it is zero. That
-        loses nothing while the product of all scales is far above it.
+        loses nothing while the product of all scales is far above it, and no quotient on the way
+        back exceeds the total over that product.
 
         Raises
         ------
         FloatingPointError
-            If it is not, or a quotient overflows, as of tables whose largest cells exclude each
-            other. Then only sums of logarithms tell them apart.
+            If it is not, as of tables whose largest cells exclude each other. Then only sums of
+            logarithms tell them apart.
         """
         balanced = _balanced(tables)
         found = [np.exp(balanced[names] - balanced[names].max()) for names in self._tables]
@@ -201,11 +202,10 @@ class _Sums:
             found.append(message / largest)
             parts.append(part)
         wanted: list[np.ndarray] = [np.array(total)] * len(found)
-        with np.errstate(over="raise", invalid="raise"):
-            for k in reversed(range(len(parts))):
-                place = len(self._tables) + k
-                for i, marginal in self._eliminations[k].shared(wanted[place], parts[k]):
-                    wanted[i] = marginal
+        for k in reversed(range(len(parts))):
+            place = len(self._tables) + k
+            for i, marginal in self._eliminations[k].shared(wanted[place], parts[k]):
+                wanted[i] = marginal
         return dict(zip(self._tables, wanted))
 
 
