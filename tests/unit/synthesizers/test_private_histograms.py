@@ -279,8 +279,10 @@ def test_columns_of_dates_are_learned(frames, bounds):
     privacy = clone(PRIVACY).set_params(public_schema=schema, epsilon=50.0)
     sampled = synthesizer(privacy).fit(frames).sample(50, random_state=0)["since"]
     assert sampled.dtype == days.dtype
-    assert sampled.dt.year.between(2019, 2029).all()
-    assert not bounds or (sampled == sampled.dt.normalize()).all()
+    dates = sampled.dropna()  # noise may have a missing one now and then, as each count has its own
+    assert len(dates) > 45
+    assert dates.dt.year.between(2019, 2029).all()
+    assert not bounds or (dates == dates.dt.normalize()).all()
 
 
 def test_a_column_that_cannot_have_its_bounds_is_named(frames):
