@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
 import numpy as np
+from sklearn import config_context
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -64,7 +65,8 @@ class RandomForest(Adversary):
             oob_score=True,
             random_state=self.random_state,
         )
-        with warnings.catch_warnings():
+        # Each of a thousand trees has its parameters checked: a quarter of the time.
+        with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
             # A model that is in every tree's bootstrap draw has no out-of-bag score: even odds.
             warnings.filterwarnings("ignore", "Some inputs do not have OOB scores")
             self._forest.fit(features, is_member)

@@ -114,10 +114,10 @@ def audit_synthetic_data(
 
     Examples
     --------
-    >>> from vflsynth import VFLGANSynthesizer
+    >>> from vflsynth import GaussianCopulaSynthesizer
     >>> from vflsynth.datasets import make_party_frames
     >>> frames = make_party_frames(60, 2, random_state=0)
-    >>> synth = VFLGANSynthesizer(epochs=1, first_part=(4,), generator_hidden=(4,))
+    >>> synth = GaussianCopulaSynthesizer()
     >>> audit = audit_synthetic_data(
     ...     synth, frames, "record_id", targets=["most_outlying"], n_models=10, verbose=0
     ... )

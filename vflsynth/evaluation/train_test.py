@@ -145,7 +145,7 @@ def utility(
     --------
     >>> from sklearn.datasets import load_wine
     >>> wine = load_wine(as_frame=True).frame
-    >>> scores = utility(wine, wine, "target", protocol="paper")
+    >>> scores = utility(wine, wine, "target")
     >>> scores["train_synthetic_test_real"].value > 0.95
     True
     """

@@ -528,7 +528,7 @@ def synthesizer_checks(estimator: BaseSynthesizer) -> list[Check]:
     Examples
     --------
     >>> from vflsynth import IndependentSynthesizer
-    >>> for check in synthesizer_checks(IndependentSynthesizer()):
+    >>> for check in synthesizer_checks(IndependentSynthesizer())[:5]:  # a test runs all of them
     ...     check()
     """
     case = SynthesizerCase(estimator)

@@ -38,7 +38,7 @@ class Kept:
 
     @property
     def rows(self):
-        return self.made[-1].held_out[0].numpy()
+        return self.made[-1].held_out[0].cpu().numpy()
 
 
 @pytest.mark.parametrize("privacy", [None, RandomizedResponse(2.0)])
