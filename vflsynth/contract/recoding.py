@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.codec import array_of
@@ -138,8 +139,9 @@ class Surrogate:
         """Draw `n` values, different ones as far as the shapes have room."""
         values: dict[str, None] = {}
         for _ in range(_ATTEMPTS):
-            for shape in rng.choice(list(self.shapes), n - len(values), p=[*self.shapes.values()]):
-                values[_filled(str(shape), rng)] = None
+            drawn = rng.multinomial(n - len(values), [*self.shapes.values()])
+            made = [_filled(shape, k, rng) for shape, k in zip(self.shapes, drawn)]
+            values |= dict.fromkeys(rng.permutation(np.concatenate(made)).tolist())
             if len(values) == n:
                 break
         filled = list(values)
@@ -185,16 +187,16 @@ def shape_of(value: str) -> str:
     return shape + _DOMAIN if at else shape
 
 
-def _filled(shape: str, rng: np.random.Generator) -> str:
+def _filled(shape: str, n: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Draw `n` values of a shape, of whole numbers without zeros in front."""
     name, at, domain = shape.partition("@")
-    letters = (_CLASSES.get(c) for c in name)
-    drawn = [
-        c if options is None else options[int(rng.integers(len(options)))]
-        for c, options in zip(name, letters)
-    ]
-    if drawn and drawn[0] == "0" and name[0] == "9" and set(name) == {"9"}:
-        drawn[0] = "123456789"[int(rng.integers(9))]
-    return "".join(drawn) + at + domain
+    values: npt.NDArray[Any] = np.full(n, "", object)
+    for place, c in enumerate(name):
+        options = _CLASSES.get(c, c)
+        if place == 0 and set(name) == {"9"}:
+            options = options[1:]
+        values += np.array([*options], object)[rng.integers(len(options), size=n)]
+    return values + at + domain
 
 
 def _text_dtype(dtype: Any) -> Any:

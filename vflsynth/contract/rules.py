@@ -368,8 +368,8 @@ def combinations_of(table: pd.DataFrame, columns: Sequence[Hashable]) -> list[Co
     """Return each row's values as a tuple of plain objects; None for what is missing."""
     parts = []
     for label in columns:
-        values = table[label].astype(object)
-        parts.append([None if pd.isna(v) else plain_value(v) for v in values])
+        values, missing = table[label].astype(object), table[label].isna()
+        parts.append([None if lost else plain_value(v) for v, lost in zip(values, missing)])
     return list(zip(*parts)) if parts else []
 
 

@@ -23,6 +23,7 @@ from vflsynth.contract import (
     propose,
     write_contract,
 )
+from vflsynth.contract.recoding import Surrogate
 from vflsynth.evaluation import rule_cost, rule_violations
 from vflsynth.exceptions import (
     ContractError,
@@ -222,6 +223,19 @@ def test_surrogates_have_the_shape_of_values_and_are_none_of_them(fitted):
     assert mails.is_unique
     assert mails.str.fullmatch(r"[a-z]+\d*@example\.org").all()
     assert not set(mails) & set(family()["one"]["mail"])
+
+
+def test_surrogates_of_whole_numbers_have_all_their_digits():
+    numbers = pd.Series([123, 45678] * 30, name="number")
+    drawn = Surrogate.fit(numbers, 5).draw(400, np.random.default_rng(0), b"")
+    digits = drawn.astype(str)
+    assert drawn.is_unique
+    assert drawn.dtype == numbers.dtype
+    assert digits.str.len().value_counts(normalize=True).sub(0.5).abs().max() < 0.1
+    for place in range(3):
+        found = digits.str[place].value_counts(normalize=True)
+        assert "".join(sorted(found.index)) == "0123456789"[place == 0 :]
+        assert abs(found - 1.0 / len(found)).max() < 0.08
 
 
 def test_pseudonyms_are_the_same_at_all_parties():

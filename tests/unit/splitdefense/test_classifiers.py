@@ -414,7 +414,7 @@ def test_resumed_run_is_the_uninterrupted_one(tables, tmp_path):
             return state.epoch == 5
 
     def fitted(**options):
-        classifier = MarvellClassifier(active="bank", device="cpu", **FAST)  # bytes are CPUs' promise
+        classifier = MarvellClassifier(active="bank", device="cpu", **FAST)  # of equal bytes
         return classifier.fit(frames, y, on="id", **options)
 
     whole = fitted()
