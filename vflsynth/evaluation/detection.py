@@ -9,7 +9,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.model_selection import GroupKFold
 
 from vflsynth.evaluation.intervals import around
 from vflsynth.evaluation.metric import Metric, MetricResult
@@ -95,9 +95,9 @@ def told_apart(
         classifier = HistGradientBoostingClassifier(
             max_iter=50, early_stopping=False, random_state=int(rng.integers(2**31))
         )
-    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=int(rng.integers(2**31)))
+    folds = GroupKFold(FOLDS, shuffle=True, random_state=int(rng.integers(2**31)))
     rows = []
-    for fold, (train, test) in enumerate(folds.split(features, is_synthetic, groups)):
+    for fold, (train, test) in enumerate(folds.split(features, groups=groups)):
         if len(set(is_synthetic[train])) < 2 or len(set(is_synthetic[test])) < 2:
             continue
         fitted = clone(classifier).fit(features[train], is_synthetic[train])
