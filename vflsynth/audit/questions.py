@@ -105,8 +105,7 @@ def _descriptions(
 ) -> list[Description]:
     """Describe records of `source` so that exactly one published record fits."""
     attributes = encoding.attributes
-    own = np.column_stack([values_of(a, source) for a in attributes])
-    all_values = np.column_stack([values_of(a, published) for a in attributes])
+    own, all_values = (_values(encoding, table) for table in (source, published))
     middle = [np.nanmedian(v) if np.isfinite(v).any() else np.nan for v in all_values.T]
     low, high = (min(n, len(attributes)) for n in _N_COLUMNS)
     found: list[Description] = []
@@ -129,6 +128,11 @@ def _descriptions(
     return found
 
 
+def _values(encoding: Encoding, table: pd.DataFrame) -> Floats:
+    """All columns, each in one piece, shape (row, column)."""
+    return np.stack([values_of(a, table) for a in encoding.attributes]).T
+
+
 def _fits(values: Floats, description: Description) -> Booleans:
     """Which records, as `_values` of all columns, a description fits."""
     fits = np.ones(len(values), bool)
@@ -148,7 +152,7 @@ def _singled_out(
     encoding: Encoding, descriptions: list[Description], table: pd.DataFrame
 ) -> Booleans:
     """Whether each description fits exactly one record of a table."""
-    values = np.column_stack([values_of(a, table) for a in encoding.attributes])
+    values = _values(encoding, table)
     return np.array([_fits(values, d).sum() == 1 for d in descriptions], bool)
 
 
@@ -301,8 +305,9 @@ def audit_disclosure(
 
 def _nearest(points: Floats, others: Floats, k: int) -> Booleans:
     """Which of the others are among the k nearest of each point, shape (point, other)."""
-    blocks = distance_blocks(points, others)
-    places = np.concatenate([np.argsort(b, axis=1, kind="stable")[:, :k] for b in blocks])
-    near = np.zeros((len(points), len(others)), bool)
-    np.put_along_axis(near, places, True, axis=1)
-    return near
+    found = []
+    for distances in distance_blocks(points, others):
+        last = np.partition(distances, k - 1, axis=1)[:, k - 1 : k]
+        near, as_last = distances < last, distances == last  # of equally near ones the first
+        found.append(near | as_last & (as_last.cumsum(1) <= k - near.sum(1, keepdims=True)))
+    return np.concatenate(found)
