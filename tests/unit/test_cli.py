@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import io
 import json
 import re
 import shutil
@@ -596,6 +597,14 @@ def test_methods_are_listed_with_what_goes_with_them(capsys):
     assert "\n    methods: WGANGPSynthesizer\n" in text.partition("gs_wgan (mechanism)")[2]
     said = " ".join(text.split())
     assert "max_grad_norm=1.0, n_shards" in said
+
+
+def test_letters_that_an_output_lacks_are_escaped(monkeypatch):
+    """Windows writes files and pipes in an encoding without ε."""
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    assert main(["methods"]) == 0
+    assert rb"\u03b5" in narrow.buffer.getvalue()
 
 
 # sample

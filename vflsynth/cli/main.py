@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from vflsynth import __version__
 from vflsynth._validation import did_you_mean
-from vflsynth.cli.console import reporting
+from vflsynth.cli.console import escape, reporting
 from vflsynth.cli.options import declare
 from vflsynth.exceptions import (
     ArtefactError,
@@ -131,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SystemExit
         For ``--help`` and ``--version``, and with code 2 for arguments that cannot be parsed.
     """
+    escape()
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = command_parser(next((a for a in given if not a.startswith("-")), "")).parse_args(
         given

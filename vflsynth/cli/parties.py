@@ -114,7 +114,7 @@ def _project(options: argparse.Namespace) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     files = definitions(_job(options), options.host, options.port)
     for name, text in files.items():
-        (options.output / name).write_text(text)
+        (options.output / name).write_text(text, encoding="utf-8")
     say(f"{options.output}: {', '.join(files)}; see 'vflsynth parties --help' for what comes next")
 
 

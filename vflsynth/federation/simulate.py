@@ -53,7 +53,7 @@ def make_kits(project_file: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     file = folder / "project.yml"
-    file.write_text(project_file)
+    file.write_text(project_file, encoding="utf-8")
     command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     kits = folder / PROJECT / "prod_00"

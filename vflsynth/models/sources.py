@@ -136,7 +136,7 @@ def _source(file: str, place: str, *, private: bool) -> Source:
 
 def _numbers_of(file: Path) -> Iterator[tuple[str, int]]:
     if file.suffix == ".json":
-        yield from _leaves(json.loads(file.read_text()), "")
+        yield from _leaves(json.loads(file.read_text(encoding="utf-8")), "")
         return
     if file.suffix != ".safetensors":
         raise ArtefactError(f"{file.name} is no file of a model")
