@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 import warnings
@@ -11,12 +10,6 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 logger = logging.getLogger("vflsynth")
-
-
-def escape() -> None:
-    """Let standard output escape letters that its encoding lacks: Windows has no ε in files."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def say(text: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import re
@@ -18,7 +19,7 @@ from typing import NoReturn
 
 from vflsynth import __version__
 from vflsynth._validation import did_you_mean
-from vflsynth.cli.console import escape, reporting
+from vflsynth.cli.console import reporting
 from vflsynth.cli.options import declare
 from vflsynth.exceptions import (
     ArtefactError,
@@ -131,7 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SystemExit
         For ``--help`` and ``--version``, and with code 2 for arguments that cannot be parsed.
     """
-    escape()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # files and pipes on Windows cannot hold an ε
+        sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = command_parser(next((a for a in given if not a.startswith("-")), "")).parse_args(
         given

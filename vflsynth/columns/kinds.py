@@ -263,9 +263,12 @@ def recognise(column: pd.Series[Any]) -> Recognised | None:
         return _number(column, label)
     if not (pd.api.types.is_string_dtype(kinds) or kinds == np.dtype(object)):
         return None
-    present = column.dropna().head(50 * _LOOKED_AT)
-    values = list(dict.fromkeys(v for v in present if isinstance(v, str)))
-    if len(values) < _FEWEST_DISTINCT or len(values) < _NEARLY_ALL * _n_distinct(column):
+    try:
+        distinct = column.dropna().head(50 * _LOOKED_AT).unique()
+    except TypeError:  # lists and the like, which are refused elsewhere
+        return None
+    values = [value for value in distinct if isinstance(value, str)]
+    if len(values) < max(_FEWEST_DISTINCT, _NEARLY_ALL * len(distinct)):
         return None
     values = values[:_LOOKED_AT]
     for what, shape in _SHAPES.items():
@@ -293,13 +296,6 @@ def is_index(column: pd.Series[Any]) -> bool:
         return False
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     return len(values) > 1 and bool((np.diff(values) == 1).all())
-
-
-def _n_distinct(column: pd.Series[Any]) -> int:
-    try:
-        return int(column.dropna().head(50 * _LOOKED_AT).nunique())
-    except TypeError:  # lists and the like, which are refused elsewhere
-        return len(column)
 
 
 def _number(column: pd.Series[Any], label: str) -> Recognised | None:

@@ -144,9 +144,7 @@ class Surrogate:
             values |= dict.fromkeys(rng.permutation(np.concatenate(made)).tolist())
             if len(values) == n:
                 break
-        filled = list(values)
-        while len(filled) < n:
-            filled.append(filled[int(rng.integers(len(values)))])
+        filled = [*values, *rng.choice([*values], n - len(values)).tolist()]
         whole = pd.api.types.is_integer_dtype(self.dtype)
         return _series([int(v) for v in filled] if whole else filled, self.dtype, self.label)
 
