@@ -32,13 +32,12 @@ def test_every_fake_is_clipped_by_itself(scale):
 
 def test_noise_is_claimed_in_every_coordinate():
     """Fails if the noise is dropped, is a scalar per fake, or is that of a single fake."""
-    batch, dim = 300, 200
+    batch, dim = 800, 800  # a spread of 800 means is known within 2.5 %
     noisy = sanitised_gradients(torch.zeros(1, batch, dim), 0.5, 1.5)
     std = 1.5 * 2.0 * 0.5 * math.sqrt(batch)
     assert noisy.std().item() == pytest.approx(std, rel=0.02)
-    six = 6.0 / math.sqrt(2.0 * dim)  # standard deviations of what is estimated from 200 means
-    assert noisy.mean(-1).std().item() == pytest.approx(std / math.sqrt(dim), rel=six)
-    assert noisy.mean(1).std().item() == pytest.approx(std / math.sqrt(batch), rel=six)
+    assert noisy.mean(-1).std().item() == pytest.approx(std / math.sqrt(dim), rel=0.2)
+    assert noisy.mean(1).std().item() == pytest.approx(std / math.sqrt(batch), rel=0.2)
 
 
 def test_noise_is_added_to_the_clipped_gradients():
