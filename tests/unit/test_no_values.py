@@ -59,12 +59,14 @@ def ruled(first, *rules, **columns):
     return fit(first, contract=contract).sample(20)
 
 
-def private(first, **dtypes):
+def private(first, dtype, bounds):
     schema = PublicSchema(
-        dtypes={"id": "int64", "a": "float64", "g": "str", "b": "float64"} | dtypes
+        bounds={"a": bounds, "b": (-5, 5)},
+        categories={"g": ("x", "y", "z")},
+        dtypes={"id": "int64", "a": dtype, "g": "str", "b": "float64"},
     )
     synth = DPLTSynthesizer(privacy=LatentTree(epsilon=3, delta=1e-3, public_schema=schema))
-    return synth.fit({"lab": first, "clinic": clinic()}, on="id")
+    return synth.fit({"lab": first, "clinic": clinic()}, on="id").sample(99).to_csv()
 
 
 def encode(fitted, table, **options):
@@ -110,8 +112,6 @@ FAULTS = {
     "a value of another type": lambda _: ruled(
         lab(i=IDS), Determines(("g",), "i", ((("x",), TEXT),))
     ),
-    "a type that is stated": lambda _: private(lab(a=put("1", TEXT)), a="Int64"),
-    "a date that is stated": lambda _: private(lab(a=put("2020-01-01", TEXT)), a="datetime64[s]"),
     "no class": lambda _: classify(pd.Series([TEXT] * N, index=pd.Index(IDS, name="id"))),
     "labels of others": lambda _: classify(pd.Series([0, 1] * 30, index=names)),
     "a draw like this": lambda _: fit(lab()).complete(pd.DataFrame({"g": [TEXT]})),
@@ -123,6 +123,10 @@ FAULTS = {
     "no sheet": lambda folder: file(folder, TEXT, "t.xlsx"),
 }
 SILENT = {
+    "not of the type that is stated": lambda _: private(lab(a=put("1", TEXT)), "Int64", (0, 9)),
+    "no date where one is stated": lambda _: private(
+        lab(a=put("2020-01-01", TEXT)), "datetime64[s]", ("2020-01-01", "2020-12-31")
+    ),
     "rare values": lambda _: fit(lab(t=put("u", TEXT), n=put(1.0, NUMBER))).sample(99).to_csv(),
     "unseen values": lambda _: str(encode(lab(), lab(g=put("x", TEXT)), unseen="neutral")),
     "a proposal": lambda _: str(propose({"lab": lab(t=names)}, on="id")),
