@@ -4,6 +4,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from vflsynth.adversary import RandomForest
+from vflsynth.methods.autoregressive import server as autoregressive_server
+from vflsynth.splitdefense.leakage import attacks, columns
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("vflsynth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,13 +34,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_AtOnce(config))
 
 
+@pytest.fixture
+def quick_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have examples train smaller attackers, and learn in few steps what contexts tell.
+
+    An audit of the paper's trains twenty forests of 1,000 trees; what they find is not shown.
+    """
+    monkeypatch.setattr(RandomForest.__init__, "__defaults__", (20, 3, 0))
+    monkeypatch.setattr(autoregressive_server, "_PATIENCE", 10)
+    monkeypatch.setattr(attacks, "_STEPS", 50)
+    monkeypatch.setattr(columns, "_STEPS", 50)
+    monkeypatch.setattr(columns, "_TREES", 10)
+
+
 @pytest.fixture(autouse=True)
 def _doctests_are_by_themselves(request: pytest.FixtureRequest) -> None:
-    """Doctests, of README.md above all, may write files: they run in a folder of their own.
-
-    Their audits have smaller forests.
-    """
+    """Doctests, of README.md above all, may write files: they run in a folder of their own."""
     if isinstance(request.node, pytest.DoctestItem):
-        monkeypatch = request.getfixturevalue("monkeypatch")
-        monkeypatch.chdir(request.getfixturevalue("tmp_path"))
-        monkeypatch.setattr(RandomForest.__init__, "__defaults__", (50, 3, 0))  # trees; not 1,000
+        request.getfixturevalue("quick_examples")
+        request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))

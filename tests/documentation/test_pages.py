@@ -14,8 +14,6 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from vflsynth.adversary import RandomForest
-
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```python[^\n]*\n(.*?)^```", re.M | re.S)
 PAGES = sorted(
@@ -30,11 +28,9 @@ def name(path):
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
+def _elsewhere(tmp_path, monkeypatch, quick_examples, short_searches):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "a_page", None)
-    # Audits of a page train twenty forests of the paper's 1,000 trees; what they find is not shown.
-    monkeypatch.setattr(RandomForest.__init__, "__defaults__", (50, 3, 0))
     with mpl.rc_context({"backend": "agg"}):
         yield
 

@@ -41,6 +41,7 @@ def few_trees(monkeypatch):
 # -- what leaks everything is caught ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_trees")
 def test_a_synthesizer_that_returns_its_training_rows_is_caught(repeater, numbers):
     audit = audit_synthetic_data(

@@ -75,6 +75,7 @@ def _attacks(rng, tells, n_each=20, n_attacks=20):
     return found
 
 
+@pytest.mark.slow
 def test_the_choice_of_the_most_telling_attack_is_paid_for():
     """Of what tells nothing one in twenty is called out; the best of the attacks is not lost."""
     rng = np.random.default_rng(0)

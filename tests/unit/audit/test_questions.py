@@ -143,6 +143,7 @@ def test_who_holds_a_model_that_remembers_infers_what_its_table_does_not_tell(co
     assert "what the model calls most probable" in by_model.sentence(shown=True)
 
 
+@pytest.mark.slow
 def test_what_a_model_cannot_make_is_guessed_from_the_table():
     strange = CONTROL.assign(label="maybe")
     model = Remembers().fit({"all": REAL})

@@ -256,6 +256,7 @@ def test_single_fits_say_nothing_and_the_log_is_as_before(small_frames, tiny, ca
     assert caplog.messages[-1] == "still here"
 
 
+@pytest.mark.slow
 def test_blocks_shrink_to_fit_into_memory(small_frames, tiny, monkeypatch):
     worlds = LeaveOneOutGame(small_frames, "record_id").worlds([small_frames["party_1"].iloc[0, 0]])
     one, two = (tiny.estimate_memory(small_frames, "record_id", n_models=n) for n in (1, 2))

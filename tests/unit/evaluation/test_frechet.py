@@ -67,6 +67,7 @@ def test_chunks_change_nothing(mixed, make, monkeypatch):
     assert pieces.interval == pytest.approx(whole.interval, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_interval_is_honest(make):
     """95 % intervals of two independent samples cover the distance of two very large ones."""
     shift = 0.5

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.later import later
 from tests.unit.federation.trial import Clock, Dead, Direct
 from vflsynth import PartyModel
 from vflsynth.exceptions import (
@@ -409,7 +410,7 @@ def half(trial):
     }
 
 
-@pytest.mark.parametrize("random_state", [0, None])
+@pytest.mark.parametrize("random_state", [0, *later(None)])
 def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(
     make_trial, random_state
 ):

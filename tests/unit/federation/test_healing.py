@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.later import later
 from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import Direct, assert_same
 from vflsynth.exceptions import PartyLostError, PartyStoppedError, RunInterruptedError
@@ -56,7 +57,7 @@ class Lossy(Direct):
         return reply
 
 
-@pytest.mark.parametrize("n_parties", [2, 3])
+@pytest.mark.parametrize("n_parties", [2, *later(3)])
 def test_frames_and_replies_that_are_lost_repeated_or_late_change_nothing(make_trial, n_parties):
     Lossy.lost = 0
     trial = make_trial(n_parties).run(Lossy)
@@ -202,7 +203,7 @@ def run_again(trial, link=Losing):
     return trial.run(link, lambda job, site: ServerAttempts(job, site, server_node), Attending)
 
 
-@pytest.mark.parametrize("n_parties", [1, 3])
+@pytest.mark.parametrize("n_parties", [1, *later(3)])
 def test_a_run_that_begins_again_ends_with_the_bytes_of_one_that_did_not(make_trial, n_parties):
     trial = run_again(make_trial(n_parties, restarts=1))
     assert set(trial.outcome.values()) == {None}

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests import planted
+from tests.later import later
 from tests.unit.federation.trial import Dead, Direct, assert_same
 from vflsynth import PartyModel
 from vflsynth.columns.schema import Bounds, Categories
@@ -106,8 +107,8 @@ FINE = {"privacy": {"epsilon": 1e6, "n_bins": 16}}
     ("more", "n_parties", "stated"),
     [
         *itertools.product([TREE, PAIRS], [2], [True, False]),
-        (FINE, 3, True),
-        *(pytest.param(more, 3, True, marks=pytest.mark.slow) for more in (TREE, PAIRS)),
+        (FINE, 2, True),
+        *later((FINE, 3, True), (TREE, 3, True), (PAIRS, 3, True)),
     ],
 )
 def test_it_is_the_run_in_one_process_but_for_noise_and_masks(

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.later import later
 from tests.unit.federation.trial import Direct, assert_same
 from vflsynth import VFLGANSynthesizer, splitdefense
 from vflsynth._artefacts import read_tensors
@@ -38,7 +39,7 @@ def in_process(trial, **parameters):
     return synth.fit(trial.frames, KEY, transcript=True)
 
 
-@pytest.mark.parametrize("n_parties", [2, 3])
+@pytest.mark.parametrize("n_parties", [3, *later(2)])
 @pytest.mark.parametrize(
     "parameters",
     [

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.later import later
 from tests.unit.federation.test_every_method import PARAMETERS
 from tests.unit.federation.test_fresh_secrets import change_a_value, keeping
 from vflsynth.exceptions import ParameterError, ProtocolError, ToldTooMuchError
@@ -95,7 +96,7 @@ def test_receivers_who_pool_stay_within_the_limit(trial):
     assert isinstance(made.outcome["party_1"], ToldTooMuchError)
 
 
-@pytest.mark.parametrize("protocol", ["trained", "one_message"])
+@pytest.mark.parametrize("protocol", ["one_message", *later("trained")])
 def test_contexts_without_a_bound_need_a_site_that_says_so(trial, protocol):
     made = trial(telling=Telling(1e6), fast={"protocol": protocol}).run()
     assert isinstance(made.outcome["party_1"], ToldTooMuchError)

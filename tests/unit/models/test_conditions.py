@@ -40,7 +40,7 @@ def frames():
 @pytest.fixture(scope="module")
 def synth(frames, quick_contexts):
     return AutoregressiveSynthesizer(
-        hidden=16, n_features=32, epochs=15, random_state=0, device="cpu", verbose=0
+        hidden=16, n_features=32, epochs=6, random_state=0, device="cpu", verbose=0
     ).fit(frames)
 
 

@@ -195,6 +195,7 @@ def test_party_that_quits(tables):
         classifier.predict_proba(frames, absent="store")
 
 
+@pytest.mark.slow
 def test_dropout_and_heads_help_those_who_stay(digits):
     """DIMIP §5.3: both keep accuracy when the passive party quits; plain training does not."""
     frames, y = digits

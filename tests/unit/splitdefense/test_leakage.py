@@ -441,6 +441,7 @@ def crossed(leak: float, n: int = 900) -> Evidence:
     )
 
 
+@pytest.mark.slow
 def test_columns_are_read_where_outputs_tell_them_and_nowhere_else(monkeypatch):
     monkeypatch.setattr(columns, "_STEPS", 300)
     monkeypatch.setattr(columns, "_TREES", 40)

@@ -35,6 +35,7 @@ def test_update_is_the_attacks(most):
     assert network.linears[0].weight.flatten().tolist() == pytest.approx(weights[:6], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_model_comes_to_rely_on_the_attacker(digits):
     """Same descent, amplified: the others are worth less without it (Fu et al. 2022)."""
     frames, y = digits

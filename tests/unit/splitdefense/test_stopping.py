@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests.later import later
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import (
     DIMIPClassifier,
@@ -133,7 +134,7 @@ def test_a_loss_that_does_not_exist_is_refused(tables):
         SplitNNClassifier(active="bank", validation_fraction=1.0).fit(frames, y, on="id")
 
 
-@pytest.mark.parametrize("patience", [None, 5])
+@pytest.mark.parametrize("patience", [None, *later(5)])
 def test_a_training_tells_no_more_of_labels_than_their_responses(patience):
     """Where columns tell nothing, no attack is right more often than the response keeps a label."""
     rng = np.random.default_rng(0)

@@ -70,6 +70,7 @@ def test_parties_fed_different_latents_lose_the_relation(trained):
     assert np.abs(across(apart)).max() < 0.08  # five standard errors of no correlation
 
 
+@pytest.mark.slow
 def test_training_improves_the_distance(frames):
     distance = train(frames, epochs=40).history_["frechet_distance"]
     assert distance.min() < 0.25 * distance.iloc[0]

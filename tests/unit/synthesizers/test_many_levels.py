@@ -52,6 +52,7 @@ def test_probabilities_of_all_levels_add_up_to_one(frames, autoregressive) -> No
     assert np.exp(logs).sum() == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_levels_come_out_as_often_as_they_are_held(frames, autoregressive) -> None:
     real = frames["agency"]["zip"]
     drawn = autoregressive.sample(150_000)["zip"]  # whose standard error is .0007

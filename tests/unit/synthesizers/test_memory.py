@@ -68,13 +68,11 @@ PEAKS = {
     "sequential, narrow": (VFLGANSynthesizer(epochs=1, batch_size=2048), (20000, 12)),
     "parallel": (VFLGANSynthesizer(epochs=1, generator="parallel"), (2000, 200)),
 }
-SOON = {"all seen"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_contexts", "full_blocks")
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in SOON else pytest.mark.slow) for n in PEAKS]
-)
+@pytest.mark.parametrize("name", PEAKS)
 def test_estimates_are_of_the_size_that_is_measured(name):
     """Within a factor of two of how much the process grew; small fits are lost in its noise."""
     synth, shape = PEAKS[name]

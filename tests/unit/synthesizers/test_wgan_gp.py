@@ -41,6 +41,7 @@ def test_a_party_alone_samples_the_same_rows(synth, tmp_path):
     pd.testing.assert_frame_equal(half, loaded.sample(30, by_party=True, random_state=5)["party_2"])
 
 
+@pytest.mark.slow
 def test_learns_relations_across_parties():
     rng = np.random.default_rng(0)
     x = rng.normal(size=600)
