@@ -596,6 +596,7 @@ def learned(seen, truth, noise, sampling=0.0):
     return float(torch.stack(errors).mean())
 
 
+@pytest.mark.slow
 def test_noise_alone_is_not_learned():
     """Where all that is seen is noise, the columns stay about as independent as they began."""
     truth, known, std = mixture(1), known_cells(), 0.05

@@ -102,6 +102,7 @@ def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, c
     assert len(content["targets"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_forest", "one_statistic")
 def test_intermediate_features_as_json(command, capsys):
     options = ["--scheme", "asif", "--target", "farthest", "--json", "--quiet"]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 
+from tests.later import later
 from vflsynth.audit import (
     Criteria,
     Disclosure,
@@ -162,7 +163,7 @@ def test_both_attackers_answer_where_the_model_is_held():
         audit_disclosure(lambda frames, state: table, frames, attacker="model")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *later(1)])
 def test_nasty_columns_give_an_answer(seed):
     rng = np.random.default_rng(seed)
     columns = {

@@ -116,6 +116,7 @@ def test_what_a_rule_costs_is_what_rows_lose():
     assert rule_cost(real, drawn, ["a > 99"]).value is None
 
 
+@pytest.mark.slow
 def test_rules_are_metrics_among_others(pair):
     real, synthetic = pair
     rules = ["x > 0"]

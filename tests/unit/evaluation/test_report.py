@@ -264,6 +264,7 @@ def test_a_held_out_table_is_named_where_it_is_at_fault(coded, judge):
         judge(coded, coded, holdout=coded[["label"]])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank_pictures")
 def test_dates_of_arrow_and_wild_targets_are_judged(coded):
     dates = pd.Series(pd.date_range("2020", periods=60))

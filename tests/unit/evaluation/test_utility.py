@@ -121,6 +121,7 @@ def test_regression(cancer, model):
     assert results["train_synthetic_test_real"].naive == pytest.approx(0.0, abs=0.3)
 
 
+@pytest.mark.slow
 def test_labels_may_be_missing_unknown_or_of_another_type(mixed, make):
     synthetic = make(300, seed=1)
     synthetic["grade"] = synthetic["grade"].astype(object).replace("high", "unheard of")

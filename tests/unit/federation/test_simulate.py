@@ -48,6 +48,7 @@ def started(monkeypatch):
     return attempts
 
 
+@pytest.mark.slow
 def test_every_attempt_has_a_folder_and_the_last_few_are_kept(folder, started, capsys):
     for _ in range(5):
         assert main(["parties", "simulate", "job.toml"]) == 2

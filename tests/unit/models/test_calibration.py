@@ -146,6 +146,7 @@ def test_a_calibrated_sampler_has_the_marginals_and_the_old_one_is_as_before(hea
     assert (part.generator.output.bias == calibrated.generator.output.bias[..., 5:]).all()
 
 
+@pytest.mark.slow
 def test_every_replica_is_calibrated_by_its_own_records():
     frames = make_party_frames(200, 2, random_state=0)
     synth = VFLGANSynthesizer(epochs=1, random_state=0, verbose=0, device="cpu")

@@ -57,6 +57,7 @@ def judged(real, evaluation):
     return judge
 
 
+@pytest.mark.slow
 def test_fresh_rows_of_the_population_pass(judged, synthetic):
     dossier = judged(synthetic)
     assert dossier.passed, str(dossier)

@@ -476,6 +476,7 @@ def test_rare_classes_are_judged_by_more_than_accuracy():
     assert few["baseline"][["AUC", "balanced accuracy"]].between(0.4, 0.6).all()
 
 
+@pytest.mark.slow
 def test_parties_that_pool_what_they_have_know_more():
     """Each has noise of its own beside the same difference."""
     rng = np.random.default_rng(1)

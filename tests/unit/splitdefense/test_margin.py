@@ -82,6 +82,7 @@ def test_trials_see_only_the_records_that_are_trained_on(tables):
     )
 
 
+@pytest.mark.slow
 def test_training_auc_is_that_of_the_predictions(tables):
     frames, y = tables
     # Only the active party knows anything about the labels.

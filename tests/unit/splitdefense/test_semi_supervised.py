@@ -43,6 +43,7 @@ def test_guesses_help_where_classes_are_clusters(monkeypatch):
     assert 1 - np.mean(with_guesses) < (1 - np.mean(without)) / 4
 
 
+@pytest.mark.slow
 def test_unknown_labels_are_for_scoring_only():
     records, labels, known = clusters(0)
     renamed = (labels + 1) % 3

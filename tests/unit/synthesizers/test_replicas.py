@@ -65,6 +65,7 @@ def test_a_replica_equals_the_same_model_trained_alone(frames, changes):
     assert not hasattr(synth, "parties_")
 
 
+@pytest.mark.slow
 def test_replicas_select_their_own_best_epoch(frames):
     synth = make(epochs=30, learning_rate=0.002, generator_average=0.0, evaluate_every=1)
     together = synth.fit_replicas(frames, KEY, random_states=[0, 1, 2, 3])

@@ -84,6 +84,7 @@ def test_nobody_else_learns_of_them(frames, protocol):
         pd.testing.assert_frame_equal(synth.transcript_, other.transcript_)
 
 
+@pytest.mark.slow
 def test_the_same_messages_cross_as_without_them(frames):
     one, other = (
         make(unmatched=unmatched, patience=100).fit(frames, KEY, transcript=True).transcript_
