@@ -196,12 +196,12 @@ class PartyModel:
                 latent = sampler.latents(shared, block, SAMPLE_BLOCK)
                 part = {name: _block(own, start, sampler.device) for name, own in given.items()}
                 drawn = sampler.draw_given(part, latent, private, block)[: n - start]
-                encoded[start - first : start - first + SAMPLE_BLOCK] = drawn.cpu()
+                encoded[start - first : start - first + SAMPLE_BLOCK] = drawn.cpu().numpy()
                 for name, numbers in sampler.pass_on(drawn).items():
                     all_rows = passed_on.setdefault(
                         name, np.empty((n, numbers.shape[1]), np.float32)
                     )
-                    all_rows[start : start + SAMPLE_BLOCK] = numbers.cpu()
+                    all_rows[start : start + SAMPLE_BLOCK] = numbers.cpu().numpy()
             tables.append(self.transformer.inverse_transform(encoded, generated=True))
         table = stacked(tables)
         if self.preparation is not None:
