@@ -114,10 +114,7 @@ def dtype_from_json(content: Any) -> Any:
         case {"string": str(storage), "missing": "NA"}:
             return pd.StringDtype(storage)
         case {"string": str(storage), "missing": "nan"}:
-            try:
-                return pd.StringDtype(storage, na_value=np.nan)
-            except TypeError:  # pandas 2.2 has no such dtype: its text columns are objects
-                return np.dtype(object)
+            return pd.StringDtype(storage, na_value=np.nan)
         case {"arrow": "string"}:
             return pd.ArrowDtype(pa.string())
     raise ValueError(f"not an encoded dtype: {content!r}")

@@ -58,7 +58,7 @@ def test_these_are_the_methods():
     } <= set(METHODS)
 
 
-@pytest.mark.parametrize("n_parties", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_parties", [2, *later(3)])
 @pytest.mark.parametrize("method", [name for name, mechanism in METHODS if mechanism is None])
 def test_without_privacy_the_bytes_are_those_of_a_run_in_one_process(make_trial, method, n_parties):
     trial = make_trial(n_parties, method=method, fast=PARAMETERS[method]).run()

@@ -165,11 +165,6 @@ def filled(values, number):
     return torch.full_like(values, number)
 
 
-def slow(*cases):
-    """What declarations refuse, as protocol/test_tensors shows of every kind of message."""
-    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
-
-
 @pytest.mark.parametrize(
     ("more", "kind", "change", "says"),
     [
@@ -187,7 +182,7 @@ def slow(*cases):
         (PAIRS, ColumnTables, lambda m: {"counts": filled(m.counts, 2**63 - 1)}, "counts of up to"),
         (PAIRS, ColumnTables, lambda m: {"counts": filled(m.counts, -(2**63))}, "counts of up to"),
         (PAIRS, ColumnTables, lambda m: {"shares": filled(m.shares, 1e308)}, "a column's states"),
-        *slow(
+        *later(  # what declarations refuse: protocol/test_tensors has every kind of message
             (TREE, LatentTables, lambda m: {"sizes": m.sizes.double()}, "LatentTables whose sizes"),
             (TREE, LatentTables, lambda m: {"sizes": m.sizes[0]}, "LatentTables whose sizes are"),
             (TREE, LatentTables, lambda m: {"sizes": m.sizes[:, None]}, "LatentTables whose sizes"),
@@ -213,7 +208,7 @@ def slow(*cases):
         ),
     ],
 )
-@pytest.mark.parametrize("of", ["party_1", pytest.param("party_2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("of", ["party_1", *later("party_2")])
 def test_what_is_wrong_with_a_message_ends_the_run_by_name(
     make_private_trial, more, kind, change, says, of
 ):
@@ -266,7 +261,7 @@ def test_what_is_wrong_with_a_message_ends_the_run_by_name(
             lambda m: {"parents": m.parents[1:], "sizes": m.sizes[1:]},
             "a tree of 3 latent attributes",
         ),
-        *slow(
+        *later(  # what declarations refuse: protocol/test_tensors has every kind of message
             (
                 PAIRS,
                 Mixture,

@@ -38,7 +38,7 @@ from vflsynth.protocol import HeldOutSchedule
 KEY = "record_id"
 FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}
 PROTOCOLS = ["bounded", "trained", "one_message"]
-BOUNDED_SOON = ["bounded", *(pytest.param(p, marks=pytest.mark.slow) for p in PROTOCOLS[1:])]
+BOUNDED_SOON = ["bounded", *later(*PROTOCOLS[1:])]
 """The default's tests are quick, the others' wait for `make slow`."""
 
 pytestmark = pytest.mark.usefixtures("quick_contexts")
@@ -537,7 +537,7 @@ def test_held_out_records_are_in_no_batch():
     assert sorted(schedule.order[0].tolist()) == list(range(30))
 
 
-@pytest.mark.parametrize("protocol", ["bounded", *later("trained", "one_message")])
+@pytest.mark.parametrize("protocol", BOUNDED_SOON)
 def test_an_epoch_of_many_records_is_a_part_of_a_pass(frames, monkeypatch, protocol):
     monkeypatch.setattr("vflsynth.methods.autoregressive.method.MOST_STEPS", 1)
     short = make(protocol=protocol, batch_size=10, epochs=6, patience=9).fit(frames, KEY)
