@@ -104,7 +104,8 @@ def areas_of(
     """
     if column.dtype == object and not are_hashable(column):
         return None
-    codes, labels = pd.factorize(column)
+    counts = column.value_counts()
+    codes, labels = pd.factorize(column.where(column.isin(counts.index[counts >= least])))
     if not _FEWEST <= len(labels) <= min(_MOST, len(column) // 10):
         return None
     telling = {k: _between(codes, own) for k, own in numbers.items() if k != column.name}

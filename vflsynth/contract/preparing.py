@@ -135,8 +135,17 @@ class Preparation:
                 kept &= rule.keeps(table[list(rule.columns)])
         return kept
 
-    def apply(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the table that is modelled; ContractError if nothing is left to model."""
+    def apply(
+        self, frame: pd.DataFrame, matched: npt.NDArray[np.bool_] | None = None
+    ) -> pd.DataFrame:
+        """Return the table that is modelled; ContractError if nothing is left to model.
+
+        What steps draw for `matched` records is like other matched ones.
+        """
+        if matched is not None and not matched.all():
+            parts = [self.apply(frame[own]) for own in (matched, ~matched)]
+            places = np.argsort(np.argsort(~matched, kind="stable"))
+            return pd.concat(parts).iloc[places]
         published = frame = frame.drop(columns=list(self.left_out))
         for composite in self.composites:
             frame = composite.apply(frame)

@@ -23,7 +23,18 @@ from sklearn.base import clone
 
 from vflsynth.codec import array_of
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.arrays import decimals_of, kind_of_values, numpy_dtype
+from vflsynth.columns.arrays import (
+    FloatAxis,
+    IntegerAxis,
+    decimals_of,
+    kind_of_values,
+    numpy_dtype,
+    read_floats,
+    read_integers,
+    read_times,
+    write_numbers,
+    write_times,
+)
 from vflsynth.contract.areas import Areas, areas_of
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
 from vflsynth.contract.recoding import (
@@ -265,8 +276,8 @@ class Fixed(Step):
     Each of `levels` fixes a value of the column, or is one of which the column must not have the
     first value where another has not the second; `otherwise` stands in place of that. Only the
     first may hold both ways: then the column is modelled without its value, and where it is fixed,
-    records count as having a value of others, drawn at random. With `bound` the column is nowhere
-    "below" or "above" the other column of the first level.
+    records count as having one like others, drawn at random (`_drawn_like`, with `least`). With
+    `bound` the column is nowhere "below" or "above" the other column of the first level.
     """
 
     column: Hashable
@@ -274,19 +285,20 @@ class Fixed(Step):
     levels: tuple[Level, ...]
     otherwise: Any = None
     bound: str | None = None
+    least: int = 1
 
     @classmethod
     def of(
         cls, frame: pd.DataFrame, column: Hashable, levels: tuple[Level, ...], least: int
     ) -> Self | None:
         """Return the step; None if too few records say what the column is elsewhere."""
-        made = cls(column, frame[column].dtype, levels)
+        made = cls(column, frame[column].dtype, levels, least=max(1, least))
         if all(level.column == column and not level.exactly for level in levels):
             return made
         forbidden = [level.when if level.by == column else level.value for level in levels]
         elsewhere = frame[column][~np.any([_is(frame[column], v) for v in forbidden], axis=0)]
         elsewhere = elsewhere.dropna()
-        if len(elsewhere) < max(1, least):
+        if len(elsewhere) < made.least:
             return None
         counts = elsewhere.value_counts()
         usual = plain_value(counts.index[0])
@@ -329,12 +341,11 @@ class Fixed(Step):
             return changed
         changed = changed.copy(deep=False)
         column = changed[self.column].copy()
-        donors = np.flatnonzero(~there)
-        if len(donors):
-            drawn = np.random.default_rng(0).choice(donors, int(there.sum()))
-            column.iloc[np.flatnonzero(there)] = column.iloc[drawn].array
-        else:
+        drawn = _drawn_like(column[~there], int(there.sum()), self.least)
+        if drawn is None:
             column[there] = self.otherwise
+        else:
+            column.iloc[np.flatnonzero(there)] = drawn.array
         changed[self.column] = column
         return changed
 
@@ -784,6 +795,36 @@ def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[
         [lowest if cut == -np.inf else cut for cut in cuts],
         [plain_value(values[codes[begin]]) for begin, _ in merged],
     )
+
+
+def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | None:
+    """Draw `n` values as a column's; None if it has none that may come out.
+
+    A copy must not make many of few: values are those that `least` records have. Of numbers and
+    times most of which fewer have, they lie between those of neighbouring records, and not beyond
+    the values of `least` records at either end.
+    """
+    rng, known = np.random.default_rng(0), column.dropna()
+    held = known[(known.map(known.value_counts()) >= least).to_numpy(np.bool_)]
+    missing = rng.random(n) < 1.0 - len(known) / max(1, len(column))
+    kind = kind_of_values(column.dtype)
+    if kind not in "iufmM" or 2 * len(held) >= len(known):
+        drawn = held.iloc[rng.integers(len(held), size=n)] if len(held) else None
+        return drawn.mask(missing) if drawn is not None and missing.any() else drawn
+    if kind in "mM":
+        values: npt.NDArray[Any] = read_times(known, column.dtype)[0]
+    else:
+        values = (read_floats if kind == "f" else read_integers)(known)[0]
+    ordered = np.sort(values)[least - 1 : len(values) - least + 1]
+    if not len(ordered):
+        return None
+    axis = (FloatAxis if kind == "f" else IntegerAxis).fit(ordered, numpy_dtype(column.dtype))
+    points, places = axis.to_coordinates(ordered), rng.random(n) * (len(ordered) - 1)
+    made = axis.from_coordinates(np.interp(places, np.arange(len(points)), points))
+    if kind not in "mM":
+        return write_numbers(made, missing, column.dtype, column.name)
+    days = kind == "M" and bool((known.dt.normalize() == known).all())
+    return write_times(made, missing, column.dtype, column.name, days=days)
 
 
 def _is(column: pd.Series[Any], value: Any) -> npt.NDArray[np.bool_]:

@@ -1,7 +1,9 @@
 """The numbers that published results are given in: Shape, Trend, detection scores.
 
 The definitions are SDMetrics' (Column Shapes, Column Pair Trends, LogisticDetection), as TabSyn,
-TabDiff and others report them, computed without it. 1 is best in all of them.
+TabDiff and others report them, computed without it, but for one: beside labels, numbers of both
+tables are cut where the real ones are, and not each table's by its own range, so that one far value
+does not move all bins; Trend is a little higher for it. 1 is best in all of them.
 
 SDMetrics' own quality and diagnostic reports are an extra (``pip install 'vflsynth[sdmetrics]'``),
 because SDMetrics brings dependencies under other licences.

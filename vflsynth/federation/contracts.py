@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
@@ -41,7 +43,8 @@ class SiteTable:
     `labels` are those of the table as it was read, the key left out; `schema` is what is public of
     the prepared table. The contract has the parts of all parties that this site's file speaks of.
     There is no preparation if the table is modelled as it is. `keys` are of the whole table, where
-    only some of its records were read.
+    only some of its records were read. `of_matched` prepares the table anew, by the records alone
+    that it is told are matched.
     """
 
     frame: pd.DataFrame
@@ -51,6 +54,7 @@ class SiteTable:
     contract: Contract
     preparation: Preparation | None
     keys: pd.Index | None = None
+    of_matched: Callable[[npt.NDArray[np.bool_]], SiteTable] | None = None
 
 
 def site_contract(job: Job, site: Site, labels: tuple[Hashable, ...] = ()) -> Contract:
@@ -85,12 +89,13 @@ def prepared(
     contract: Contract,
     schema: PublicSchema,
     template: TableTransformer,
+    matched: npt.NDArray[np.bool_] | None = None,
     *,
     private: bool,
 ) -> SiteTable:
     """Prepare a site's table as its contract says, and as what is exact in it asks for.
 
-    Raises ContractError.
+    Nothing is learned of records that are not `matched`. Raises ContractError.
     """
     key = job.key_of(site)
     labels = tuple(label for label in frame.columns if label != key)
@@ -104,11 +109,12 @@ def prepared(
     elif not private:
         check_no_empty_column(site.party, frame)
     exact = job.parameters.get("structure", "exact") == "exact"
+    looked_at = frame if matched is None else frame[matched]
     made, template = prepared_party(
-        own, site.party, frame, key, template, private=private, exact=exact
+        own, site.party, looked_at, key, template, private=private, exact=exact
     )
     if made is not None:
-        frame, schema = made.apply(frame), made.schema(schema) or PublicSchema()
+        frame, schema = made.apply(frame, matched), made.schema(schema) or PublicSchema()
     return SiteTable(frame, labels, schema, template, contract, made)
 
 

@@ -237,7 +237,8 @@ class Matching(Participant):
             )
         if not len(common):
             raise nothing_common()
-        self._bounds.check_matched(self.name, len(common))
+        # Of what the server counts: a refusal must not tell it how many of them are dummies.
+        self._bounds.check_matched(self.name, len(common) + len(dummies))
         self._common = intersect({self.name: common})  # in the order that fits in one process use
 
     @answers(MatchProof)

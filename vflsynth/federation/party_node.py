@@ -6,9 +6,12 @@ import json
 import logging
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth import _artefacts as artefacts
@@ -19,7 +22,7 @@ from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.columns.public import with_public_types
 from vflsynth.configuration import make_transformer, schema_of_files
 from vflsynth.contract import Preparation
-from vflsynth.exceptions import ArtefactError, ParameterError, ProtocolError
+from vflsynth.exceptions import ArtefactError, ContractError, ParameterError, ProtocolError
 from vflsynth.federation import contracts, trail
 from vflsynth.federation.account import (
     book,
@@ -39,7 +42,14 @@ from vflsynth.federation.psi import key_text
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.trail import Report
 from vflsynth.federation.wire import Tags
-from vflsynth.frames import MatchOn, check_party_frames, party_keys, read_lowest, read_table
+from vflsynth.frames import (
+    MatchOn,
+    check_party_frames,
+    is_matched,
+    party_keys,
+    read_lowest,
+    read_table,
+)
 from vflsynth.frames.alignment import Difference
 from vflsynth.frames.keys import warn_of_keys
 from vflsynth.frames.party_frames import lost_of
@@ -330,8 +340,24 @@ class PartyNode(BlindedRun):
             self.lost = lost_of(self.seat.frame, self.seat.on, message.common_keys)
             for found in self.lost:
                 logger.warning("%s: records that are not matched differ in %s", self.name, found)
+            self._prepare_matched(is_matched(self.seat.frame, self.seat.on, message.common_keys))
         super().align(message)
         self.rules.allow({EncodedSize: 1, AccountHeads: 0 if self.opened is None else 2})
+
+    def _prepare_matched(self, matched: npt.NDArray[np.bool_]) -> None:
+        """Prepare the table once more if some records are not matched, without a look at those."""
+        if matched.all() or self.table.of_matched is None:
+            return
+        made = self.table.of_matched(matched)
+        if made.preparation is not None and made.preparation.selects and not self._selects:
+            raise ContractError(
+                f"party {self.name!r}: rows have to be left out for a rule, by the records that "
+                "are matched, and by all of its table they had not. Fix: a table of matched "
+                'records, or structure = "ignore" in the job'
+            )
+        self.table = replace(made, keys=self.table.keys)
+        self.seat = replace(self.seat, frame=made.frame, template=made.template, schema=made.schema)
+        self._party = self.method.party(self.name, self.seat.frame, self.seat.on)
 
     def open_account(self) -> None:
         """Refuse what the site did not agree to, before anything is computed."""
@@ -458,7 +484,8 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         frame = with_public_types(frame, schema, key, party=site.party)
     columns = tuple(label for label in frame.columns if label != key)
     check_kinds(dict(site.column_kinds), columns, party=site.party)
-    made = prepared(
+    prepare = partial(
+        prepared,
         job,
         site,
         frame,
@@ -467,7 +494,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         template_of(job, site, columns),
         private=method.is_private,
     )
-    return replace(made, keys=keys)
+    return replace(prepare(), keys=keys, of_matched=prepare)
 
 
 def records_of(job: Job, site: Site, **stated: Any) -> tuple[pd.DataFrame, pd.Index | None]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._validation import did_you_mean
@@ -211,6 +212,13 @@ def with_lost(
     )
 
 
+def is_matched(frame: pd.DataFrame, on: Hashable, common: pd.Index) -> npt.NDArray[np.bool_]:
+    """Say which rows of a party's own table are of common records."""
+    keys, matched = party_keys(frame, on), np.zeros(len(frame), np.bool_)
+    matched[positions(keys, common)] = True
+    return matched
+
+
 _WORST, _LEVEL = 3, 0.01
 
 
@@ -220,8 +228,7 @@ def lost_of(frame: pd.DataFrame, on: Hashable, common: pd.Index) -> tuple[Differ
     The three columns are returned that differ most, of those that differ by more than chance at 1
     in 100.
     """
-    keys, matched = party_keys(frame, on), np.zeros(len(frame), np.bool_)
-    matched[positions(keys, common)] = True
+    keys, matched = party_keys(frame, on), is_matched(frame, on, common)
     if matched.all() or not matched.any():
         return ()
     plain = frame.reset_index(drop=True)

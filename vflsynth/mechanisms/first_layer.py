@@ -134,8 +134,8 @@ class FirstLayer(Mechanism):
     calibration : {"tight", "paper"}, default="tight"
         By which bound noise is calibrated to `epsilon`. "tight" is dp-accounting's by Rényi
         divergences, which comes with the extra ``privacy``. "paper" is Proposition 4, which gave
-        the paper's experiments their noise: with red wine's batches and steps 1.1, 2.1 and 16 times
-        as much at ε 10, 5 and 1, with Adult's 100 times as much at ε 1.
+        the paper's experiments their noise: with its red wine 1.1, 1.1 and 64 times as much at ε
+        10, 5 and 1, with its Adult 1.2 times as much at ε 1.
 
     Notes
     -----

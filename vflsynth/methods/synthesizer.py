@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, clone
@@ -40,7 +42,16 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
-from vflsynth.frames import AlignmentReport, DrawnRecords, check_party_frames, key_of
+from vflsynth.frames import (
+    AlignmentReport,
+    DrawnRecords,
+    MatchOn,
+    align_keys,
+    check_party_frames,
+    is_matched,
+    key_of,
+    party_keys,
+)
 from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
@@ -78,6 +89,13 @@ def refuse_drawn(method: Method) -> None:
             "one more or less in a table changes two, and the ledger counts one. Fix: read whole "
             "tables with read_table, or leave privacy out"
         )
+
+
+def _matched(frames: PartyFrames, on: Any) -> dict[str, npt.NDArray[np.bool_]]:
+    """Say which rows of every table all others have, too: nothing is learned of the rest."""
+    keys = {name: party_keys(frame, key_of(on, name)) for name, frame in frames.items()}
+    common, _ = align_keys(keys, matched_by=str(MatchOn.reading(on)))
+    return {name: is_matched(f, key_of(on, name), common) for name, f in frames.items()}
 
 
 def _mechanism(text: str) -> Mechanism:
@@ -259,6 +277,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
                 history = history.drop(columns="seconds", errors="ignore")
             model.history_ = history
             bound = {"contract": (self.contract or Contract()).digest}
+            if ledger is not None:
+                bound["account"] = run.booked
             model.settings_ = method.reported(run.settings, run.duration) | bound
             model.device_, model.interrupted_ = str(run.device), run.interrupted
             model.transcript_ = None if transcript is None else transcript.to_frame()
@@ -293,16 +313,17 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             self._warn_of_index_columns(frames, on)
         templates = party_templates(self.transformer, self.column_kinds, frames, on)
         schema, private = method.public_schema, method.is_private
+        matched = {} if private else _matched(frames, on)
         prepared, templates = prepared_parties(
             self.contract,
-            frames,
+            {name: frame[matched[name]] for name, frame in frames.items()} if matched else frames,
             on,
             templates,
             private=private,
             exact=self.structure == "exact",
         )
         for name, own in prepared.items():
-            frames[name] = own.apply(frames[name])
+            frames[name] = own.apply(frames[name], matched.get(name))
             schema = own.schema(schema)
         run = (JoinedRun if self.joins else LocalRun)(
             method,

@@ -74,6 +74,8 @@ class Attempt:
     condition : str
         What that ε depends on beyond theorems; empty for most.
     entries : tuple of LedgerEntry
+    digest : str
+        Of the record with which the attempt begins; no other has it.
     """
 
     run: str
@@ -81,6 +83,7 @@ class Attempt:
     covers_synthetic_data: bool = True
     condition: str = ""
     entries: tuple[LedgerEntry, ...] = ()
+    digest: str = ""
 
 
 class PrivacyAccount:
@@ -369,7 +372,7 @@ def _attempts(records: Sequence[Mapping[str, Any]]) -> tuple[Attempt, ...]:
         details = record["details"]
         if record["event"] == RUN:
             known = details["run"], record["time"], details["covers"], details["condition"]
-            found.append(Attempt(*known))
+            found.append(Attempt(*known, digest=record["digest"]))
         elif record["event"] == SPENT:
             entry = LedgerEntry(details["purpose"], event_from_dict(details["event"]))
             found[-1] = replace(found[-1], entries=merged(found[-1].entries, entry))

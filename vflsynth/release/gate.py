@@ -113,7 +113,7 @@ def release_gate(
         **_traces(tables, contract, promised_rules(model, contract, real)),
         **_likeness(tables, evaluation),
         **from_audit(audit),
-        "epsilon": _epsilon(ledger, account),
+        "epsilon": _epsilon(ledger, account, None if model is None else model.settings_),
     }
     return Dossier(
         clauses=tuple(Clause.of(name, found[name], contract.release) for name in CLAUSES),
@@ -258,7 +258,9 @@ def _utility(result: MetricResult) -> Measured | NotMeasured:
 
 
 def _epsilon(
-    ledger: PrivacyLedger | None, account: PrivacyAccount | None
+    ledger: PrivacyLedger | None,
+    account: PrivacyAccount | None,
+    settings: Mapping[str, Any] | None,
 ) -> Measured | NotMeasured:
     if ledger is None:
         return NotMeasured("the model makes no promise of differential privacy", applies=False)
@@ -275,7 +277,11 @@ def _epsilon(
             f"{ledger.claim}",
         )
     booked = account.attempts
-    if not any(set(ledger.entries) <= set(attempt.entries) for attempt in booked):
+    mark = (settings or {}).get("account")  # of a fit across processes only the releases are known
+    if not any(
+        set(ledger.entries) <= set(attempt.entries) and mark in (None, attempt.digest)
+        for attempt in booked
+    ):
         raise ParameterError(
             f"the privacy account {account.path} does not have the releases of this model. Fix: "
             "give the account that the fit was booked in"

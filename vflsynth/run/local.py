@@ -181,6 +181,12 @@ class LocalRun(ServerRun):
             if self._opened is not None:
                 self._opened.close()
 
+    @property
+    def booked(self) -> str:
+        """The digest of this run's first record in the account; empty if there is none."""
+        found = () if self._opened is None else self._opened.attempts
+        return found[-1].digest if found else ""
+
     def stand_for(self, drawn: DrawnRecords) -> None:
         """Have records that were drawn stand for all: report those, and mint keys above theirs."""
         self._of_all = drawn.alignment

@@ -81,8 +81,8 @@ class ContextServer(nn.Module):
         drawn = [
             hidden_normal(own.key(Purpose.CONTEXT_NOISE, receiver), total.shape[1:]) for own in keys
         ]
-        noise = torch.tensor(np.stack(drawn), dtype=total.dtype, device=total.device)
-        return into_ball(total) + self.settings.noise_std * noise
+        noise = torch.tensor(np.stack(drawn), device=total.device)
+        return (into_ball(total).double() + self.settings.noise_std * noise).to(total.dtype)
 
     def learn(self, features: Mapping[str, Tensor]) -> None:
         """Learn to tell, through the noise, what says most about every receiver's features.

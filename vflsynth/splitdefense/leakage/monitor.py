@@ -238,7 +238,8 @@ class LeakageRecord:
         """Per-batch measures, one row per batch looked at that had all classes."""
         self._sum_up()
         rows = torch.stack([b[:, replica] for b in self._batches]).cpu().numpy()
-        frame = pd.DataFrame(rows, columns=["epoch", *BATCH_MEASURES]).dropna(ignore_index=True)
+        frame = pd.DataFrame(rows, columns=["epoch", *BATCH_MEASURES])
+        frame = frame.dropna(subset="norm", ignore_index=True)
         return frame.astype({"epoch": int})
 
     def mean(self, name: str, replica: int) -> Floats:
