@@ -12,7 +12,7 @@ from vflsynth.contract.contract import (
     PartyContract,
 )
 from vflsynth.contract.discovering import Finding, codes_among, discover
-from vflsynth.contract.enforcing import Cost, SharedRows, attempts, enforce, judged, rows_for_all
+from vflsynth.contract.enforcing import Cost, SharedRows, attempts, judged, rows_for_all
 from vflsynth.contract.expressions import Expression
 from vflsynth.contract.files import (
     contract_from,
@@ -57,7 +57,6 @@ __all__ = [
     "contract_from",
     "contract_to_toml",
     "discover",
-    "enforce",
     "index_columns",
     "judged",
     "own_contract",

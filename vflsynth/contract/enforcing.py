@@ -59,45 +59,6 @@ class Cost:
         )
 
 
-def enforce(
-    draw: Callable[[int, bytes], Parts], n: int, secret: bytes, rules: Sequence[Rule]
-) -> tuple[Parts, Cost]:
-    """Draw until `n` rows keep all rules; return tables by party, and what the rules cost.
-
-    `draw` takes a number of rows and a secret, and returns all parties' tables, row i of each the
-    same record; the first draw is the one that would have been made without rules. Rules that
-    compute a column of others do so first, also across parties: what is looked at is synthetic.
-
-    Leaving out rows draws from the model given that the rules hold. That is what is asked for; it
-    is not what the records look like if a rule that they keep is often broken by the model. Raises
-    RuleError, with the rule that most rows break, if fewer than one in a hundred rows keep all.
-    """
-    rules = in_order(rules)
-    parts: list[Parts] = []
-    broken = np.zeros(len(rules), dtype=np.int64)
-    n_drawn = n_accepted = 0
-    for asked, own in attempts(n, secret):
-        tables, kept = judged(draw(asked, own), rules)
-        n_drawn += asked
-        broken += (~kept).sum(axis=1)
-        rows = np.flatnonzero(kept.all(axis=0))
-        n_accepted += len(rows)
-        parts.append({name: table.take(rows) for name, table in tables.items()})
-        if n_accepted >= n:
-            break
-        check_acceptance(n_drawn, n_accepted, broken, rules)
-    joined = {
-        name: pd.concat([part[name] for part in parts], ignore_index=True).head(n)
-        if len(parts) > 1
-        else parts[0][name].reset_index(drop=True)
-        for name in parts[0]
-    }
-    for name, table in joined.items():
-        table.index.name = parts[0][name].index.name
-    shares = (1.0 - broken / max(1, n_drawn)).tolist()
-    return joined, Cost(n_drawn, n_accepted, dict(zip((r.title for r in rules), shares)))
-
-
 def attempts(n: int, secret: bytes) -> Iterator[tuple[int, bytes]]:
     """Say how many rows are drawn from which secret, one attempt after the other, without end.
 

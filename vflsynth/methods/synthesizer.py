@@ -30,7 +30,6 @@ from vflsynth.contract import (
     Cost,
     Rule,
     all_rules,
-    enforce,
     index_columns,
     prepared_parties,
     with_public,
@@ -60,6 +59,7 @@ from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel
 from vflsynth.models.conditions import complete_rows, sample_given
 from vflsynth.models.party_model import sample_parties
+from vflsynth.models.satisfying import enforce
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.registry import find, full_name
 from vflsynth.run import (

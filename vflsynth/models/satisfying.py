@@ -14,7 +14,8 @@ import pandas as pd
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns.base import held_as, naming, not_held
 from vflsynth.columns.wanted import Wanted
-from vflsynth.contract import Cost, Rule, judged
+from vflsynth.contract import Cost, Rule, attempts, judged
+from vflsynth.contract.enforcing import check_acceptance
 from vflsynth.contract.rules import in_order
 from vflsynth.exceptions import RuleError
 from vflsynth.models.party_model import PartyModel, sample_parties, stacked
@@ -39,8 +40,8 @@ class Demands:
         self, rules: Sequence[Rule], wanted: Mapping[str, Mapping[Any, Wanted]] | None = None
     ) -> None:
         self.rules, self.wanted = in_order(rules), wanted or {}
-        self._kept = np.zeros(len(self.rules), np.int64)
-        self._n_drawn = self._n_accepted = 0
+        self.kept = np.zeros(len(self.rules), np.int64)
+        self.n_drawn = self.n_accepted = 0
 
     def judge(self, tables: Tables, given: pd.DataFrame | None = None) -> tuple[Tables, Flags]:
         """Compute what rules compute, put in what is given, and say which records may stay.
@@ -51,9 +52,9 @@ class Demands:
         fill = None if given is None else partial(filled, known=given)
         tables, kept = judged(tables, self.rules, fill)
         accepted = np.asarray(kept.all(axis=0), np.bool_)
-        self._kept += kept.sum(axis=1)
-        self._n_drawn += len(accepted)
-        self._n_accepted += int(accepted.sum())
+        self.kept += kept.sum(axis=1)
+        self.n_drawn += len(accepted)
+        self.n_accepted += int(accepted.sum())
         for name, columns in self.wanted.items():
             for label, own in columns.items():
                 accepted = accepted & own.satisfied(tables[name][label])
@@ -64,9 +65,9 @@ class Demands:
         """What the rules cost so far."""
         if not self.rules:
             return None
-        shares = self._kept / max(1, self._n_drawn)
+        shares = self.kept / max(1, self.n_drawn)
         titles = (rule.title for rule in self.rules)
-        return Cost(self._n_drawn, self._n_accepted, dict(zip(titles, shares.tolist())))
+        return Cost(self.n_drawn, self.n_accepted, dict(zip(titles, shares.tolist())))
 
 
 def filled(tables: Mapping[str, pd.DataFrame], known: pd.DataFrame) -> Tables:
@@ -134,6 +135,34 @@ def draw_until(
         n_accepted,
         n_drawn,
     )
+
+
+def enforce(
+    draw: Callable[[int, bytes], Tables], n: int, secret: bytes, rules: Sequence[Rule]
+) -> tuple[Tables, Cost]:
+    """Draw until `n` rows keep all rules; return tables by party, and what the rules cost.
+
+    `draw` is that of `draw_until`; its first draw is the one that would have been made without
+    rules. Rules that compute a column of others do so first, also across parties: what is looked at
+    is synthetic.
+
+    Leaving out rows draws from the model given that the rules hold. That is what is asked for; it
+    is not what the records look like if a rule that they keep is often broken by the model. Raises
+    RuleError, with the rule that most rows break, if fewer than one in a hundred rows keep all.
+    """
+    demands = Demands(rules)
+    parts: list[Tables] = []
+    for asked, own in attempts(n, secret):
+        tables, kept = demands.judge(draw(asked, own))
+        parts.append({name: table[kept] for name, table in tables.items()})
+        if demands.n_accepted >= n:
+            break
+        check_acceptance(
+            demands.n_drawn, demands.n_accepted, demands.n_drawn - demands.kept, demands.rules
+        )
+    assert demands.cost is not None, "there are rules"
+    joined = {name: stacked([part[name] for part in parts]).head(n) for name in parts[0]}
+    return joined, demands.cost
 
 
 Floats = npt.NDArray[np.float64]

@@ -19,7 +19,6 @@ from vflsynth.contract import (
     contract_from,
     contract_to_toml,
     discover,
-    enforce,
     propose,
     write_contract,
 )
@@ -32,6 +31,7 @@ from vflsynth.exceptions import (
     PublishingWarning,
     RuleError,
 )
+from vflsynth.models.satisfying import enforce
 
 N = 300
 
