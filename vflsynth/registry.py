@@ -31,8 +31,8 @@ C = TypeVar("C", bound=type)
 OWN_MODULES = {
     "synthesizers": ("vflsynth.methods",),
     "classifiers": ("vflsynth.splitdefense",),
-    "column_kinds": ("vflsynth.columns",),
-    "encoders": ("vflsynth.columns",),
+    "column_kinds": ("vflsynth.columns.kinds",),
+    "encoders": ("vflsynth.columns.encoders",),
     "mechanisms": ("vflsynth.mechanisms", "vflsynth.methods"),
     "samplers": ("vflsynth.methods",),
     "protections": ("vflsynth.splitdefense",),
@@ -40,7 +40,7 @@ OWN_MODULES = {
     "metrics": ("vflsynth.evaluation",),
     "statistics": ("vflsynth.adversary",),
     "adversaries": ("vflsynth.adversary",),
-    "parameters": ("vflsynth.columns", "vflsynth.contract", "vflsynth.splitdefense"),
+    "parameters": ("vflsynth.columns.table", "vflsynth.contract", "vflsynth.splitdefense"),
 }
 """The groups, and where this package's own members are registered. As text: nothing is imported
 before it is asked for. "parameters" are other objects that a parameter may hold."""
@@ -189,9 +189,7 @@ def _load(group: str) -> dict[str, type[Any]]:
     if group not in _loaded:
         _loaded.add(group)
         for name in OWN_MODULES[group]:
-            module = importlib.import_module(name)
-            for each in module.__all__:
-                getattr(module, each)  # which imports it, where packages put that off
+            importlib.import_module(name)
         for entry in importlib.metadata.entry_points(group=f"vflsynth.{group}"):
             try:
                 register(entry.load())
