@@ -742,7 +742,7 @@ def _placed(
         if label not in free or not (label in codes or kinds[label] == "O"):
             continue
         by = {k: own for k, own in numbers.items() if not _reaches(steps, (k,), label)}
-        found = areas_of(frame[label], by, least)
+        found = areas_of(frame[label], by, least) if len(by) > 1 else None
         if found is not None:
             steps[label] = Placed(label, frame[label].dtype, *found)
     return _in_order(steps)
