@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vflsynth.exceptions import ArtefactError, ArtefactVersionError, VFLSynthError
+from vflsynth.exceptions import ArtefactError, ArtefactVersionError
 
 if TYPE_CHECKING:
     import torch
@@ -149,25 +149,6 @@ def reading(source: Path | str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ArtefactError(f"{source} does not describe {what}: {error!r}") from error
-
-
-@contextmanager
-def using(source: Path | None) -> Iterator[None]:
-    """Turn what goes wrong in using a model that was read into ArtefactError: its files did it.
-
-    The source is where it was read; None if it was made here.
-    """
-    try:
-        yield
-    except VFLSynthError:
-        raise
-    except Exception as error:
-        if source is None:
-            raise
-        raise ArtefactError(
-            f"{source} describes a model that cannot be used, though its digests are right: "
-            f"{error!r}"
-        ) from error
 
 
 def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:

@@ -22,7 +22,14 @@ from vflsynth.columns import TableTransformer
 from vflsynth.columns.wanted import Domain
 from vflsynth.contract import Preparation, SharedRows, attempts
 from vflsynth.contract.given import domains
-from vflsynth.exceptions import MisalignedError, ParameterError, RuleError, TableFileError
+from vflsynth.exceptions import (
+    ArtefactError,
+    MisalignedError,
+    ParameterError,
+    RuleError,
+    TableFileError,
+    VFLSynthError,
+)
 from vflsynth.frames import KeyMinter, read_table, write_table
 from vflsynth.models.choosing import CHOOSER, Choice, Portion, chosen_rows, portions
 from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
@@ -176,8 +183,17 @@ class PartyModel:
         `repairs` says whether columns that a contract's rules compute are computed. Raises
         ArtefactError if the half was loaded, and what it says cannot be drawn from.
         """
-        with artefacts.using(self.source):
+        try:
             return self._sampled(n, secret, received, repairs)
+        except VFLSynthError:
+            raise
+        except Exception as error:
+            if self.source is None:
+                raise
+            raise ArtefactError(
+                f"{self.source} describes a model that cannot be used, though its digests are "
+                f"right: {error!r}"
+            ) from error
 
     def _sampled(
         self, n: int, secret: bytes, received: PassedOn | None, repairs: bool
