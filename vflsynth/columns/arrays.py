@@ -382,3 +382,21 @@ def _common_divisor(offsets: npt.NDArray[np.uint64]) -> int:
         if divisor == 1:
             break
     return divisor
+
+
+def key_of(value: Any) -> tuple[bool, Any]:
+    """Return a dictionary key that tells True from 1."""
+    return isinstance(value, bool | np.bool_), value
+
+
+def factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
+    """Code of each record (-1 where missing) and the distinct values as Python objects."""
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:
+        raise ColumnKindError(
+            "the column holds values that cannot be hashed, such as lists",
+            fix="convert them to text, or drop the column",
+            column=column.name,
+        ) from None
+    return codes, list(uniques)

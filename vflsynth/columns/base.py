@@ -31,7 +31,7 @@ from vflsynth.exceptions import (
     PartyDataError,
     UnseenValueError,
 )
-from vflsynth.frames.typed import places_in_order
+from vflsynth.frames.logical import places_in_order
 
 Matrix = npt.NDArray[np.float32]
 

@@ -13,7 +13,7 @@ from pandas.api.extensions import ExtensionArray
 
 from vflsynth._validation import Choice, Number, Rule
 from vflsynth.codec import array_of, scalar_from_json, scalar_to_json
-from vflsynth.columns.arrays import Codes, numpy_dtype
+from vflsynth.columns.arrays import Codes, factorize, key_of, numpy_dtype
 from vflsynth.columns.base import (
     SHARE,
     ColumnTransformer,
@@ -22,24 +22,14 @@ from vflsynth.columns.base import (
     check_seen,
     from_one_hot,
 )
-from vflsynth.columns.levels import (
-    RARE,
-    Rare,
-    TwoPartCode,
-    allocate,
-    factorize,
-    key_of,
-    members,
-    merged,
-    shared_slots,
-)
+from vflsynth.columns.levels import RARE, Rare, TwoPartCode, allocate, members, merged, shared_slots
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,
     EmptyColumnError,
 )
-from vflsynth.frames.typed import places_in_order
+from vflsynth.frames.logical import places_in_order
 
 ONE_HOT_CATEGORIES = 256
 """Most values of one one-hot code; columns that have more get a code in two parts."""

@@ -18,7 +18,7 @@ import pandas as pd
 
 from vflsynth.columns.arrays import Codes, even_points, nearest_places
 from vflsynth.columns.base import from_one_hot
-from vflsynth.exceptions import CardinalityError, ColumnKindError
+from vflsynth.exceptions import CardinalityError
 
 
 @dataclass(frozen=True)
@@ -195,21 +195,3 @@ def _nearest(kept: Sequence[Any], places: Sequence[Any], wanted: Sequence[Any]) 
     """Return those that are kept at the nearest of rising places, the first of several."""
     at, own = np.array(places, dtype=np.float64), np.array(wanted, dtype=np.float64)
     return [kept[k] for k in np.searchsorted(at, at[nearest_places(at, own)])]
-
-
-def key_of(value: Any) -> tuple[bool, Any]:
-    """Return a dictionary key that tells True from 1."""
-    return isinstance(value, bool | np.bool_), value
-
-
-def factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
-    """Code of each record (-1 where missing) and the distinct values as Python objects."""
-    try:
-        codes, uniques = pd.factorize(column)
-    except TypeError:
-        raise ColumnKindError(
-            "the column holds values that cannot be hashed, such as lists",
-            fix="convert them to text, or drop the column",
-            column=column.name,
-        ) from None
-    return codes, list(uniques)

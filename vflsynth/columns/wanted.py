@@ -11,10 +11,9 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import Flags, has_timezone, numpy_dtype, timezone
+from vflsynth.columns.arrays import Flags, has_timezone, key_of, numpy_dtype, timezone
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.categorical import CategoricalTransformer
-from vflsynth.columns.levels import key_of
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.columns.schema import Categories
 from vflsynth.exceptions import ColumnKindError

@@ -19,7 +19,7 @@ import pandas as pd
 from vflsynth.contract.expressions import label_of, parse
 from vflsynth.contract.rules import Check, Rule
 from vflsynth.exceptions import ContractError
-from vflsynth.frames.typed import Family, family_of
+from vflsynth.frames.logical import Family, family_of
 
 logger = logging.getLogger("vflsynth")
 

@@ -37,8 +37,7 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
-from vflsynth.frames.logical import frame_of, logical
-from vflsynth.frames.typed import family_of
+from vflsynth.frames.logical import family_of, frame_of, logical
 from vflsynth.registry import register
 
 _NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")

@@ -23,7 +23,8 @@ values of several types in one column) cannot be written, and is refused before 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vflsynth.exceptions import ColumnKindError, TableFileError
+
+Family = Literal["text", "whole number", "number", "truth value", "time", "duration", "label"]
 
 NULLABLE = {
     pa.bool_(): pd.BooleanDtype(),
@@ -194,3 +197,27 @@ def _numpy_columns(table: pa.Table) -> set[str]:
     """Return the columns that pandas says it had in NumPy's types."""
     columns = (table.schema.pandas_metadata or {}).get("columns", [])
     return {own["field_name"] for own in columns if own["numpy_type"] in map(str, NULLABLE)}
+
+
+def family_of(dtype: Any) -> Family:
+    """Return what a dtype holds; "label" for categories and objects, which may hold anything."""
+    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_object_dtype(dtype):
+        return "label"
+    tests: dict[Family, Callable[[Any], bool]] = {
+        "truth value": pd.api.types.is_bool_dtype,
+        "whole number": pd.api.types.is_integer_dtype,
+        "number": pd.api.types.is_numeric_dtype,
+        "time": pd.api.types.is_datetime64_any_dtype,
+        "duration": lambda dtype: dtype.kind == "m",  # of NumPy and of Arrow
+        "text": pd.api.types.is_string_dtype,
+    }
+    return next((family for family, is_one in tests.items() if is_one(dtype)), "label")
+
+
+def places_in_order(values: Sequence[Any]) -> list[int]:
+    """Return the positions that sort values, which may be of several types."""
+    places = range(len(values))
+    try:
+        return sorted(places, key=values.__getitem__)
+    except TypeError:
+        return sorted(places, key=lambda i: (type(values[i]).__name__, repr(values[i])))

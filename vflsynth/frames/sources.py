@@ -31,8 +31,8 @@ from vflsynth.exceptions import (
     PartyDataError,
     TableFileError,
 )
-from vflsynth.frames.logical import as_frame, frame_of
-from vflsynth.frames.typed import Unreadable, family_of, with_types
+from vflsynth.frames.logical import as_frame, family_of, frame_of
+from vflsynth.frames.typed import Unreadable, with_types
 
 _OPTIONS = ("separator", "decimal", "encoding", "sheet")
 _OF_DATABASES = ("database", "database_variable", "query", "driver")

@@ -8,7 +8,7 @@ must not depend on that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
@@ -19,9 +19,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.exceptions import ColumnKindError, OwnTableWarning, warn_user
-from vflsynth.frames.logical import as_frame
-
-Family = Literal["text", "whole number", "number", "truth value", "time", "duration", "label"]
+from vflsynth.frames.logical import Family, as_frame, family_of, places_in_order
 
 Unreadable = Literal["refused", "missing"]
 
@@ -29,21 +27,6 @@ _WHOLE = re.compile(r"([+-]?\d+)(\.0*)?")
 _TRUTH = {"true": True, "false": False}
 _MOST_EXACT = 2**53
 _LABELS: set[Family] = {"text", "label"}
-
-
-def family_of(dtype: Any) -> Family:
-    """Return what a dtype holds; "label" for categories and objects, which may hold anything."""
-    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_object_dtype(dtype):
-        return "label"
-    tests: dict[Family, Callable[[Any], bool]] = {
-        "truth value": pd.api.types.is_bool_dtype,
-        "whole number": pd.api.types.is_integer_dtype,
-        "number": pd.api.types.is_numeric_dtype,
-        "time": pd.api.types.is_datetime64_any_dtype,
-        "duration": lambda dtype: dtype.kind == "m",  # of NumPy and of Arrow
-        "text": pd.api.types.is_string_dtype,
-    }
-    return next((family for family, is_one in tests.items() if is_one(dtype)), "label")
 
 
 def with_type(
@@ -192,15 +175,6 @@ def in_order(column: pd.Series[Any]) -> pd.Series[Any]:
     if not isinstance(dtype, pd.CategoricalDtype) or dtype.ordered:
         return column
     return column.cat.reorder_categories(dtype.categories[places_in_order(list(dtype.categories))])
-
-
-def places_in_order(values: Sequence[Any]) -> list[int]:
-    """Return the positions that sort values, which may be of several types."""
-    places = range(len(values))
-    try:
-        return sorted(places, key=values.__getitem__)
-    except TypeError:
-        return sorted(places, key=lambda i: (type(values[i]).__name__, repr(values[i])))
 
 
 def _with_labels(

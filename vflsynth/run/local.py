@@ -39,7 +39,7 @@ from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcrip
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.reporting import size_text
 from vflsynth.run.checkpoints import CheckpointDirectory
-from vflsynth.run.loop import Callback, Progress, check_callbacks
+from vflsynth.run.loop import Callback, Progress
 from vflsynth.run.party_run import PartyRun, Seat
 from vflsynth.run.server_run import Agreed, ServerRun
 
@@ -465,3 +465,13 @@ def check_memory(
         party=party.name,
         column=span.column,
     )
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raise ParameterError unless `callbacks` is a sequence of things with `on_epoch_end`."""
+    fix = "Fix: pass a list of objects with a method on_epoch_end(state), such as EarlyStopping(20)"
+    if isinstance(callbacks, str | bytes) or not isinstance(callbacks, Sequence):
+        raise ParameterError(f"callbacks must be a sequence, got {callbacks!r}. {fix}")
+    for position, callback in enumerate(callbacks):
+        if isinstance(callback, type) or not callable(getattr(callback, "on_epoch_end", None)):
+            raise ParameterError(f"callbacks[{position}] is no callback: {callback!r}. {fix}")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._validation import Number, Rule, check_parameters
-from vflsynth.exceptions import ParameterError, TimeLimitError, TrainingDivergedError
+from vflsynth.exceptions import TimeLimitError, TrainingDivergedError
 from vflsynth.learning.base import Algorithm, Duration
 from vflsynth.reporting import duration_text, progress_bar, somebody_is_watching
 
@@ -57,16 +57,6 @@ class Callback(Protocol):
     def on_epoch_end(self, state: EpochState) -> bool | None:
         """Look at the epoch; return True to stop training after it."""
         ...
-
-
-def check_callbacks(callbacks: Any) -> None:
-    """Raise ParameterError unless `callbacks` is a sequence of things with `on_epoch_end`."""
-    fix = "Fix: pass a list of objects with a method on_epoch_end(state), such as EarlyStopping(20)"
-    if isinstance(callbacks, str | bytes) or not isinstance(callbacks, Sequence):
-        raise ParameterError(f"callbacks must be a sequence, got {callbacks!r}. {fix}")
-    for position, callback in enumerate(callbacks):
-        if isinstance(callback, type) or not callable(getattr(callback, "on_epoch_end", None)):
-            raise ParameterError(f"callbacks[{position}] is no callback: {callback!r}. {fix}")
 
 
 class EarlyStopping:

@@ -18,7 +18,7 @@ from vflsynth import registry
 from vflsynth.codec import from_json, parameters_to_json, to_json
 from vflsynth.columns import PublicSchema
 from vflsynth.datasets import make_party_frames
-from vflsynth.frames.typed import family_of
+from vflsynth.frames.logical import family_of
 
 
 @dataclass(frozen=True)
