@@ -36,10 +36,8 @@ class TrainedSynthesizer(BaseSynthesizer):
 
         Parameters
         ----------
-        party_frames : mapping of str to DataFrame
-            One table per party; never modified, never joined.
-        on : hashable, optional
-            Key column of every table. Default: the index.
+        party_frames, on, transcript, account
+            As in `BaseSynthesizer.fit`.
         callbacks : sequence of Callback
             Called after every epoch; one that returns True ends training.
         checkpoint : path-like, optional
@@ -50,12 +48,6 @@ class TrainedSynthesizer(BaseSynthesizer):
             Continue from this checkpoint, and go on writing it unless `checkpoint` says otherwise.
             The same tables and parameters are needed, and on a CPU the result is the same, byte for
             byte, as that of a run that was never interrupted.
-        transcript : bool, default=False
-            Count every message that crosses a boundary, in `transcript_`.
-        account : PrivacyAccount or path-like, optional
-            With `privacy`: everything that is released is booked there before it is, and a fit that
-            would overshoot the budget in it is refused. See `vflsynth.privacy.PrivacyAccount`.
-
         most_hours : float, optional
             A training that takes longer, by its first steps, is refused; one of more than ten
             seconds says how long. Default: no limit.
@@ -66,14 +58,10 @@ class TrainedSynthesizer(BaseSynthesizer):
 
         Raises
         ------
-        PartyDataError
-            One of its children for every way in which tables can be unusable.
-        ParameterError
-            If a parameter is out of range.
+        PartyDataError, ParameterError, PrivacyBudgetError
+            As in `BaseSynthesizer.fit`.
         ArtefactError
-            If `resume` is damaged or belongs to another run, or if there is no such account.
-        PrivacyBudgetError
-            If `account` has too little left; nothing was released.
+            Likewise, and if `resume` is damaged or belongs to another run.
         TimeLimitError
             If training takes more than `most_hours`.
         TrainingDivergedError
