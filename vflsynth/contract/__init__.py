@@ -4,13 +4,7 @@ Parties agree on it before anything is learned. Rules about one party's columns 
 by that party; those about several are looked at in synthetic rows only.
 """
 
-from vflsynth.contract.contract import (
-    REPLACEMENTS,
-    ROLES,
-    ColumnContract,
-    Contract,
-    PartyContract,
-)
+from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
 from vflsynth.contract.discovering import Finding, codes_among, discover
 from vflsynth.contract.enforcing import Cost, SharedRows, attempts, judged, rows_for_all
 from vflsynth.contract.expressions import Expression
@@ -35,8 +29,6 @@ from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, 
 
 __all__ = [
     "CLAUSES",
-    "REPLACEMENTS",
-    "ROLES",
     "Check",
     "ColumnContract",
     "Contract",

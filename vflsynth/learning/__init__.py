@@ -3,26 +3,7 @@
 The methods themselves are in `vflsynth.methods`, a folder each; `vflsynth.run` calls them.
 """
 
-from vflsynth.learning.base import Algorithm, Duration, Method
-from vflsynth.learning.party import (
-    FromRecords,
-    Known,
-    Learning,
-    Party,
-    Releasing,
-    TrainableParty,
-    TrainedLearning,
-)
+from vflsynth.learning.base import Algorithm, Method
+from vflsynth.learning.party import FromRecords, Learning, Party, Releasing
 
-__all__ = [
-    "Algorithm",
-    "Duration",
-    "FromRecords",
-    "Known",
-    "Learning",
-    "Method",
-    "Party",
-    "Releasing",
-    "TrainableParty",
-    "TrainedLearning",
-]
+__all__ = ["Algorithm", "FromRecords", "Learning", "Method", "Party", "Releasing"]

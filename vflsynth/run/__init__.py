@@ -1,16 +1,8 @@
 """Runs: match, encode, agree, build, train, keep. In one process or across processes."""
 
-from vflsynth.run.checkpoints import Checkpoints
 from vflsynth.run.joined import JOINED, JoinedRun
 from vflsynth.run.local import LocalRun, Options, check_memory, match_records
-from vflsynth.run.loop import (
-    Callback,
-    EarlyStopping,
-    EpochState,
-    Pace,
-    Progress,
-    Trial,
-)
+from vflsynth.run.loop import Callback, EarlyStopping, EpochState, Progress, Trial
 from vflsynth.run.party_run import PartyRun, Seat, party_templates
 from vflsynth.run.server_run import (
     Agreed,
@@ -27,13 +19,11 @@ __all__ = [
     "JOINED",
     "Agreed",
     "Callback",
-    "Checkpoints",
     "EarlyStopping",
     "EpochState",
     "JoinedRun",
     "LocalRun",
     "Options",
-    "Pace",
     "PartyRun",
     "Progress",
     "Seat",
