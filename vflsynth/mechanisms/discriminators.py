@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from vflsynth.exceptions import PartyNameError
-
-SERVER = "server"
-"""Who a ledger says releases what the server computes."""
+from vflsynth.protocol import SERVER
 
 ACTIVE = "active party"
 """Who a ledger says releases the model on top of all parties' bottom models."""

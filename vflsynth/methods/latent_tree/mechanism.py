@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vflsynth.mechanisms.base import Asked, Cover, Plan, SecureSums
-from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import plan_rounds
 from vflsynth.privacy.discovery import ColumnCounts
+from vflsynth.protocol import SERVER
 from vflsynth.registry import register
 
 _COVERS = {
@@ -48,12 +48,7 @@ class LatentTree(SecureSums):
 
     Notes
     -----
-    Source: Tang, Cheng, Su, Chen and Shao 2021 (DPLT).
-
-    Privacy: recipients of the synthetic data are protected, and so are parties from each other,
-    whatever they do (`vflsynth.secure.membership`), and from the server, which sees noisy tables
-    and uniform numbers (`vflsynth.secure.products`). A party and the server together are not kept
-    from other parties' records.
+    Source: Tang, Cheng, Su, Chen and Shao 2021 (DPLT). Privacy: as of `PairwiseTables`.
 
     Departs from the paper in that noise is Gaussian instead of Laplace, under one budget for all
     parties; `DPLTSynthesizer` lists what else.

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vflsynth.mechanisms.base import Asked, Cover, Plan, SecureSums
-from vflsynth.mechanisms.discriminators import SERVER
 from vflsynth.mechanisms.planning import plan_rounds
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.histograms import product_sensitivity
+from vflsynth.protocol import SERVER
 from vflsynth.registry import register
 
 _COVERS = {
