@@ -23,6 +23,8 @@ from vflsynth.columns.ranges import axis_of
 from vflsynth.columns.schema import Bounds, Categories, PublicSchema
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames.alignment import only_counts_rows
+from vflsynth.frames.keys import key_of
+from vflsynth.frames.party_frames import PartyFrames
 from vflsynth.frames.typed import in_order, readable, with_blanks, with_type
 
 
@@ -208,6 +210,16 @@ class PublicTransformer(ColumnTransformer):
         counts = np.ldexp(steps.astype(np.float64), exponent)
         noise_std = float(state["noise_std"])
         self.histogram_ = NoisyHistogram(column, counts, noise_std, bins, exponent, curve)
+
+
+def typed_frames(
+    frames: PartyFrames, schema: PublicSchema | None, on: Any
+) -> dict[str, pd.DataFrame]:
+    """Give all parties' tables the types of their public schema, see `with_public_types`."""
+    return {
+        party: with_public_types(frame, schema, key_of(on, party), party=party)
+        for party, frame in frames.items()
+    }
 
 
 def with_public_types(

@@ -24,7 +24,7 @@ from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
 from vflsynth.codec import parameters_from_json, parameters_to_json
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.public import with_public_types
+from vflsynth.columns.public import typed_frames
 from vflsynth.contract import (
     Contract,
     Cost,
@@ -303,12 +303,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             party_frames, on, allow_empty_columns=may_be_empty, private=method.is_private
         )
         if method.is_private:
-            frames = {
-                party: with_public_types(
-                    frame, method.public_schema, key_of(on, party), party=party
-                )
-                for party, frame in frames.items()
-            }
+            frames = typed_frames(frames, method.public_schema, on)
         if not method.is_private:
             self._warn_of_index_columns(frames, on)
         templates = party_templates(self.transformer, self.column_kinds, frames, on)

@@ -23,9 +23,8 @@ from vflsynth._validation import (
     check_parameters,
 )
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.public import with_public_types
+from vflsynth.columns.public import typed_frames
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import key_of
 from vflsynth.methods.parameters import check_combination
 from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.privacy import PrivacyAccount
@@ -454,12 +453,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
             y = y.to_numpy() if isinstance(y, (pd.Series, pd.DataFrame)) else y
         method = SplitMethod(models)
         if method.is_private:
-            frames = {
-                party: with_public_types(
-                    frame, method.public_schema, key_of(on, party), party=party
-                )
-                for party, frame in frames.items()
-            }
+            frames = typed_frames(frames, method.public_schema, on)
         templates = party_templates(self.transformer, kinds, frames, on)
         return SplitRun(
             method,
