@@ -224,10 +224,6 @@ class ServerRun(ABC):
         """Return what watches the training loop."""
         return ()
 
-    def make_algorithm(self, streams: RandomStreams) -> Algorithm:
-        """Make the algorithm and what the server computes."""
-        return self.method.algorithm(self.channel, self.settings, streams)
-
     # -- the lifecycle ---------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -277,7 +273,8 @@ class ServerRun(ABC):
         self._tell(EncodedSizes, widths)
         size = len(self.own) * method.multiply_adds(self.settings, widths)
         with few_threads(size, self.device):
-            self.algorithm = self.make_algorithm(RandomStreams(self.own, self.device))
+            streams = RandomStreams(self.own, self.device)
+            self.algorithm = method.algorithm(self.channel, self.settings, streams)
             self.algorithm.keys, self.algorithm.sent = self.keys, self.sent
             if self.duration.n_epochs:
                 self._train_epochs(done, widths)
