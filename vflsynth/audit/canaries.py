@@ -211,8 +211,8 @@ def audit_with_canaries(
         As in `audit_synthetic_data`; it is trained once.
     party_frames : mapping of str to DataFrame
         These records are always in.
-    on : hashable, optional
-        Key column. Default: the index.
+    on, categorical
+        As in `audit_synthetic_data`.
     n_canaries : int, default=500
         About half of them are put in. They are also what the synthetic data then are like, so the
         model of this run is not for publishing.
@@ -221,13 +221,10 @@ def audit_with_canaries(
     relation : {"add_or_remove_one", "replace_one"}, default="add_or_remove_one"
         What neighbouring tables are in the guarantee to be tested. With "replace_one" the coin puts
         in one of two canaries, so that the number of records does not depend on it.
-    categorical : sequence of hashable, default ()
-        Numeric columns that the attacker should read as labels, such as codes.
     n_synthetic : int, optional
         Synthetic records. Default: as many as there are always-in records.
     claim : Claim, optional
-        What the synthesizer says of its privacy; the bound is computed at its δ. Default: what the
-        model's `privacy_ledger_` says, if it has one that covers the synthetic data.
+        As in `audit_synthetic_data`; the bound is computed at its δ.
     confidence : float, default=0.95
     random_state : int, default=0
 

@@ -166,8 +166,7 @@ class DIMIPClassifier(PublishedClassifier):
     protection : Protection, optional
         On top.
     **shared
-        See `BaseSplitClassifier`. Trains as published: 50 epochs,
-        nothing held out, no weight decay, numbers as they are.
+        See `MarvellClassifier`: trains as published, too.
     """
 
     defense_weight: float = 0.05

@@ -44,8 +44,7 @@ class GAFMClassifier(PublishedClassifier):
     **shared
         See `BaseSplitClassifier`. GAFM needs scalar bottom outputs in (0, 1) that are added, so the
         defaults are ``intermediate_dim=1``, ``bottom_output="sigmoid"``, ``fusion="mean"`` and
-        ``top_hidden=(32, 16)``. Trains as published: 50 epochs,
-        nothing held out, no weight decay, numbers as they are.
+        ``top_hidden=(32, 16)``. Trains as published, like `MarvellClassifier`.
 
     Attributes
     ----------
