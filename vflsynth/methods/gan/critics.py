@@ -180,7 +180,20 @@ class FirstLayerCritic(Critic):
         return losses
 
 
-class DPSGDCritic(Critic):
+class DPSGDDescent:
+    """What descents by DP-SGD have in common: noise, and the mechanism's learning rate."""
+
+    def __init__(
+        self, plan: DPSGDPlan, batch_size: int, noise: torch.Generator | None = None
+    ) -> None:
+        self.noisy = NoisyDescent(plan, batch_size, noise)
+
+    def start(self, party: GANParty) -> None:
+        """Give the discriminator the mechanism's learning rate."""
+        party.discriminator_optimizer.learning_rate = self.noisy.plan.learning_rate
+
+
+class DPSGDCritic(DPSGDDescent, Critic):
     """DP-SGD on all parameters of a discriminator, Poisson batches; `noise` is for tests only.
 
     Source: Abadi et al. 2016, Algorithm 1. Jiang et al. 2023 have DP-SGD in every party of VertiGAN
@@ -190,15 +203,6 @@ class DPSGDCritic(Critic):
     discriminator as released. All parties draw the same batches, so a record moves all their
     releases of a step at once: their joint sensitivity counts.
     """
-
-    def __init__(
-        self, plan: DPSGDPlan, batch_size: int, noise: torch.Generator | None = None
-    ) -> None:
-        self.noisy = NoisyDescent(plan, batch_size, noise)
-
-    def start(self, party: CriticParty) -> None:
-        """Give the discriminator the mechanism's learning rate."""
-        party.discriminator_optimizer.learning_rate = self.noisy.plan.learning_rate
 
     def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
         """Pay for the step, then set the gradients."""

@@ -11,7 +11,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGDPlan
 from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, layers_of
-from vflsynth.methods.gan.critics import between_fakes, descend_critic
+from vflsynth.methods.gan.critics import DPSGDDescent, between_fakes, descend_critic
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import SampledFeatures, Shape
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
@@ -21,7 +21,7 @@ from vflsynth.protocol import SERVER, Message, PoissonSchedule
 from vflsynth.protocol.messages import CutGradients
 
 
-class DPSGDCut(Cut):
+class DPSGDCut(DPSGDDescent, Cut):
     """DP-SGD on all parameters of a local discriminator; `noise` is for tests only.
 
     Source: Abadi et al. 2016, Algorithm 1, in place of VFLGAN Eqs. 14-16. Real records enter by
@@ -30,15 +30,6 @@ class DPSGDCut(Cut):
 
     The head's bias is left at its initial value: it adds the same to all scores.
     """
-
-    def __init__(
-        self, plan: DPSGDPlan, batch_size: int, noise: torch.Generator | None = None
-    ) -> None:
-        self.noisy = NoisyDescent(plan, batch_size, noise)
-
-    def start(self, party: VFLGANParty) -> None:
-        """Give the discriminator the mechanism's learning rate."""
-        party.discriminator_optimizer.learning_rate = self.noisy.plan.learning_rate
 
     def features(self, party: VFLGANParty, step: int) -> Message:
         """Pay, and compute features of a Poisson sample of records, of fakes and mixed points."""
