@@ -103,15 +103,12 @@ def all_columns(tables: Tables) -> MetricResult:
 
 
 def read_distance(
-    real: GroupedSums,
-    synthetic: GroupedSums,
-    features: Integers | slice = slice(None),
-    columns: Integers | None = None,
+    real: GroupedSums, synthetic: GroupedSums, features: Integers, columns: Integers
 ) -> Reading:
     """Return the distance of two tables' sums with its interval and marks.
 
     `features` chooses what is compared; `columns` says which column each feature belongs to, for
-    the naive mark, shape (feature,). By default all features are compared and each is a column.
+    the naive mark, shape (feature,).
     """
     whole_real = real.moments(real.all_rows(), features)
     whole_synthetic = synthetic.moments(synthetic.all_rows(), features)
@@ -129,7 +126,6 @@ def read_distance(
         first, second = (real.moments(half, features) for half in real.halves())
         baseline = float(frechet_distance_of_moments(*first, *second).mean())
     mean, covariance = whole_real
-    columns = np.arange(real.total.shape[1]) if columns is None else columns
     same_column = torch.tensor(columns[features][:, None] == columns[features][None, :])
     naive = float(frechet_distance_of_moments(mean, covariance, mean, covariance * same_column))
     return Reading(value, interval, baseline, naive)
