@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth._validation import Number, Optional, Rule, check_parameters
 from vflsynth.codec import scalar_to_json
+from vflsynth.contract import SharedRows, attempts
+from vflsynth.exceptions import MisalignedError, TableFileError
 from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.joining import CHOICE, KEYS, MARK, RULES
 from vflsynth.federation.site import Site
+from vflsynth.frames import read_table, write_table
 from vflsynth.models import PartyModel
-from vflsynth.models.party_model import draw_part_with_files
+from vflsynth.models.choosing import CHOOSER, Choice, Portion, portions
+from vflsynth.models.party_model import stacked
+
+_MARK = "vflsynth passed on"
+
+Numbers = npt.NDArray[np.float32]
+"""About synthetic rows, (row, number)."""
 
 _DRAWN_PER_ROW = 2
 """Rows that are drawn for one that is asked for, unless it is said otherwise."""
@@ -37,8 +49,7 @@ def draw_part(
     Latents come from the site's shared secret, and are the same at every party: row i is the same
     record at all of them. Another `request` gives other rows, the same one the same again. `keys`
     adds fresh keys, equal for the same record at every party. `passed` is the folder of what
-    parties pass on, for methods whose parties draw one after the other, see
-    `vflsynth.models.party_model.draw_part_with_files`.
+    parties pass on, for methods whose parties draw one after the other.
 
     The part bears a keyed mark that `vflsynth.federation.joining.join_parts` compares. Where a
     contract's rules leave out rows, it has those that keep the party's own rules, and which of the
@@ -58,7 +69,7 @@ def draw_part(
     half = PartyModel.load(site.folder / job.name / "half", site.device)
     secret = derive(site.the_shared, f"sample|{job.name}|{request}")
     wanted = _DRAWN_PER_ROW * n if drawn is None else drawn
-    part, shared, choice = draw_part_with_files(half, n, wanted, secret, passed)
+    part, shared, choice = _part_with_files(half, n, wanted, secret, passed)
     told = {RULES: shared, CHOICE: choice}
     part.attrs |= {name: own.to_dict() for name, own in told.items() if own is not None}
     if keys and (shared is not None or choice is not None):
@@ -69,3 +80,77 @@ def draw_part(
     trail.append(site.folder, "sampled", said)
     part.attrs[MARK] = hmac.new(secret, str(n).encode(), hashlib.sha256).hexdigest()[:16]
     return part
+
+
+def _part_with_files(
+    half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
+) -> tuple[pd.DataFrame, SharedRows | None, Choice | None]:
+    """Draw a party's part of a sample of n rows, also where others' parts say which of them stay.
+
+    The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
+    those to this party are read, those from it written. It is not needed where nobody waits for
+    anybody. Raises TableFileError if a file is not there, MisalignedError if it is of another
+    sample.
+
+    Where rows that break rules are left out, at least `n_drawn` are drawn, as many at all parties
+    that pass on. Those that keep the party's own rules are returned, and which they are with the
+    rules that are open, for `vflsynth.contract.rows_for_all`. Where rows are resampled, all that
+    were drawn are of the part, and with them comes its party's part of the choice.
+    """
+    selects = half.preparation is not None and half.preparation.selects
+    planned: list[Portion] = []
+    for asked, own in attempts(n, secret):
+        planned += portions(asked, half.times, own)
+        if not selects or sum(kept for kept, _, _ in planned) >= n_drawn:
+            break
+    table, judged = _drawn(half, planned, secret, folder)
+    choice = None if judged is None else half.choice(planned, judged)
+    if half.preparation is None or not selects:
+        return table, None, choice
+    return *SharedRows.of(table, half.preparation, n), choice
+
+
+def _drawn(
+    half: PartyModel, planned: Sequence[Portion], secret: bytes, folder: Path | None
+) -> tuple[pd.DataFrame, Numbers | None]:
+    """Draw all that is planned, one portion after the other, and what is computed for a choice."""
+    n_drawn = sum(size for _, size, _ in planned)
+    mark = hmac.new(secret, f"passed on {n_drawn}".encode(), hashlib.sha256).hexdigest()[:16]
+    received: dict[str, Numbers] = {}
+    for name in half.after if folder is not None else ():
+        assert folder is not None
+        path = folder / f"{name}-to-{half.name}.parquet"
+        if not path.exists():
+            raise TableFileError(
+                f"{path} is not there: {half.name!r} draws its columns given what {name!r} passes "
+                "on",
+                fix=f"draw at {name!r} first, and bring the file here",
+                party=half.name,
+            )
+        table = read_table(path)
+        if table.attrs.get(_MARK) != mark:
+            raise MisalignedError(
+                f"{path} is of another sample",
+                fix="draw at all parties with the same request and number of rows",
+                party=name,
+            )
+        received[name] = table.to_numpy(np.float32)
+    tables: list[pd.DataFrame] = []
+    passed_on: dict[str, list[Numbers]] = {}
+    start = 0
+    for _, size, own in planned:
+        given = {name: numbers[start : start + size] for name, numbers in received.items()}
+        table, passed = half.sample_and_pass_on(size, own, given)
+        tables.append(table)
+        for receiver, numbers in passed.items():
+            passed_on.setdefault(receiver, []).append(numbers)
+        start += size
+    whole = {receiver: np.concatenate(numbers) for receiver, numbers in passed_on.items()}
+    judged = whole.pop(CHOOSER, None)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for receiver, numbers in whole.items():
+            table = pd.DataFrame(numbers, columns=[str(k) for k in range(numbers.shape[1])])
+            table.attrs[_MARK] = mark
+            write_table(table, folder / f"{half.name}-to-{receiver}.parquet")
+    return stacked(tables), judged
