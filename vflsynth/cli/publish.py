@@ -204,7 +204,8 @@ class _Job:
 
     def _fit(self) -> Sequence[object]:
         study, checkpoint = self.study, self.out / _CHECKPOINT
-        command: list[object] = ["--config", study.path, *study.method_options]
+        command: list[object] = ["--config", study.path]
+        command += [] if "method" in study.content else ["--method", study.method]
         command += ["--seed", study.seed, "--transcript", "--output", self.out / "model"]
         if self.contract is not None and study.contract is None:
             command += ["--contract", self.contract]

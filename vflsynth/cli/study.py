@@ -141,11 +141,6 @@ class Study(Publishing):
         return self.choice[0]
 
     @property
-    def method_options(self) -> list[str]:
-        """The same as options of ``vflsynth fit``."""
-        return [] if "method" in self.content else ["--method", self.method]
-
-    @property
     def why(self) -> str:
         """What is fitted and why, for the plan."""
         return f"{self.choice[0]}: {self.choice[1]}"

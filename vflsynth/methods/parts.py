@@ -57,7 +57,9 @@ def sample_parts(
     Every part has a secret that is derived of the sample's; `call` says which of the model's own
     samples it is, if it is one.
     """
-    expected = {**_identity(secret, n, part_rows, keys), "call": call}
+    # Of the secret, what tells nothing of it.
+    print_ = derive(secret, "fingerprint of parts").hex()[:32]
+    expected = {"sample": print_, "rows": n, "part_rows": part_rows, "keys": keys, "call": call}
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / _MANIFEST).exists():
         if artefacts.read_json(folder / _MANIFEST) != expected:
@@ -101,12 +103,6 @@ def call_of(folder: Path) -> int | None:
     found = artefacts.read_json(folder / _MANIFEST)
     call = found.get("call") if isinstance(found, dict) else None
     return call if isinstance(call, int) else None
-
-
-def _identity(secret: bytes, n: int, part_rows: int, keys: bool) -> dict[str, Any]:
-    # Of the secret, what tells nothing of it.
-    print_ = derive(secret, "fingerprint of parts").hex()[:32]
-    return {"sample": print_, "rows": n, "part_rows": part_rows, "keys": keys}
 
 
 def _write_saved(kind: type[Model], saved: Path, *task: Any) -> None:

@@ -15,6 +15,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, Duration, Method, SharedDraws
 from vflsynth.learning.party import labelled, section
+from vflsynth.methods.autoregressive.conditional import network_of
 from vflsynth.methods.autoregressive.memory import estimate_memory
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
@@ -38,6 +39,7 @@ from vflsynth.methods.autoregressive.server import (
 )
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.models import RowSampler
+from vflsynth.networks.layers import one_replica
 from vflsynth.protocol import SERVER, Channel, HeldOutSchedule, Message, Schedule
 from vflsynth.protocol.messages import SelectionNotice
 
@@ -388,12 +390,11 @@ class AutoregressiveMethod(Method):
     ) -> list[RowSampler]:
         """Return the densities that were kept, and what is passed on to later parties."""
         return [
-            AutoregressiveSampler.of_replica(
+            AutoregressiveSampler(
                 party.transformer.spans_,
-                party.weights(replica),
-                replica,
-                features=party.features,
-                sender=party.sender,
+                network_of(party.layout, party.weights(replica)),
+                one_replica(party.features, replica),
+                None if party.sender is None else one_replica(party.sender, replica),
                 senders=settings.senders(party.name),
                 receivers=settings.receivers(party.name),
                 noise_std=settings.noise_std,

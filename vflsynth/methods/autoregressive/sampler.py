@@ -14,7 +14,6 @@ from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, netw
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import Layout
 from vflsynth.models.samplers import Completion, Known, RowSampler
-from vflsynth.networks.layers import one_replica
 from vflsynth.registry import register
 
 
@@ -46,22 +45,6 @@ class AutoregressiveSampler(RowSampler):
         self.network, self.features, self.sender = network, features, sender
         self.senders, self.receivers = tuple(senders), tuple(receivers)
         self.noise_std, self.passes_features = noise_std, passes_features
-
-    @classmethod
-    def of_replica(
-        cls,
-        spans: Sequence[OutputSpan],
-        weights: Mapping[str, Tensor],
-        replica: int,
-        *,
-        features: FixedFeatures,
-        sender: Sender | None,
-        **passing: Any,
-    ) -> Self:
-        """Take one replica of trained networks; the weights are of that replica alone."""
-        network = network_of(Layout(spans), weights)
-        one = None if sender is None else one_replica(sender, replica)
-        return cls(spans, network, one_replica(features, replica), one, **passing)
 
     @property
     def latent_dim(self) -> int:

@@ -135,7 +135,8 @@ class PlaceOffsets:
             wanted = torch.zeros(len(span.within or ()), span.width, device=logits.device)
             wanted.index_add_(0, codes, there)
             wanted /= wanted.sum(1, keepdim=True).clamp_min(1.0)
-            table = _lacking(span, logits.device)
+            beyond = torch.arange(span.width) >= torch.tensor(span.within).unsqueeze(1)
+            table = torch.zeros(beyond.shape).masked_fill(beyond, _HOPELESS).to(logits.device)
             for group, shares in enumerate(wanted):
                 of_group = own[groups == group]
                 some = of_group if len(of_group) >= _RECORDS_PER_KNOT else own
@@ -180,12 +181,6 @@ def places_of(spans: Sequence[OutputSpan]) -> tuple[OutputSpan, ...]:
 def _groups(rows: Tensor, span: OutputSpan) -> Tensor:
     """Group of every row, from the span before its places."""
     return rows[..., span.start - len(span.within or ()) : span.start].argmax(-1)
-
-
-def _lacking(span: OutputSpan, device: torch.device) -> Tensor:
-    """0 for the places that a group has, and what makes a logit hopeless for others."""
-    beyond = torch.arange(span.width) >= torch.tensor(span.within).unsqueeze(1)
-    return torch.zeros(beyond.shape).masked_fill(beyond, _HOPELESS).to(device)
 
 
 def logit_offsets(logits: Tensor, records: Tensor, spans: Sequence[OutputSpan]) -> Tensor:

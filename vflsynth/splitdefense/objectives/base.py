@@ -164,13 +164,13 @@ def cross_entropy(
     """Mean cross-entropy per replica, shape (replica,); see `record_losses`.
 
     With a `channel` the logits are those of the true classes, and `labels` what the channel made of
-    these: the loss is minus the logarithm of what the channel makes of the probabilities. Weights
-    have shape (replica, batch).
+    these: the loss is minus the logarithm of what the channel makes of the probabilities. Weights,
+    1 on average, have shape (replica, batch).
     """
     loss = record_losses(logits, labels)
     if channel is not None:
         loss = -channel.log_probability(-loss)
-    return weighted_mean(loss, weights)
+    return (loss if weights is None else loss * weights).mean(-1)
 
 
 def record_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -183,11 +183,6 @@ def record_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(
         logits.squeeze(-1), labels.to(logits.dtype), reduction="none"
     )
-
-
-def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """Mean over a batch, (replica,), of losses times weights that are 1 on average."""
-    return (losses if weights is None else losses * weights).mean(-1)
 
 
 def descend(loss: Tensor, *optimizers: FlatAdam, at: Iterable[Tensor] = ()) -> list[Tensor]:
