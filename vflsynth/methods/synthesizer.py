@@ -576,14 +576,14 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         prepared = (p.preparation for p in self.parties_.values() if p.preparation is not None)
         return all_rules(prepared)
 
-    def sample_before_rules(self, n: int, *, random_state: RandomState = None) -> pd.DataFrame:
+    def sample_before_rules(self, n: int) -> pd.DataFrame:
         """Sample rows as the model draws them: to see what rules cost, not to publish.
+
+        They are those of its first draw; its sequence stays as it is.
 
         Parameters
         ----------
         n : int
-        random_state : int, numpy Generator, RandomState or None, default=None
-            None takes the model's first draw, and leaves its sequence as it is.
 
         Returns
         -------
@@ -593,9 +593,7 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "parties_")
         check_parameters("sample_before_rules", {"n": n}, {"n": Number(0, whole=True)})
-        first = derive(self._secret, "call 0")
-        secret = first if random_state is None else secret_from(random_state)
-        parts = sample_parties(self.parties_, n, secret, repairs=False)
+        parts = sample_parties(self.parties_, n, derive(self._secret, "call 0"), repairs=False)
         return pd.concat(list(parts.values()), axis=1)
 
     def rule_cost(self) -> Cost | None:
