@@ -233,14 +233,12 @@ def audit_disclosure(
 
     Parameters
     ----------
-    synthesizer, party_frames, on
-        As in `audit_synthetic_data`; it is trained once.
+    synthesizer, party_frames, on, categorical
+        As in `audit_synthetic_data`; the synthesizer is trained once.
     sensitive : sequence of hashable, default ()
         Columns to ask attribute inference about, each by itself; without any it is not asked.
     quasi_identifiers : sequence of hashable, optional
         Columns that an attacker knows. Default: all others, also those that are sensitive.
-    categorical : collection of hashable, default ()
-        Numeric columns to read as labels.
     attacker : {"table", "model"}, default="table"
         "model" asks attribute inference again, of who holds a model with ``log_prob``.
     confidence : float, default=0.95

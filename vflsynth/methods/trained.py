@@ -93,9 +93,6 @@ class TrainedSynthesizer(BaseSynthesizer):
     ) -> list[Self]:
         """Train many models at once and return each as a fitted synthesizer of its own.
 
-        All models share one set of tensor operations, so R small models take far less than R times
-        as long as one.
-
         Parameters
         ----------
         party_frames, on, random_states, replica_rows, callbacks, account
