@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vflsynth.columns import OutputSpan
-from vflsynth.methods.gan.residuals import Residuals
+from vflsynth.methods.gan.sampler import Residuals
 
 SPANS = (
     OutputSpan(0, 1, "identity", "a", "value"),

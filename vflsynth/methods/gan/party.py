@@ -37,8 +37,7 @@ from vflsynth.methods.gan.resampling import (
     draw_features,
     feature_blocks,
 )
-from vflsynth.methods.gan.residuals import Residuals
-from vflsynth.methods.gan.sampler import GeneratorSampler
+from vflsynth.methods.gan.sampler import GeneratorSampler, Residuals
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.models.choosing import RowScores, row_features
 from vflsynth.networks.layers import FlatAdam
