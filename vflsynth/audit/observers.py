@@ -63,10 +63,6 @@ class DensityObserver(Observer):
         self._asked = pd.concat([*targets.values(), table.iloc[np.unique(places)]])
         self._known = self._asked.index[len(targets) :]
 
-    def labels(self) -> dict[str, str]:
-        """Name of the statistic, by the label that goes before the target's in observations."""
-        return {self.label: self.label}
-
     def describe(self) -> str:
         """Say what is observed."""
         return f"{self.label} of {describe_frames({'asked': self._asked})} in {self._parts}"
@@ -188,10 +184,6 @@ class ReleaseObserver(Observer):
 
     watch_releases = True
     label = "releases"
-
-    def labels(self) -> dict[str, str]:
-        """Name of the statistic, by the label that goes before the target's in observations."""
-        return {self.label: self.label}
 
     def describe(self) -> str:
         """Say what is observed."""

@@ -140,7 +140,7 @@ def audit_synthetic_data(
         check_model(synthesizer)
         parties = [list(frame.columns) for frame in game.aligned.values()]
         density = DensityObserver(game.table, records, parties)
-        sources[MODEL] = density.labels()
+        sources[MODEL] = {density.label: density.label}
         observer = Observers(observer, density)
     asked = disclosure if disclosure is None else {"attacker": attacker} | dict(disclosure)
     shadows = Shadows(synthesizer, game.worlds(list(chosen)), on, observer, settings)
@@ -207,7 +207,7 @@ def audit_intermediate_features(
     if publishes:
         chosen = game.choose(targets, categorical)
         observer = ReleaseObserver()
-        sources = {PUBLISHED: observer.labels()}
+        sources = {PUBLISHED: {observer.label: observer.label}}
     else:
         chosen = game.choose(targets, categorical, encodable_without=True)
         observer = FeatureObserver(list(statistics), game.aligned, list(chosen))
