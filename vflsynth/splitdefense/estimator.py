@@ -31,6 +31,7 @@ from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, history_frame, party_templates
 from vflsynth.splitdefense.inputs import (
+    AlignedFrames,
     are_party_frames,
     check_frames,
     numeric_kinds,
@@ -460,8 +461,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
                 )
                 for party, frame in frames.items()
             }
-        templates = party_templates(self.transformer, kinds, frames, on)
-        return SplitRun(
+        templates = party_templates(self.transformer, kinds, frames, on, method.public_schema)
+        run = SplitRun(
             method,
             frames,
             y,
@@ -470,6 +471,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
             options=options,
             sample_weight=sample_weight,
         )
+        run.in_order = isinstance(X, AlignedFrames) or not are_party_frames(X)
+        return run
 
     def method(self) -> SplitMethod:
         """Return how every node of a run takes part in training this classifier."""
