@@ -94,7 +94,7 @@ def party_templates(
     """Clone a transformer for every party, with the kinds that concern its columns.
 
     `column_kinds` come before the transformer's own. Raises ColumnKindError if there is no such
-    column or kind, or what is public, by `schema`, is said of a column that nobody has.
+    column or kind, or the `schema` speaks of a column that nobody has, and of some not that are there.
     """
     template = TableTransformer() if transformer is None else transformer
     if not isinstance(column_kinds, Mapping | None):
@@ -121,7 +121,8 @@ def party_templates(
             )
         )
     check_kinds(kinds, everything)  # of nobody
-    for label in () if schema is None else (*schema.bounds, *schema.categories):
+    unsaid = schema is not None and any(label not in schema for label in everything)
+    for label in (*schema.bounds, *schema.categories) if schema is not None and unsaid else ():
         if label not in everything:
             hint = did_you_mean(label, everything)
             raise ColumnKindError(
