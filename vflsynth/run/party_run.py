@@ -94,7 +94,8 @@ def party_templates(
     """Clone a transformer for every party, with the kinds that concern its columns.
 
     `column_kinds` come before the transformer's own. Raises ColumnKindError if there is no such
-    column or kind, or the `schema` speaks of a column that nobody has, and of some not that are there.
+    column or kind, or the `schema` speaks of a column that nobody has, and not of all that are
+    there.
     """
     template = TableTransformer() if transformer is None else transformer
     if not isinstance(column_kinds, Mapping | None):
