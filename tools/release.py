@@ -6,7 +6,8 @@
 2. `twine check --strict` and `check-wheel-contents`.
 3. The wheel in a new environment of each Python that is there, with the newest dependencies that
    `constraints.txt` has, and in one of the oldest Python with the lowest that `pyproject.toml`
-   allows; there the demo, the commands' smoke tests and `vflsynth doctor`.
+   allows; there the demo, the commands' smoke tests and `vflsynth doctor`, and with the lowest the
+   tests of tables.
 4. A software bill of materials (CycloneDX) and a report of licences, of the newest environment.
 5. The documentation of this version beside that of earlier ones, as a commit on the local branch
    `gh-pages`; `mike serve` shows it.
@@ -31,6 +32,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
+
+TESTS = [f"tests/unit/{name}" for name in ("frames", "columns", "contract", "models")]
+"""Those that ask most of pandas, NumPy and Arrow; with the lowest versions, whose warnings are no
+errors."""
+TESTING = ("pytest", "pytest-timeout", "hypothesis", "polars", "openpyxl")
 
 SMOKE = """\
 from vflsynth import GaussianCopulaSynthesizer, __version__, load
@@ -60,6 +66,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 environment = install(wheel, which, found[name], Path(folder))
                 try_out(environment, Path(folder))
+                if which == "lowest":
+                    try_tests(environment, Path(folder))
                 if (name, which) == (oldest, "newest"):
                     describe(environment)
     if options.only is None:
@@ -116,6 +124,18 @@ def try_out(interpreter: Path, folder: Path) -> None:
     run(command, "methods", where=folder)
     run(interpreter, "-c", SMOKE, where=folder)
     run(command, "demo", "--output", folder / "demo-output", where=folder)
+
+
+def try_tests(interpreter: Path, folder: Path) -> None:
+    """Run the tests of tables, of a copy of what is committed."""
+    limits = folder / "lowest.txt"
+    run(interpreter, "-m", "pip", "install", "-q", "-c", limits, *TESTING)
+    run("git", "worktree", "add", "--detach", folder / "tested", "HEAD")
+    try:
+        command = ("-m", "pytest", "-q", "-W", "default", "-m", "not slow and not browser")
+        run(interpreter, *command, *TESTS, where=folder / "tested")
+    finally:
+        run("git", "worktree", "remove", "--force", folder / "tested")
 
 
 def describe(interpreter: Path) -> None:

@@ -14,6 +14,7 @@ def tried(monkeypatch):
     monkeypatch.setattr(release, "build", lambda: "wheel")
     monkeypatch.setattr(release, "install", lambda _, which, python, folder: (python, which))
     monkeypatch.setattr(release, "try_out", lambda environment, folder: made.append(environment))
+    monkeypatch.setattr(release, "try_tests", lambda environment, _: made.append("tests"))
     for step in ("describe", "document"):
         monkeypatch.setattr(release, step, lambda *_: None)
     return made
@@ -25,7 +26,7 @@ def test_every_python_is_tried_and_those_that_are_absent_are_named(
     monkeypatch.setattr(release, "DIST", tmp_path)
     monkeypatch.setattr(sys, "argv", ["release", "--pythons", sys.executable, "python2.6"])
     release.main()
-    assert tried == [(sys.executable, "newest"), (sys.executable, "lowest")]
+    assert tried == [(sys.executable, "newest"), (sys.executable, "lowest"), "tests"]
     assert "NOT TRIED, not on this machine: python2.6" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["release", "--pythons", "python2.6"])
     with pytest.raises(SystemExit, match="none of"):

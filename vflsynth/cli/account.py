@@ -24,7 +24,7 @@ for one set of records, whatever is made of them: everything that was booked cou
 EPILOG = """\
 examples:
   vflsynth account account.json --create --epsilon 6 --delta 1e-6
-  vflsynth fit lab.parquet clinic.parquet --on id --output model \\
+  vflsynth fit lab.parquet clinic.parquet --on id --output model --method MixtureSynthesizer \\
       --privacy 'epsilon=3, delta=1e-6' --bounds age=0,120 --account account.json
   vflsynth account account.json
   vflsynth account account.json --epsilon 8 --delta 1e-6     # another limit; the file says when

@@ -93,7 +93,7 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
         "parties": judged.parties,
         "target": judged.target,
         "holdout": judged.holdout,
-        "categorical": [name for name in judged.categorical if name in compared],
+        "categorical": [c for c in judged.categorical if c in compared or c not in real.columns],
     }
     logger.info(
         "comparing %s synthetic rows with %s real ones", f"{len(synthetic):,}", f"{len(real):,}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option, check_file, check_folder, count
+from vflsynth.cli.options import Option, check_file, check_folder, count, jobs
 from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
@@ -44,7 +44,7 @@ OPTIONS = [
         "-o --output FILE",
         ".csv or .parquet; a name without an ending is a folder of parquet files for large samples",
     ),
-    Option("--jobs N", "into a folder: parts drawn at a time; default 1", default=1),
+    Option("--jobs N", "into a folder: parts drawn at a time; default 1", default=1, type=jobs),
     Option("--keys", "add fresh keys, which no real record has"),
     Option(
         "--where CONDITION*",

@@ -486,7 +486,8 @@ def does_not_hold(name: Hashable, dtype: Any) -> ColumnKindError:
     """Error about public values that are not of the column's type."""
     return ColumnKindError(
         f"a column of type {dtype} cannot hold the values that the public schema gives it",
-        fix="give it categories of the column's own type, or bounds if it is numeric",
+        fix='give it categories of the column\'s own type (codes in quotes: "00123","10000"), or '
+        "bounds if it is numeric",
         column=name,
     )
 

@@ -19,7 +19,7 @@ from vflsynth.columns.schema import Categories
 from vflsynth.exceptions import ColumnKindError
 
 _SEVERAL = (
-    *(list, tuple, set, frozenset),
+    *(list, tuple, set, frozenset, range),
     *(np.ndarray, pd.Index, pd.Series, pd.api.extensions.ExtensionArray),
 )
 

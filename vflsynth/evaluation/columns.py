@@ -264,14 +264,14 @@ def common_columns(
     if columns is None and extra:
         raise PartyDataError(
             f"the {table} table has columns that the real table has not: {extra}",
-            fix="drop them, or pass columns=[...] to judge only some",
+            fix="drop them, or in Python pass columns=[...] to judge only some",
             column=extra[0],
         )
     for (which, frame), name in product((("real", real), (table, other)), names):
         if name not in frame.columns:
             raise PartyDataError(
                 f"the {which} table has no such column{did_you_mean(name, frame.columns)}",
-                fix="add it, or pass columns=[...] to judge only some",
+                fix="add it (there may be a file per party), or in Python pass columns=[...]",
                 column=name,
             )
     for name in names:

@@ -318,7 +318,7 @@ def read_csv(
         if pa.types.is_binary(field.type):  # what Arrow makes of bytes that are not UTF-8
             raise TableFileError(
                 f"{str(path)!r} is not in UTF-8",
-                fix="save the file with UTF-8 encoding, or name its own with encoding=",
+                fix="save the file with UTF-8 encoding, or name its own (encoding= in Python)",
                 party=party,
                 column=field.name,
             )

@@ -57,7 +57,7 @@ def as_frame(table: Any, party: str | None = None, *, by_value: bool = True) -> 
     party, if two columns have the same name.
     """
     if not isinstance(table, pd.DataFrame):
-        has_stream = hasattr(table, "__arrow_c_stream__")
+        has_stream = hasattr(table, "__arrow_c_stream__") and not isinstance(table, pd.Series)
         return frame_of(pa.table(table), party) if has_stream else table
     found = {}
     for i, dtype in enumerate(table.dtypes):

@@ -409,7 +409,7 @@ def check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
         raise MissingKeyError(
             f"the key column is absent{did_you_mean(on, frame.columns)}; "
             + ("it is the index" if in_index else f"the table has {frame.columns.tolist()}"),
-            fix="call reset_index()" if in_index else "add it, or pass the right name as `on`",
+            fix="call reset_index()" if in_index else "add it, or name the right one (on=, --on)",
             party=party,
             column=on,
         )
@@ -456,7 +456,7 @@ def check_owners(party_frames: PartyFrames, on: Any) -> None:
             if column in owner:
                 raise SharedColumnError(
                     f"party {owner[column]!r} owns a column of the same name",
-                    fix="rename one of them or drop one; if it identifies records, pass it as `on`",
+                    fix="rename one of them or drop one; if it is the key, name it (on=, --on)",
                     party=party,
                     column=column,
                 )

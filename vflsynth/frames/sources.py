@@ -306,6 +306,7 @@ def summarise_rows(
     0   7     2    50            5.0        7.0           9.0
     1   9     1    81            2.0        2.0           2.0
     """
+    constant = [constant] if isinstance(constant, str) else constant
     for label in (on, *constant):
         if label not in frame.columns:
             raise MissingKeyError(

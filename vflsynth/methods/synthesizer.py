@@ -306,8 +306,8 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             frames = typed_frames(frames, method.public_schema, on)
         if not method.is_private:
             self._warn_of_index_columns(frames, on)
-        templates = party_templates(self.transformer, self.column_kinds, frames, on)
         schema, private = method.public_schema, method.is_private
+        templates = party_templates(self.transformer, self.column_kinds, frames, on, schema)
         matched = {} if private else _matched(frames, on)
         prepared, templates = prepared_parties(
             self.contract,

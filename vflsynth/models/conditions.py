@@ -27,6 +27,7 @@ from vflsynth.exceptions import (
     warn_user,
 )
 from vflsynth.frames.logical import as_frame
+from vflsynth.frames.party_frames import check_is_frame
 from vflsynth.frames.typed import like_model
 from vflsynth.models.completing import (
     are_exact,
@@ -115,7 +116,7 @@ def complete_rows(
         keeps = ", and keeps all rules of the contract" if demands.rules else ""
         raise ConditionError(
             f"no draw of the model goes with what is given of {lost.size} records{keeps}",
-            fix="leave the rarest of the given columns out, or raise n_draws",
+            fix="leave the rarest of the given columns out, or raise n_draws (--draws)",
             rows=lost[:5].tolist(),
         )
     _warn_of_few(sizes)
@@ -128,6 +129,8 @@ def complete_rows(
 
 def _typed(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.DataFrame:
     """Read what is given in the model's types."""
+    known = as_frame(known)
+    check_is_frame(known, None)
     for name, half in halves.items():
         for label, domain in half.domains.items():
             if label in known:

@@ -268,11 +268,9 @@ def _as_numbers(column: pd.Series[Any], *, times: bool) -> Floats:
 
 
 def _ranks(ordered: Floats, values: Floats) -> Floats:
-    """Share of the draws below each value."""
+    """Share of the draws below each value; one beyond all draws is nearest to the outermost."""
     below = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
-    outside = (values < ordered[0]) | (values > ordered[-1])
-    found = np.where(outside, np.inf, below / (2.0 * len(ordered)))
-    return np.where(np.isnan(values), np.nan, found)
+    return np.where(np.isnan(values), np.nan, below / (2.0 * len(ordered)))
 
 
 def _weigh(logs: npt.NDArray[np.float32], kind: str, drawn: Floats, given: Floats) -> None:

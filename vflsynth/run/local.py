@@ -89,10 +89,12 @@ class LocalRun(ServerRun):
     `server`. The table of the party `own`, if any, is the server's: it is matched like all others,
     and nothing is asked of it in training; it may have no columns besides the key. Encoders, by
     party, take the place of the method's. See `Seat` for the rest. `preparations` say how every
-    party prepared its table, if there is a contract.
+    party prepared its table, if there is a contract; `in_order`, whether rows are known to
+    correspond.
     """
 
     preparations: Mapping[str, Preparation] = MappingProxyType({})
+    in_order = False
     _of_all: AlignmentReport | None = None
     _progress: Progress | None = None
 
@@ -243,6 +245,7 @@ class LocalRun(ServerRun):
             self.alignment,
             private=self.method.is_private,
             trains_unmatched=self.method.trains_unmatched,
+            in_order=self.in_order,
         )
         self._memory = check_memory(
             self.method,
@@ -361,16 +364,21 @@ def match_records(
 
 
 def warn_of_matching(
-    report: AlignmentReport, *, private: bool, trains_unmatched: bool = False
+    report: AlignmentReport,
+    *,
+    private: bool,
+    trains_unmatched: bool = False,
+    in_order: bool = False,
 ) -> None:
     """Warn where records may be matched otherwise than their owners mean.
 
     If private, nothing is said about how many records match, which nobody pays for. Records that
-    one party lacks may train the columns of the party that has them.
+    one party lacks may train the columns of the party that has them. Nothing is said of positions
+    where rows are known to be `in_order`.
     """
     if len(report.n_rows) < 2:
         return
-    if report.matched_by == "position":
+    if report.matched_by == "position" and not in_order:
         warn_user(
             "rows are matched by their position, as the tables have no index of their own: row i "
             "of every table is taken for the same record. Fix: name a key column with on=..., or "

@@ -14,9 +14,15 @@ from sklearn.base import clone
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
+from vflsynth._validation import did_you_mean
 from vflsynth._version import __version__
 from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, check_kinds
-from vflsynth.exceptions import ParameterError, ProtocolError, TooFewRecordsError
+from vflsynth.exceptions import (
+    ColumnKindError,
+    ParameterError,
+    ProtocolError,
+    TooFewRecordsError,
+)
 from vflsynth.frames import key_of, party_keys
 from vflsynth.learning.base import Duration, Method
 from vflsynth.learning.party import EncodingSource, Known, Learning, Party, Releasing
@@ -79,12 +85,17 @@ class Seat:
 
 
 def party_templates(
-    transformer: Any, column_kinds: Any, frames: Mapping[str, pd.DataFrame], on: Any
+    transformer: Any,
+    column_kinds: Any,
+    frames: Mapping[str, pd.DataFrame],
+    on: Any,
+    schema: PublicSchema | None = None,
 ) -> dict[str, TableTransformer]:
     """Clone a transformer for every party, with the kinds that concern its columns.
 
     `column_kinds` come before the transformer's own. Raises ColumnKindError if there is no such
-    column or kind.
+    column or kind, or the `schema` speaks of a column that nobody has, and not of all that are
+    there.
     """
     template = TableTransformer() if transformer is None else transformer
     if not isinstance(column_kinds, Mapping | None):
@@ -111,6 +122,15 @@ def party_templates(
             )
         )
     check_kinds(kinds, everything)  # of nobody
+    unsaid = schema is not None and any(label not in schema for label in everything)
+    for label in (*schema.bounds, *schema.categories) if schema is not None and unsaid else ():
+        if label not in everything:
+            hint = did_you_mean(label, everything)
+            raise ColumnKindError(
+                f"something public is said of this column, and no party has it{hint}",
+                fix="correct the name in public_schema, or in --bounds and --categories",
+                column=label,
+            )
     return made
 
 

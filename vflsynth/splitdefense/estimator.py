@@ -30,6 +30,7 @@ from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, history_frame, party_templates
 from vflsynth.splitdefense.inputs import (
+    AlignedFrames,
     are_party_frames,
     check_frames,
     numeric_kinds,
@@ -454,8 +455,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
         method = SplitMethod(models)
         if method.is_private:
             frames = typed_frames(frames, method.public_schema, on)
-        templates = party_templates(self.transformer, kinds, frames, on)
-        return SplitRun(
+        templates = party_templates(self.transformer, kinds, frames, on, method.public_schema)
+        run = SplitRun(
             method,
             frames,
             y,
@@ -464,6 +465,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
             options=options,
             sample_weight=sample_weight,
         )
+        run.in_order = isinstance(X, AlignedFrames) or not are_party_frames(X)
+        return run
 
     def method(self) -> SplitMethod:
         """Return how every node of a run takes part in training this classifier."""

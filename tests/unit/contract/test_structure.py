@@ -328,6 +328,67 @@ def test_no_level_of_few_records_is_kept_in_the_table_of_a_dependency(tmp_path):
     assert set(model.sample(3000)["region"]) == {f"region {k}" for k in range(4)}
 
 
+@pytest.mark.parametrize("column", ["packs", "drug"])
+def test_no_value_of_one_person_is_copied_to_where_a_column_is_fixed(column):
+    """Six in a hundred give the others a value like theirs: a copy of one would count as many."""
+    rng = np.random.default_rng(0)
+    treated = rng.random(1000) < 0.06
+    frame = pd.DataFrame({"smoking": np.where(treated, rng.choice(["now", "once"], 1000), "never")})
+    frame["age"] = rng.integers(20, 90, 1000)
+    frame["packs"] = np.where(treated, rng.integers(1, 6, 1000), 0)
+    frame["drug"] = np.where(treated, rng.choice(["abc", "def"], 1000), "-").astype(object)
+    secret = {"packs": 77, "drug": "ORPHAN"}[column]
+    frame.loc[np.flatnonzero(treated)[7], column] = secret
+    model = fitted(frame[["smoking", "age", column]])
+    (step,) = model.parties_["one"].preparation.steps
+    assert isinstance(step, structure.Fixed)
+    table = model.sample(20_000)
+    assert secret not in set(table[column])
+    assert ((table["smoking"] == "never") == (table[column] == frame[column].mode()[0])).all()
+    others = set(frame[column]) - {secret}
+    assert others - set(table[column]) <= {v for v in others if (frame[column] == v).sum() < 5}
+
+
+LIKE = {
+    "whole": pd.Series(np.arange(300) * 10, dtype="int64"),
+    "unsigned": pd.Series(np.arange(300, dtype="uint64") + np.uint64(2**63)),
+    "missing": pd.Series([*range(300), *[None] * 100], dtype="Int64"),
+    "decimals": pd.Series(np.random.default_rng(0).lognormal(6, 0.5, 300).round(2)),
+    "days": pd.Series(pd.date_range("1890-01-01", periods=300, freq="37D")),
+    "zone": pd.Series(pd.date_range("2020-01-01", periods=300, freq="D", tz="Europe/Berlin")),
+    "durations": pd.Series(pd.to_timedelta(np.arange(300), unit="s")),
+}
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_what_is_drawn_like_numbers_of_one_record_each_lies_between_them(name):
+    column = LIKE[name].sample(frac=1.0, random_state=0)
+    made = structure._drawn_like(column, 5000, 5)
+    assert made.dtype == column.dtype
+    known = column.dropna().sort_values()
+    assert known.iloc[4] <= made.min() <= made.max() <= known.iloc[-5]
+    assert abs(made.isna().mean() - column.isna().mean()) < 0.02
+    if name in ("days", "zone"):
+        assert (made.dt.normalize() == made).all()
+    if name == "decimals":
+        assert (made.round(2) == made).all()
+        assert made.isin(known).mean() < 0.05
+    if name == "whole":
+        assert (made % 10 == 0).all()
+
+
+def test_what_is_drawn_like_others_is_what_enough_records_have():
+    labels = pd.Series(["a"] * 60 + ["b"] * 30 + ["c"] * 4 + ["d", None, None])
+    made = structure._drawn_like(labels, 9000, 5)
+    assert set(made.dropna()) == {"a", "b"}
+    assert abs((made == "a").mean() - (95 / 97) * 60 / 90) < 0.02
+    assert structure._drawn_like(labels.tail(5), 10, 5) is None
+    assert structure._drawn_like(labels.head(0), 10, 5) is None
+    assert structure._drawn_like(pd.Series([1.5, 2.5, 3.5]), 10, 5) is None
+    numbers = pd.Series([3] * 50 + [900] * 50 + [55], dtype="int64")
+    assert set(structure._drawn_like(numbers, 1000, 5)) == {3, 900}
+
+
 def test_numbers_that_were_never_seen_belong_to_the_run_around_them():
     age = np.repeat(np.arange(20, 80, 3), 30)
     group = np.array(["young", "middle", "old"])[np.digitize(age, [40, 60])]
@@ -372,6 +433,19 @@ def test_a_label_that_determines_the_code_follows_its_area():
     table = fitted(places(2000)).sample(1000)
     assert table.groupby("code")["area"].nunique().max() == 1
     assert within(table).mean() > 0.85
+
+
+def test_areas_hold_no_label_of_few_records(tmp_path):
+    """One record's label is learned of nowhere, and so it is written down nowhere."""
+    frame = places(2000).drop(columns="area")
+    frame["code"] = [f"farm {k}" for k in frame["code"]]
+    frame.loc[7, "code"] = "the one farm"
+    model = fitted(frame)
+    assert isinstance(model.parties_["one"].preparation.steps[0], structure.Placed)
+    model.save(tmp_path / "model")
+    text = "".join(p.read_text() for p in (tmp_path / "model").rglob("*.json"))
+    assert "farm 1" in text
+    assert "the one farm" not in text
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

@@ -256,6 +256,28 @@ def test_what_is_exact_is_kept_across_processes_too(tmp_path):
         assert len(steps) == n_steps + (structure == "exact")
 
 
+@pytest.mark.filterwarnings("ignore:the dropped records of insurer differ")
+def test_what_unmatched_records_alone_have_is_no_part_of_it(tmp_path):
+    """A site learns what is exact before it matches, to refuse early, and again once it has."""
+    frames = make_structured_frames(300, random_state=0)
+    lost = frames["insurer"].head(30).assign(points=99, grade="trial", **{"class": "of nobody"})
+    lost["record_id"] = np.arange(30) + 9_000_000
+    mixed = pd.concat([lost, frames["insurer"]], ignore_index=True)
+    job = {
+        "name": "trial",
+        "parties": list(frames),
+        "on": "record_id",
+        "method": "IndependentSynthesizer",
+    }
+    frames = {**frames, "insurer": mixed}
+    trial = Trial(tmp_path, frames, Job.from_dict(job), secret_from(0)).run()
+    assert set(trial.outcome.values()) == {None}
+    assert_same(trial, IndependentSynthesizer(random_state=0).fit(frames, on="record_id"))
+    (half,) = (tmp_path / "insurer" / "trial" / "half").glob("party.json")
+    assert "class" in half.read_text()
+    assert not {word for word in ("trial", "of nobody") if word in half.read_text()}
+
+
 # -- agreement -------------------------------------------------------------------------------------
 
 

@@ -166,6 +166,23 @@ def test_parties_with_nothing_in_common_stop_though_dummies_are(make_private_tri
     }
 
 
+@pytest.mark.parametrize("least", [N + 1, N + 2])
+@pytest.mark.parametrize("n_dummies", [1, 2])
+def test_a_refusal_tells_no_more_than_the_server_counts(
+    make_private_trial, monkeypatch, n_dummies, least
+):
+    """Forty records and a dummy, or one fewer and two: `least_matched` treats them alike."""
+    monkeypatch.setattr(Padding, "draw", lambda padding, secret: n_dummies)
+    trial = make_private_trial(**hiding({}))
+    trial.change("party_1", bounds=Bounds(least_matched=least))
+    frame = trial.frames["party_2"]
+    lost = np.arange(len(frame)) < n_dummies - 1
+    frame.assign(**{KEY: frame[KEY].mask(lost, 90_000)}).to_parquet(trial.sites["party_2"].table)
+    trial.run()
+    refused = isinstance(trial.outcome["party_1"], PayloadRejectedError)
+    assert refused == (least == N + 2), trial.outcome
+
+
 def test_every_group_shares_its_dummies_and_no_list_tells_how_many():
     padding, names = Padding.of_groups(1.0, 1e-2, 3), ["a", "b", "c"]
     made = {name: Dummies.of(padding, name, names, b"session") for name in names}

@@ -22,6 +22,7 @@ VISITS = pd.DataFrame(
 
 def test_summaries_are_what_a_loop_finds():
     table = summarise_rows(VISITS, "id", constant=["sex"])
+    assert summarise_rows(VISITS, "id", constant="sex").equals(table)
     assert table["id"].tolist() == [1, 2, 3]
     assert table["rows"].tolist() == [1, 3, 1]
     assert table["sex"].tolist() == ["m", "f", "m"]

@@ -298,9 +298,22 @@ def test_records_that_one_party_lacks_follow_the_relations(synth, frames):
     assert table["b"].corr(frames["one"]["b"].loc[lacking.index]) > 0.5
 
 
-def test_resampling_finds_nothing_that_is_not_there(independent):
-    with pytest.raises(ConditionError, match=r"1 records \(for example in rows 1\)"):
-        independent.complete(pd.DataFrame({"a": ["w", "w"], "b": [3, 4000]}))
+def test_a_number_beyond_all_draws_is_nearest_to_the_outermost(independent, frames):
+    """The ends of a column never come out, and are in the table that somebody completes."""
+    given = pd.concat(frames.values(), axis=1)[["a", "b"]]
+    given.loc[1, "b"] = 4000
+    found = independent.complete(given, random_state=0)
+    assert found["b"].tolist() == given["b"].tolist()
+    assert found[["a", "c"]].notna().all(axis=None)
+
+
+def test_what_is_no_table_is_refused_to_complete(independent):
+    with pytest.raises(PartyDataError, match="expected a pandas DataFrame, got"):
+        independent.complete({"a": ["w"]})
+
+
+def test_a_range_of_whole_numbers_is_several(independent):
+    assert set(independent.sample(20, conditions={"b": range(3, 6)})["b"]) <= {3, 4, 5}
 
 
 @pytest.mark.parametrize("kind", ["synth", "independent", "mixture"])

@@ -465,6 +465,20 @@ def test_epsilon_is_that_of_all_that_an_account_has(judged, synthetic, tmp_path)
     assert judged(synthetic, strict, model=Model(), account=account)["epsilon"].verdict == "failed"
 
 
+def test_an_account_that_has_an_equal_fit_does_not_have_this_one(judged, synthetic, tmp_path):
+    account = PrivacyAccount.create(tmp_path / "account.json")
+    opened = account.open("this fit", ledger())
+    opened.spend(ledger().entries)
+    opened.close()
+    booked, forgotten = Model(), Model()
+    booked.settings_ = {"account": account.attempts[-1].digest}
+    forgotten.settings_ = {"account": ""}
+    clause = judged(synthetic, None, model=booked, account=account)["epsilon"]
+    assert clause.value == pytest.approx(ledger().epsilon())
+    with pytest.raises(ParameterError, match="does not have the releases of this model"):
+        judged(synthetic, None, model=forgotten, account=account)
+
+
 def test_what_an_epsilon_depends_on_is_said_with_it(judged, synthetic, tmp_path):
     """In the clause, the headline, the page and the machine-readable twin."""
     condition, shouted = "conditional on a proof with a gap", "; CONDITIONAL ON A PROOF WITH A GAP"

@@ -31,6 +31,7 @@ from vflsynth.splitdefense.leakage.base import (
     BATCH_MEASURES,
     auc,
     batch_measures,
+    class_medians,
     fold,
     guess_auc,
     total_variation,
@@ -135,6 +136,40 @@ def test_histogram_distance_has_no_bias(shift):
     assert torch.allclose(monotone, found), "only the order counts"
     one = total_variation(scores[0], positive[0])
     assert float(one) == pytest.approx(float(found[0]))
+
+
+@pytest.mark.parametrize("n_positive", [1, 2, 4, 64])
+def test_histogram_distance_has_no_bias_where_a_class_is_rare(n_positive):
+    """A half that has no record of a class says nothing, and not that the classes differ."""
+    positive = torch.rand(4000, 128, generator=generator()).argsort(1) < n_positive
+    found = total_variation(torch.randn(4000, 128, generator=generator(1)), positive)
+    found = found[~found.isnan()]
+    if n_positive == 1:
+        assert not len(found)
+    else:
+        assert abs(float(found.mean())) < 4 * float(found.std()) / len(found) ** 0.5
+
+
+@pytest.mark.parametrize("n", [16, 32, 64])
+def test_histogram_distance_of_small_batches_sees_classes_that_do_not_overlap(n):
+    positive = torch.rand(400, n, generator=generator()).argsort(1) < n // 2
+    scores = positive + 0.1 * torch.rand(400, n, generator=generator(1))
+    assert float(total_variation(scores, positive).nanmean()) > 0.99
+    positive = torch.rand(400, n, generator=generator()) < 0.5  # one bin then has both
+    scores = positive + 0.1 * torch.rand(400, n, generator=generator(1))
+    assert float(total_variation(scores, positive).nanmean()) > 0.8
+
+
+@pytest.mark.parametrize("n", [7, 8, 32])
+def test_medians_of_attacks_are_medians(n):
+    """Of an even number of values, the mean of the middle ones."""
+    gradients = torch.randn(2, n, 3, generator=generator())
+    positive = torch.arange(n).expand(2, n) < n // 2
+    expected = [np.median(gradients[:, own].numpy(), axis=1) for own in (~positive[0], positive[0])]
+    assert np.allclose(class_medians(gradients, positive).numpy(), np.stack(expected, 1))
+    leak = torch.where(positive, -1.0, 1.0).unsqueeze(-1) + torch.linspace(0, 0.5, n).view(1, n, 1)
+    found = dict(zip(BATCH_ATTACKS, batch_measures(leak, leak, positive)[:, 0].tolist()))
+    assert n % 2 or found["median_threshold"] == 1.0
 
 
 def test_histogram_distance_of_ties():

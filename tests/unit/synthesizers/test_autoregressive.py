@@ -28,6 +28,7 @@ from vflsynth.exceptions import (
     ProtocolError,
 )
 from vflsynth.methods.autoregressive import server as autoregressive_server
+from vflsynth.methods.autoregressive.contexts import into_ball
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod
 from vflsynth.methods.autoregressive.party import AutoregressiveParty
 from vflsynth.methods.autoregressive.server import ContextServer, _confusion, _confusion_gradient
@@ -566,6 +567,19 @@ def settings_of(context_dim, bits, n_features):
         bits_per_record=bits,
         unmatched="ignore",
     )
+
+
+def test_noise_is_added_to_contexts_exactly_and_rounded_once(monkeypatch):
+    """Sums of float32 leave gaps, by which 8 bits were 9: some contexts could not give them."""
+    server = ContextServer(settings_of(4, 8.0, 6), RandomStreams([b"x"]))
+    drawn = np.random.default_rng(0).normal(size=(500, 4))
+    monkeypatch.setattr(autoregressive_server, "hidden_normal", lambda key, shape: drawn)
+    parts = torch.randn(1, 500, 1, 4, generator=torch.Generator().manual_seed(0))
+    found = server.noisy_contexts({"a": parts}, "b", [repeatable(b"x")])
+    clean = into_ball(parts[:, :, 0]).numpy().astype(np.float64)
+    expected = (clean + server.settings.noise_std * drawn).astype(np.float32)
+    assert found.dtype == torch.float32
+    assert (found.numpy() == expected).all()
 
 
 @pytest.mark.slow

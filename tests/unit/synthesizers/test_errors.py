@@ -4,9 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import DPSGD, TableTransformer, VFLGANSynthesizer, exceptions
+from vflsynth import (
+    DPSGD,
+    MixtureSynthesizer,
+    PairwiseTables,
+    TableTransformer,
+    VFLGANSynthesizer,
+    exceptions,
+)
 from vflsynth.exceptions import ParameterError, PartyDataError, VFLSynthError
-from vflsynth.privacy import PublicSchema
+from vflsynth.privacy import PrivacyAccount, PublicSchema
 
 N = 50
 
@@ -86,6 +93,11 @@ TABLES = {
         "NoColumnsError",
         ("clinic", None),
     ),
+    "a column alone": (
+        lambda: {"lab": lab(), "clinic": clinic()["age"]},
+        "PartyDataError",
+        ("clinic", None),
+    ),
     "a dtype without a kind": (
         lambda: {"lab": lab(z=np.arange(N) * 1j), "clinic": clinic()},
         "ColumnKindError",
@@ -124,6 +136,18 @@ def test_unknown_column_and_unknown_kind():
         fit(frames, column_kinds={"age": "int"})
     with pytest.raises(exceptions.ColumnKindError, match="column 'id'"):
         fit(frames, column_kinds={"id": "integer"})
+
+
+def test_what_is_public_of_no_column_is_a_slip_and_costs_nothing(tmp_path):
+    """A misspelt name would leave the column to bounds that are bought with noise."""
+    account = PrivacyAccount.create(tmp_path / "account.json")
+    for said in ({"bounds": {"agee": (0, 90)}}, {"categories": {"agee": ("a", "b")}}):
+        given = PublicSchema(**said, dtypes="given")
+        privacy = PairwiseTables(epsilon=1.0, delta=1e-3, public_schema=given)
+        model = MixtureSynthesizer(privacy=privacy, random_state=0)
+        with pytest.raises(exceptions.ColumnKindError, match=r"column 'agee'.*mean 'age'"):
+            model.fit({"lab": lab(), "clinic": clinic()}, "id", account=account)
+    assert not account.attempts
 
 
 def test_kinds_may_come_with_the_transformer():

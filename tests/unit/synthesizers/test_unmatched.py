@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.later import later
-from vflsynth import AutoregressiveSynthesizer
+from vflsynth import AutoregressiveSynthesizer, GaussianCopulaSynthesizer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ArtefactError, PublishingWarning
 
@@ -48,6 +48,41 @@ def tensors(synth, party):
 def same_half(one, other, party):
     mine, theirs = tensors(one, party), tensors(other, party)
     return mine.keys() == theirs.keys() and all(torch.equal(mine[k], theirs[k]) for k in mine)
+
+
+@pytest.mark.parametrize("make_model", [GaussianCopulaSynthesizer, lambda **_: make(epochs=1)])
+def test_no_exact_relation_of_theirs_is_learned(make_model):
+    """A band that unmatched people alone have must not be in the table of what determines it."""
+    rng = np.random.default_rng(0)
+    score = np.concatenate([rng.integers(0, 40, 300), rng.integers(60, 100, 300)])
+    lab = pd.DataFrame({"id": np.arange(600), "score": score})
+    lab["band"] = np.where(score < 50, "low", "high")
+    lost = pd.DataFrame({"id": np.arange(9000, 9040), "score": rng.integers(45, 56, 40)})
+    more = pd.concat([lost.assign(band="trial"), lab], ignore_index=True)
+    clinic = pd.DataFrame({"id": lab["id"], "ill": score + rng.normal(0, 20, 600) > 50})
+    model = make_model(random_state=0).fit({"lab": more, "clinic": clinic}, "id")
+    assert model.parties_["lab"].preparation.steps
+    table = model.sample(3000, random_state=1)
+    assert set(table["band"]) == {"low", "high"}
+    assert ((table["score"] < 50) == (table["band"] == "low")).all()
+    if isinstance(model, GaussianCopulaSynthesizer):
+        without = make_model(random_state=0).fit({"lab": lab, "clinic": clinic}, "id")
+        assert without.sample(3000, random_state=1).equals(table)
+
+
+def test_none_of_their_values_is_copied_to_others():
+    """Where a column is fixed, matched records get a value like those of other matched ones."""
+    rng = np.random.default_rng(0)
+    treated = rng.random(640) < 0.1
+    treated[600:] = True
+    lab = pd.DataFrame({"id": np.arange(640), "age": rng.integers(20, 90, 640)})
+    lab["smoking"] = np.where(treated, rng.choice(["now", "once"], 640), "never")
+    lab["drug"] = np.where(treated, rng.choice(["abc", "def"], 640), "-").astype(object)
+    lab.loc[600:, "drug"] = "trial"
+    clinic = pd.DataFrame({"id": np.arange(600), "x": rng.normal(size=600)})
+    model = GaussianCopulaSynthesizer(random_state=0).fit({"lab": lab, "clinic": clinic}, "id")
+    assert model.parties_["lab"].preparation.steps
+    assert set(model.sample(5000)["drug"]) == {"abc", "def", "-"}
 
 
 @pytest.mark.slow

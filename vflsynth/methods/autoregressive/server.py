@@ -82,7 +82,8 @@ class ContextServer(nn.Module):
             hidden_normal(own.key(Purpose.CONTEXT_NOISE, receiver), total.shape[1:]) for own in keys
         ]
         noise = torch.tensor(np.stack(drawn), device=total.device)
-        return (into_ball(total).double() + self.settings.noise_std * noise).to(total.dtype)
+        # In float64, and rounded once: sums of float32 leave gaps that tell more than the bound.
+        return (into_ball(total) + self.settings.noise_std * noise).to(total.dtype)
 
     def learn(self, features: Mapping[str, Tensor]) -> None:
         """Learn to tell, through the noise, what says most about every receiver's features.

@@ -34,6 +34,10 @@ _CHANCE = 0.01
 _OUT_OF_SIGHT = 0.1
 """Weight of independence, of pairs that a search does not look at yet."""
 
+_PATIENCE = 250
+"""Steps without a better prediction, after which a search has seen the best: of twenty fits to five
+tables, at ε 1 and 10, it was never later."""
+
 _CLEARLY = 2.0
 """Deviations of what noise does, by which a search in stages has to predict better."""
 
@@ -314,6 +318,8 @@ class _Search:
                 if error < least:
                     least, best, judged = error, step, found
                     kept = now[0].clone(), now[1].clone()
+                elif step - best == _PATIENCE:
+                    break
             stops.append(best)
             state = kept
         return stops, judged

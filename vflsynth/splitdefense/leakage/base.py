@@ -193,7 +193,7 @@ def total_variation(scores: Tensor, positive: Tensor) -> Tensor:
     about .10. Here every other record says in which bins the positive class has more, and the rest
     says how much more, and the other way round; NaN where either half lacks a class. Where classes
     differ little the result errs low, since some bins are mistaken: .36 for a true .38 with 1028
-    records, .05 for .10.
+    records, .05 for .10; so it does in small batches, where a bin has both: .87 for 1 with 32.
     """
     n = scores.shape[-1]
     bins = max(2, min(TVD_BINS, n // 8))
