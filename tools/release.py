@@ -36,7 +36,7 @@ PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 TESTS = [f"tests/unit/{name}" for name in ("frames", "columns", "contract", "models")]
 """Those that ask most of pandas, NumPy and Arrow; with the lowest versions, whose warnings are no
 errors."""
-TESTING = ("pytest", "pytest-timeout", "hypothesis", "polars", "openpyxl")
+TESTING = ("pytest", "pytest-timeout", "hypothesis", "polars", "openpyxl", "dp-accounting<0.7")
 
 SMOKE = """\
 from vflsynth import GaussianCopulaSynthesizer, __version__, load
