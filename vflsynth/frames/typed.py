@@ -80,39 +80,41 @@ def readable(
     try:
         return with_type(column, dtype, labels)
     except ColumnKindError:
-        can: dict[Any, bool] = {}
+        known: dict[Any, Any] = {}
         given = column.astype(object)
-        values = [v if _can_be(v, dtype, labels, can) else None for v in given]
+        values = [_alone(v, dtype, labels, known) for v in given]
         n_lost = sum(v is None and not _is_blank(own) for own, v in zip(given, values, strict=True))
-        warn_user(
-            f"{'' if party is None else f'party {party!r}, '}column {column.name!r}: {n_lost:,} of "
-            f"{len(values):,} values are not of the type {dtype} that was stated, and count as "
-            "missing. Nobody else is told. Fix: correct them, or state a type that can hold them",
-            OwnTableWarning,
-        )
+        if n_lost:
+            warn_user(
+                f"{'' if party is None else f'party {party!r}, '}column {column.name!r}: "
+                f"{n_lost:,} of {len(values):,} values are not of the type {dtype} that was "
+                "stated, and count as missing. Nobody else is told. Fix: correct them, or state a "
+                "type that can hold them",
+                OwnTableWarning,
+            )
         return with_type(pd.Series(values, column.index, object, column.name), dtype, labels)
 
 
 def _is_blank(value: Any) -> bool:
     """Whether a value is missing; pandas fails at decimals that signal."""
-    return value is None or value is pd.NA or value is pd.NaT or str(value) == "nan"
+    no_number = isinstance(value, float | np.floating) and bool(np.isnan(value))
+    return value is None or value is pd.NA or value is pd.NaT or no_number
 
 
-def _can_be(value: Any, dtype: Any, labels: Collection[Any] | None, known: dict[Any, bool]) -> bool:
-    """Whether a value alone is of a type; `known` has those that were looked at."""
+def _alone(value: Any, dtype: Any, labels: Collection[Any] | None, known: dict[Any, Any]) -> Any:
+    """Return a value alone in a type, None if it is not of it; `known` has what was looked at.
+
+    Together some would fail: nanoseconds, and a year that has none.
+    """
     place = type(value), value
     try:
-        hash(place)
-    except TypeError:  # a list, or a number that is none
-        return False
-    if place not in known:
-        try:
-            with_type(pd.Series([value], dtype=object), dtype, labels)
-        except ColumnKindError:
-            known[place] = False
-        else:
-            known[place] = True
-    return known[place]
+        if place not in known:
+            known[place] = None
+            found = with_type(pd.Series([value], dtype=object), dtype, labels).astype(object)
+            known[place] = None if _is_blank(found.iloc[0]) else found.iloc[0]
+        return known[place]
+    except (TypeError, ValueError, RecursionError):  # a list, or a number that is none
+        return None
 
 
 def with_types(

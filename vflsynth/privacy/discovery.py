@@ -194,11 +194,9 @@ def _spelling(value: Any) -> str | None:
     stands for all must not depend on one record: they are counted apart, and if several are
     frequent, the first of them in the order of these texts is the label.
     """
-    if is_scalar(value) and pd.isna(value):
-        return None
     try:
-        return json.dumps(scalar_to_json(value))
-    except TypeError:  # of a type that no label can have
+        return None if is_scalar(value) and pd.isna(value) else json.dumps(scalar_to_json(value))
+    except (TypeError, ValueError, ArithmeticError, RecursionError):  # no label can be this
         return None
 
 

@@ -1,5 +1,6 @@
 """Ranges and categories that nobody stated: what they cost, what they find, what they keep back."""
 
+import datetime
 import decimal
 import math
 
@@ -419,3 +420,15 @@ def test_neither_a_schema_nor_a_share_is_refused():
     half = privacy.set_params(public_schema=PublicSchema(dtypes="given", bounds={"age": (0, 120)}))
     with pytest.raises(PartyDataError, match="public_schema says nothing about this"):
         VFLGANSynthesizer(privacy=half).fit(frames(), on="id")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [datetime.timedelta.max, decimal.Decimal("sNaN"), 10**5000, np.datetime64(2**62, "Y"), [1]],
+    ids=lambda odd: type(odd).__name__,
+)
+def test_one_value_that_no_label_can_be_ends_no_discovery(odd):
+    column = pd.Series(["u", "v"] * 50, dtype=object)
+    column[7] = odd
+    found = discover_column(column, TRANSFORMERS["categorical"], Discovery(1.0, 5.0))
+    assert found == Categories(("u", "v"))

@@ -41,8 +41,9 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         read nearly everything from them if they know a few hundred records: for parties that may
         know each other's columns.
     bits_per_record : float, default=8.0
-        With "bounded": the most that one party's context tells about a record of the parties
-        before it, in bits, whatever the party knows (`contexts.bits_of_channel`).
+        With "bounded": the most that a record's own context tells about it, in bits, whatever the
+        receiver knows (`contexts.bits_of_channel`). What makes contexts was trained on all records;
+        what that tells is not bounded.
         Which bits, a party can choose that sends other features than those of its records: 8 are
         enough for a column or two. Without effect otherwise.
     unmatched : {"train", "ignore"}, optional

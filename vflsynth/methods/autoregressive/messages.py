@@ -46,11 +46,12 @@ class ContextParts(Message):
     made_of=MadeOf.RECORDS,
     contents="c_i (R, n, w): numbers made of the features of the parties before i, squares summing "
     "to at most w, with Gaussian noise; the bound on their information in bits",
-    tells="at most `bits_per_record` bits about each record of all parties before it together, "
-    "whatever the receiver knows or does, from this snapshot, which a run that begins again sends "
-    "again. Which bits, a receiver chooses that sends made-up features and knows some hundred "
-    "records. Bits of other jobs add up, and so do those of receivers who pool theirs: every site "
-    "books both, and its site file says how many there may be",
+    tells="a record's own context at most `bits_per_record` bits about it, of all parties before "
+    "together, whatever the receiver knows or does, from this snapshot, which a run that begins "
+    "again sends again; what made the contexts was trained on all records, without a bound. Which "
+    "bits, a receiver chooses that sends made-up features and knows some hundred records. Bits of "
+    "other jobs add up, and so do those of receivers who pool theirs: every site books both, and "
+    "its site file says how many there may be",
 )
 class RecordContexts(Message):
     """Noisy contexts of all records, shape (replica, record, context)."""
@@ -79,7 +80,7 @@ class RelayedFeatures(IntermediateFeatures):
     made_of=MadeOf.NETWORKS,
     contents="weights of what makes contexts of the party's own features (R, weights)",
     tells="which functions of the party's columns say most about the later parties' columns: a "
-    "network that was trained on all records",
+    "network that was trained on all records, those of later parties among them, without a bound",
 )
 class SenderWeights(Message):
     """Weights by which a party makes synthetic contexts for later ones, shape (replica, weight)."""
