@@ -1,4 +1,4 @@
-"""Columns on their own, and tied together by a Gaussian copula: message, party and methods."""
+"""Columns on their own, and tied together by a Gaussian copula: party and methods."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from vflsynth.methods.marginals.distributions import (
     fit_marginals,
     marginal_scores,
 )
+from vflsynth.methods.marginals.messages import CopulaLoadings
 from vflsynth.models.samplers import RowSampler
 from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
-from vflsynth.protocol.declaration import REAL, MadeOf, Message, holds, message
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,6 @@ class CopulaSettings(AtOnce):
     """In how many messages masked scores are sent, besides."""
 
     n_masked_blocks: int = 1
-
-
-@message(
-    from_party=False,
-    made_of=MadeOf.NETWORKS,
-    contents="L_i (columns of all, columns of i)",
-    tells="the correlations of the party's own columns; the masked records before it told the "
-    "server those of all",
-)
-class CopulaLoadings(Message):
-    """What turns shared latents into a party's normal scores, shape (latent, column)."""
-
-    loadings: Tensor = holds(REAL, "latent", "column")
 
 
 class MarginalParty(Party):

@@ -20,7 +20,8 @@ from vflsynth.learning import Algorithm
 from vflsynth.learning.messages import MaskedReal
 from vflsynth.mechanisms import DPSGD, Asked, DPSGDPlan
 from vflsynth.methods.gan.critics import DPSGDCritic
-from vflsynth.methods.marginals.method import CopulaLoadings, CopulaMethod
+from vflsynth.methods.marginals.messages import CopulaLoadings
+from vflsynth.methods.marginals.method import CopulaMethod
 from vflsynth.methods.vertigan.method import VertiGANMethod
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import SERVER, Channel
