@@ -82,9 +82,9 @@ class NumericTransformer(ColumnTransformer):
         Numbers of fewer records count as the nearest state, and `Ranks` do not keep them. 0 and 1:
         all are kept.
     extreme_records : int, default 0
-        So many of the smallest values, and of the largest, count as their mean, or as the innermost
-        of them where the mean would be rounded to the extreme. An extreme that so many records hold
-        is kept. 0 and 1: the smallest and largest value can come out.
+        So many of the smallest values, and of the largest, count as their mean, or as that of the
+        next ones where the mean would be rounded to the extreme. An extreme that so many records
+        hold is kept. 0 and 1: the smallest and largest value can come out.
 
     Attributes
     ----------
@@ -259,6 +259,12 @@ class NumericTransformer(ColumnTransformer):
             raise EmptyColumnError(
                 "the column has no value", fix="drop the column", column=column.name
             )
+        if len(ordered) < self.extreme_records:
+            raise EmptyColumnError(
+                f"fewer than {self.extreme_records} records have a value, and none may come out",
+                fix="drop the column, or lower extreme_records",
+                column=column.name,
+            )
         self._raw_dtype = raw.dtype
         ordered = self._without_extremes(ordered)
         most = min(self.max_levels, len(ordered) // self.spike_records)
@@ -271,6 +277,9 @@ class NumericTransformer(ColumnTransformer):
             spikes = _frequent_values(ordered, least)
         for spike in spikes:
             ordered = ordered[ordered != spike]
+        if spikes and self.extreme_records > 1:  # beside a spike, too, no value of few is an end
+            few = len(ordered) < self.extreme_records
+            ordered = ordered[:0] if few else self._without_extremes(ordered)
         self.spikes_ = tuple(spike.item() for spike in spikes)
         self.axis_: Axis | None = None
         self.grid_: ColumnGrid | None = None
@@ -300,7 +309,7 @@ class NumericTransformer(ColumnTransformer):
 
     def _without_extremes(self, ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return sorted values whose ends are means of `extreme_records` of them."""
-        k = min(self.extreme_records, len(ordered) // 2)
+        k = self.extreme_records
         if k < 2:
             return ordered
         kind_of_axis = FloatAxis if ordered.dtype.kind == "f" else IntegerAxis
@@ -314,7 +323,10 @@ class NumericTransformer(ColumnTransformer):
             next_one = places[outwards != outwards[-1]][-1]
             # Put on the column's grid, what is nearer to the extreme would be the extreme again.
             nearer = 2.0 * abs(mean[0] - extreme) <= abs(next_one - extreme)
-            coded[ends] = outwards[0] if nearer else axis.from_coordinates(mean)[0]
+            if nearer and len(others := ordered[ordered != outwards[-1]]) >= k:
+                mean = axis.to_coordinates(others[ends]).mean(keepdims=True)
+            coded[ends] = limit = axis.from_coordinates(mean)[0]
+            coded = np.maximum(coded, limit) if ends.stop else np.minimum(coded, limit)
         return np.sort(coded)
 
     def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import string
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -75,8 +75,8 @@ def composite_of(
     label = " & ".join(map(str, columns))
     while label in frame.columns:
         label += " &"
-    dtypes = tuple(frame[column].dtype for column in columns)
     given = list(combinations)
+    dtypes = tuple(kept_type(frame[c], {g[k] for g in given}) for k, c in enumerate(columns))
     numbers = [k for k, dtype in enumerate(dtypes) if kind_of_values(dtype) in "iufM"]
     order = [*numbers, *(k for k in range(len(dtypes)) if k not in numbers)]
 
@@ -91,6 +91,13 @@ def composite_of(
     except TypeError:  # stated values of other types than the column's
         ordered = given
     return Composite(label, tuple(columns), dtypes, tuple(ordered), ordered.index(given[0]))
+
+
+def kept_type(column: pd.Series[Any], kept: Collection[Any]) -> Any:
+    """Return a column's type, of categories with those alone that are kept."""
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        return column.dtype
+    return column.cat.set_categories([c for c in column.cat.categories if c in kept]).dtype
 
 
 def is_true(found: pd.Series[Any]) -> pd.Series[Any]:

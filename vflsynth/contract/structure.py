@@ -41,6 +41,7 @@ from vflsynth.contract.recoding import (
     Composite,
     composite_of,
     is_true,
+    kept_type,
 )
 from vflsynth.contract.rules import (
     Check,
@@ -59,6 +60,9 @@ _MOST = 0.8
 
 _TRIED, _ATTEMPTS = 2000, 8
 """Records, and choices, in a trial of which relations some steps keep."""
+
+_MIDDLE = 101
+"""Draws whose middle one stands for a column of numbers."""
 
 
 class Step(ABC):
@@ -234,7 +238,7 @@ class Redrawn(Step):
                 options = self.values[place]
                 value = options[min(int(np.searchsorted(ends[place], chance)), len(options) - 1)]
             cells.append(value)
-        return pd.Series(array_of(cells, self.dtype), index=own.index)
+        return pd.Series(array_of(cells, own.dtype), index=own.index)
 
 
 @register
@@ -264,7 +268,7 @@ class Placed(Step):
         rng = np.random.default_rng(zlib.crc32(str(self.column).encode()))
         drawn = (within <= rng.random((len(some), 1)) * within[:, -1:]).sum(axis=1)
         made = own.copy()
-        made.iloc[known[some]] = array_of([self.areas.labels[k] for k in drawn], self.dtype)
+        made.iloc[known[some]] = array_of([self.areas.labels[k] for k in drawn], own.dtype)
         return made
 
 
@@ -303,10 +307,10 @@ class Fixed(Step):
         counts = elsewhere.value_counts()
         usual = plain_value(counts.index[0])
         if counts.iloc[0] < least:
-            if kind_of_values(made.dtype) not in "iufM":
+            drawn = _drawn_like(elsewhere, _MIDDLE, made.least)
+            if drawn is None or kind_of_values(made.dtype) not in "iufM":
                 return None
-            usual = elsewhere.median()
-            usual = round(usual) if kind_of_values(made.dtype) in "iu" else plain_value(usual)
+            usual = plain_value(drawn.sort_values().iloc[_MIDDLE // 2])
             if usual in forbidden:
                 return None
         return replace(made, otherwise=usual)
@@ -351,7 +355,7 @@ class Fixed(Step):
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Put the values where they belong, and nowhere else if they belong nowhere else."""
-        column = columns[self.column].copy()
+        column = columns[self.column].astype(self.dtype).copy()
         for level in self.levels:
             if level.by == self.column:
                 other, there, own = columns[level.column], level.value, level.when
@@ -414,7 +418,7 @@ class Ordered(Step):
             else None
         )
         k = min(least, len(ordered) // 2)
-        ends = (ordered.iloc[k - 1], ordered.iloc[-k]) if k > 1 else None
+        ends = _limits(ordered, k, kinds[1]) if k > 1 else None
         return cls(low, high, own.dtype, decimals, ends, of_low)
 
     @property
@@ -521,7 +525,11 @@ class Structure:
         codes = tuple(k for k in codes_among(frame) if k not in {*as_they_are, *taken, *ordered})
         free = {*frame.columns} - {*as_they_are, *taken, *(step.column for step in steps)}
         placed = _placed(frame, codes, free, {step.column: step for step in steps}, least)
-        return cls(placed, tuple(groups), codes)
+        made = []
+        for step in placed:  # of a type that names no label of few
+            dtype = kept_type(frame[step.column], _held(frame[step.column], least))
+            made.append(replace(step, dtype=dtype))  # type: ignore[type-var]
+        return cls(tuple(made), tuple(groups), codes)
 
     def encoded(self, template: TableTransformer) -> TableTransformer:
         """Return a transformer for what is modelled."""
@@ -787,7 +795,7 @@ def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[
         else:
             merged.append((begin, end))
     cuts = [
-        -np.inf if not k else float((numbers[merged[k - 1][1] - 1] + numbers[begin]) / 2.0)
+        -np.inf if not k else _between(numbers[merged[k - 1][1] - 1], numbers[begin])
         for k, (begin, _) in enumerate(merged)
     ]
     lowest = float(np.finfo(np.float64).min)
@@ -795,6 +803,21 @@ def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[
         [lowest if cut == -np.inf else cut for cut in cuts],
         [plain_value(values[codes[begin]]) for begin, _ in merged],
     )
+
+
+def _limits(column: pd.Series[Any], least: int, kind: str) -> tuple[Any, Any]:
+    """Return the ends of a column's numbers or times as they come out if they are encoded."""
+    kinds = {column.name: {"f": "continuous", "M": "datetime"}.get(kind, "integer")}
+    coder = TableTransformer(kinds, spike_share=None, extreme_records=least).fit(column.to_frame())
+    coded = coder.inverse_transform(coder.transform(column.to_frame()))[column.name]
+    return coded.min(), coded.max()
+
+
+def _between(low: float, high: float) -> float:
+    """Return about the middle of two numbers, in so few digits that it tells neither."""
+    middle = float((low + high) / 2.0)
+    rounded = round(middle, 1 - math.floor(math.log10(high - low)))
+    return rounded if low < rounded < high else middle
 
 
 def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | None:
@@ -805,7 +828,7 @@ def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | 
     the values of `least` records at either end.
     """
     rng, known = np.random.default_rng(0), column.dropna()
-    held = known[(known.map(known.value_counts()) >= least).to_numpy(np.bool_)]
+    held = known[known.isin(_held(known, least))]
     missing = rng.random(n) < 1.0 - len(known) / max(1, len(column))
     kind = kind_of_values(column.dtype)
     if kind not in "iufmM" or 2 * len(held) >= len(known):
@@ -815,7 +838,7 @@ def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | 
         values: npt.NDArray[Any] = read_times(known, column.dtype)[0]
     else:
         values = (read_floats if kind == "f" else read_integers)(known)[0]
-    ordered = np.sort(values)[least - 1 : len(values) - least + 1]
+    ordered = np.unique(np.sort(values)[least - 1 : len(values) - least + 1])
     if not len(ordered):
         return None
     axis = (FloatAxis if kind == "f" else IntegerAxis).fit(ordered, numpy_dtype(column.dtype))
@@ -825,6 +848,12 @@ def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | 
         return write_numbers(made, missing, column.dtype, column.name)
     days = kind == "M" and bool((known.dt.normalize() == known).all())
     return write_times(made, missing, column.dtype, column.name, days=days)
+
+
+def _held(column: pd.Series[Any], least: int) -> pd.Index[Any]:
+    """Return the values that `least` records have."""
+    counts = column.value_counts()
+    return counts.index[counts >= least]
 
 
 def _is(column: pd.Series[Any], value: Any) -> npt.NDArray[np.bool_]:

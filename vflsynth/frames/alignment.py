@@ -41,8 +41,9 @@ class AlignmentReport:
     Attributes
     ----------
     matched_by : str
-        ``"key column 'patient_id'"``, ``"index"``, or ``"position"`` where every party has a plain
-        ``RangeIndex`` of the same length and rows were taken to correspond one to one.
+        ``"key column 'patient_id'"``, ``"index"``, ``"order"`` if rows are known to correspond, or
+        ``"position"`` where every party has a plain ``RangeIndex`` of the same length and rows were
+        taken to correspond one to one.
     n_matched : int
         Records that every party has.
     n_rows : dict of str to int

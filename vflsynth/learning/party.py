@@ -64,7 +64,10 @@ class FromRecords:
         """
         check_no_empty_column(party, matched, among="matched records")
         transformer: TableTransformer = clone(self.template)
-        transformer.fit(matched, party=party)
+        own = matched.copy(deep=False)  # what only others had may be a category of the type
+        for label in own.columns[own.dtypes == "category"] if transformer.rare_records else ():
+            own[label] = own[label].cat.remove_unused_categories()
+        transformer.fit(own, party=party)
         _warn_of_forgotten(party, matched, transformer)
         return transformer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -201,6 +201,8 @@ class LocalRun(ServerRun):
         report = match_records(
             self.everybody, self.frames, self.on, self._check_matched, private=private
         )
+        if self.in_order:
+            report = replace(report, matched_by="order")
         return self._of_all or report
 
     def _check_matched(self, n_matched: int) -> None:
@@ -245,7 +247,6 @@ class LocalRun(ServerRun):
             self.alignment,
             private=self.method.is_private,
             trains_unmatched=self.method.trains_unmatched,
-            in_order=self.in_order,
         )
         self._memory = check_memory(
             self.method,
@@ -364,21 +365,16 @@ def match_records(
 
 
 def warn_of_matching(
-    report: AlignmentReport,
-    *,
-    private: bool,
-    trains_unmatched: bool = False,
-    in_order: bool = False,
+    report: AlignmentReport, *, private: bool, trains_unmatched: bool = False
 ) -> None:
     """Warn where records may be matched otherwise than their owners mean.
 
     If private, nothing is said about how many records match, which nobody pays for. Records that
-    one party lacks may train the columns of the party that has them. Nothing is said of positions
-    where rows are known to be `in_order`.
+    one party lacks may train the columns of the party that has them.
     """
     if len(report.n_rows) < 2:
         return
-    if report.matched_by == "position" and not in_order:
+    if report.matched_by == "position":
         warn_user(
             "rows are matched by their position, as the tables have no index of their own: row i "
             "of every table is taken for the same record. Fix: name a key column with on=..., or "
