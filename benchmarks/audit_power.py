@@ -1,7 +1,7 @@
 """How often audits find planted leaks, and how often they find one where there is none.
 
     VFLSYNTH_DATA=... python -m benchmarks.audit_power leaks      # five plants, 40 and 100 models
-    VFLSYNTH_DATA=... python -m benchmarks.audit_power nothing    # 300 audits of what tells nothing
+    VFLSYNTH_DATA=... python -m benchmarks.audit_power nothing    # 500 audits of what tells nothing
     python -m benchmarks.audit_power show
 
 100 records of red wine, of which one is asked about; what is published is 100 records, too:
@@ -35,7 +35,7 @@ from vflsynth.adversary import LikelihoodRatio, RandomForest, RegularisedLogisti
 from vflsynth.adversary.intervals import auc, binomial_interval, rank_sum_p_value
 from vflsynth.audit import audit_synthetic_data
 
-N_RECORDS, REPEATS, NEGATIVES = 100, 10, 300
+N_RECORDS, REPEATS, NEGATIVES = 100, 10, 500
 MODELS, NEGATIVE_MODELS = (40, 100), 20
 SHOWS = 0.6
 FIELDS = ("p", "p of the attack best in training", "its AUC", "AUC of the most telling")
