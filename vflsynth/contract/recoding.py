@@ -94,10 +94,10 @@ def composite_of(
 
 
 def kept_type(column: pd.Series[Any], kept: Collection[Any]) -> Any:
-    """Return a column's type, of categories with those alone that are kept."""
+    """Return a column's type, of categories without those that it has and that are not kept."""
     if not isinstance(column.dtype, pd.CategoricalDtype):
         return column.dtype
-    return column.cat.set_categories([c for c in column.cat.categories if c in kept]).dtype
+    return column.cat.remove_categories(list({*column.dropna().unique()} - {*kept})).dtype
 
 
 def is_true(found: pd.Series[Any]) -> pd.Series[Any]:

@@ -33,7 +33,7 @@ from vflsynth.contract.rules import as_rules
 from vflsynth.exceptions import ContractError, ParameterError, PayloadRejectedError
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
-from vflsynth.frames import check_no_empty_column
+from vflsynth.frames import check_no_empty_column, without_labels_of_others
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def prepared(
     elif not private:
         check_no_empty_column(site.party, frame)
     exact = job.parameters.get("structure", "exact") == "exact"
-    looked_at = frame if matched is None else frame[matched]
+    looked_at = frame if matched is None else without_labels_of_others(frame[matched], frame)
     made, template = prepared_party(
         own, site.party, looked_at, key, template, private=private, exact=exact
     )

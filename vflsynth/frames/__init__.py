@@ -23,6 +23,7 @@ from vflsynth.frames.party_frames import (
     party_keys,
     vertical_split,
     with_lost,
+    without_labels_of_others,
 )
 from vflsynth.frames.sources import summarise_rows
 
@@ -51,5 +52,6 @@ __all__ = [
     "summarise_rows",
     "vertical_split",
     "with_lost",
+    "without_labels_of_others",
     "write_table",
 ]

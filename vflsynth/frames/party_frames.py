@@ -219,6 +219,18 @@ def is_matched(frame: pd.DataFrame, on: Hashable, common: pd.Index) -> npt.NDArr
     return matched
 
 
+def without_labels_of_others(matched: pd.DataFrame, whole: pd.DataFrame) -> pd.DataFrame:
+    """Return matched rows with types that name no label which the other rows of a table alone have.
+
+    Categories that no row has are part of the type, and stay.
+    """
+    made = matched.copy(deep=False)
+    for label in made.columns[made.dtypes == "category"] if len(matched) < len(whole) else ():
+        gone = set(whole[label].dropna().unique()) - set(made[label].dropna().unique())
+        made[label] = made[label].cat.remove_categories(list(gone))
+    return made
+
+
 _WORST, _LEVEL = 3, 0.01
 
 

@@ -26,7 +26,14 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import NoisyHistogram, TableTransformer
 from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
 from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning, warn_user
-from vflsynth.frames import KeyMinter, check_no_empty_column, intersect, party_keys, positions
+from vflsynth.frames import (
+    KeyMinter,
+    check_no_empty_column,
+    intersect,
+    party_keys,
+    positions,
+    without_labels_of_others,
+)
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.privacy.discovery import PublicEncoding
@@ -64,10 +71,7 @@ class FromRecords:
         """
         check_no_empty_column(party, matched, among="matched records")
         transformer: TableTransformer = clone(self.template)
-        own = matched.copy(deep=False)  # what only others had may be a category of the type
-        for label in own.columns[own.dtypes == "category"] if transformer.rare_records else ():
-            own[label] = own[label].cat.remove_unused_categories()
-        transformer.fit(own, party=party)
+        transformer.fit(matched, party=party)
         _warn_of_forgotten(party, matched, transformer)
         return transformer
 
@@ -161,7 +165,10 @@ class Party(Participant):
 
     def prepare(self, encoder: EncodingSource) -> None:
         """Make the encoding of the matched rows; cheap, nothing is encoded yet."""
-        self.transformer = encoder.fitted(self.name, self.matched())
+        matched = self.matched()
+        if isinstance(encoder, FromRecords) and encoder.template.rare_records:
+            matched = without_labels_of_others(matched, self._frame)
+        self.transformer = encoder.fitted(self.name, matched)
 
     def encode(self) -> npt.NDArray[np.float32]:
         """Encode the matched rows, shape (record, encoded)."""

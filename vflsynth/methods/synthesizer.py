@@ -50,6 +50,7 @@ from vflsynth.frames import (
     is_matched,
     key_of,
     party_keys,
+    without_labels_of_others,
 )
 from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
@@ -309,9 +310,13 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         schema, private = method.public_schema, method.is_private
         templates = party_templates(self.transformer, self.column_kinds, frames, on, schema)
         matched = {} if private else _matched(frames, on)
+        looked_at = {
+            name: without_labels_of_others(frames[name][own], frames[name])
+            for name, own in matched.items()
+        }
         prepared, templates = prepared_parties(
             self.contract,
-            {name: frame[matched[name]] for name, frame in frames.items()} if matched else frames,
+            looked_at or frames,
             on,
             templates,
             private=private,
