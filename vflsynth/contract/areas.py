@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vflsynth.contract.recoding import held_by
 from vflsynth.contract.rules import are_hashable, plain_value
 from vflsynth.registry import register
 
@@ -104,8 +105,7 @@ def areas_of(
     """
     if column.dtype == object and not are_hashable(column):
         return None
-    counts = column.value_counts()
-    codes, labels = pd.factorize(column.where(column.isin(counts.index[counts >= least])))
+    codes, labels = pd.factorize(column.where(column.isin(held_by(column, least))))
     if not _FEWEST <= len(labels) <= min(_MOST, len(column) // 10):
         return None
     telling = {k: _between(codes, own) for k, own in numbers.items() if k != column.name}

@@ -40,6 +40,7 @@ from vflsynth.contract.discovering import Finding, Level, codes_among, discover
 from vflsynth.contract.recoding import (
     Composite,
     composite_of,
+    held_by,
     is_true,
     kept_type,
 )
@@ -527,7 +528,7 @@ class Structure:
         placed = _placed(frame, codes, free, {step.column: step for step in steps}, least)
         made = []
         for step in placed:  # of a type that names no label of few
-            dtype = kept_type(frame[step.column], _held(frame[step.column], least))
+            dtype = kept_type(frame[step.column], held_by(frame[step.column], least))
             made.append(replace(step, dtype=dtype))  # type: ignore[type-var]
         return cls(tuple(made), tuple(groups), codes)
 
@@ -828,7 +829,7 @@ def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | 
     the values of `least` records at either end.
     """
     rng, known = np.random.default_rng(0), column.dropna()
-    held = known[known.isin(_held(known, least))]
+    held = known[known.isin(held_by(known, least))]
     missing = rng.random(n) < 1.0 - len(known) / max(1, len(column))
     kind = kind_of_values(column.dtype)
     if kind not in "iufmM" or 2 * len(held) >= len(known):
@@ -848,12 +849,6 @@ def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | 
         return write_numbers(made, missing, column.dtype, column.name)
     days = kind == "M" and bool((known.dt.normalize() == known).all())
     return write_times(made, missing, column.dtype, column.name, days=days)
-
-
-def _held(column: pd.Series[Any], least: int) -> pd.Index[Any]:
-    """Return the values that `least` records have."""
-    counts = column.value_counts()
-    return counts.index[counts >= least]
 
 
 def _is(column: pd.Series[Any], value: Any) -> npt.NDArray[np.bool_]:

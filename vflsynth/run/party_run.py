@@ -122,8 +122,9 @@ def party_templates(
             )
         )
     check_kinds(kinds, everything)  # of nobody
-    unsaid = schema is not None and any(label not in schema for label in everything)
-    for label in (*schema.bounds, *schema.categories) if schema is not None and unsaid else ():
+    if schema is None or all(label in schema for label in everything):
+        return made
+    for label in (*schema.bounds, *schema.categories):
         if label not in everything:
             hint = did_you_mean(label, everything)
             raise ColumnKindError(

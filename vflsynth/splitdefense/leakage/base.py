@@ -141,7 +141,7 @@ def batch_measures(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor
     towards = (gradients @ hint).squeeze(-1)
 
     mean_line = line.mean(1, keepdim=True)
-    median_line = (line.median(1, keepdim=True).values - (-line).median(1, keepdim=True).values) / 2
+    median_line = _median(line).unsqueeze(1)
     guesses = torch.stack(
         [
             _nearer(gradients, means),
@@ -166,11 +166,16 @@ def batch_measures(gradients: Tensor, clean: Tensor, positive: Tensor) -> Tensor
 def class_medians(gradients: Tensor, positive: Tensor) -> Tensor:
     """Coordinate-wise medians per class, shape (replica, class, feature)."""
     medians = [
-        (torch.nanmedian(own, dim=1).values - torch.nanmedian(-own, dim=1).values) / 2.0
+        _median(gradients.masked_fill(~mask.unsqueeze(-1), torch.nan))
         for mask in (~positive, positive)
-        for own in [gradients.masked_fill(~mask.unsqueeze(-1), torch.nan)]
     ]
     return torch.stack(medians, 1)
+
+
+def _median(values: Tensor) -> Tensor:
+    """Median over records, axis 1, but for NaN: torch's own is the lower of two middle values."""
+    found: Tensor = torch.nanmedian(values, dim=1).values - torch.nanmedian(-values, dim=1).values
+    return found / 2.0
 
 
 def principal_direction(rows: Tensor) -> Tensor:
