@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 
 from vflsynth.adversary import RandomForest
 from vflsynth.methods.autoregressive import server as autoregressive_server
-from vflsynth.splitdefense.leakage import attacks, columns
+from vflsynth.splitdefense.leakage import attacks, columns, labels
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("vflsynth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,6 +43,9 @@ def quick_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RandomForest.__init__, "__defaults__", (20, 3, 0))
     monkeypatch.setattr(autoregressive_server, "_PATIENCE", 10)
     monkeypatch.setattr(attacks, "_STEPS", 50)
+    monkeypatch.setattr(attacks, "_FINE_TUNING_STEPS", 20)
+    monkeypatch.setattr(labels, "_STARTS", 1)
+    monkeypatch.setattr(labels, "_MATCHING_STEPS", 30)
     monkeypatch.setattr(columns, "_STEPS", 50)
     monkeypatch.setattr(columns, "_TREES", 10)
 
