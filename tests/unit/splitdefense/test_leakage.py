@@ -584,6 +584,12 @@ def test_columns_without_variation_are_no_floor(constant):
     assert "Verdict" in constant.html
 
 
+def test_the_only_column_of_a_party_is_attacked():
+    found = small_report(np.arange(100) % 2).to_frame().query("attack == 'ridge inversion'")
+    assert set(found["knows"]) == {"40 records", "400 records"}
+    assert found.query("knows == '40 records'")["value"].notna().all()
+
+
 @pytest.mark.filterwarnings("ignore:The number of unique classes")
 def test_attacks_that_nothing_is_left_to_measure_on_are_not_applicable():
     """At most 40 records: all labels are known. All distinct: no known class comes again."""

@@ -113,7 +113,7 @@ class RidgeInversion(Inversion):
     ) -> Floats:
         """Regress all columns at once."""
         model = RidgeCV(np.logspace(-2, 5, 15), alpha_per_target=True).fit(seen[known], truth)
-        guesses: Floats = model.predict(seen)
+        guesses: Floats = model.predict(seen).reshape(len(seen), -1)  # of one column it is flat
         return guesses
 
 
