@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from vflsynth.columns.base import OutputSpan
@@ -650,6 +651,10 @@ def test_an_attacker_who_simulates_needs_no_true_label():
     simulated = found[found["attack"].str.contains("simulation")]
     assert len(simulated) == 2
     assert simulated["value"].min() > 0.9
+    named = clone(classifier).set_params(label_privacy=RandomizedResponse(5.0), classes=["a", "b"])
+    named.fit(X, np.where(y, "b", "a"))
+    found = transcript_attacks(named.evidence_["party"], classifier=named)
+    assert found["attack"].str.contains("simulation").sum() == 2, "made-up labels are numbers"
     blind = dataclasses.replace(evidence, labels=rng.integers(0, 2, len(evidence.labels)))
     kept = transcript_attacks(blind, classifier=classifier)
     assert kept[kept["attack"].str.contains("simulation")]["value"].max() < 0.6

@@ -336,9 +336,10 @@ def _simulated(classifier: Any, evidence: Evidence, rng: Generator) -> Evidence 
     shares = np.bincount(evidence.labels, minlength=evidence.n_classes) / len(evidence.labels)
     labels = np.searchsorted(np.quantile(logit, shares.cumsum()[:-1]), logit, side="right")
     table = pd.DataFrame(encoded, columns=[f"column {i}" for i in range(encoded.shape[1])])
-    unlike = ("active", "party_columns", "malicious", "class_weight", "transformer", "patience")
+    unlike = ("active", "party_columns", "malicious", "classes", "class_weight", "transformer")
     twin = clone(classifier).set_params(
         **dict.fromkeys(unlike),
+        patience=None,
         party_dropout=0.0,
         monitor=True,
         epochs=len(classifier.history_),
