@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
-from sklearn.metrics import roc_auc_score
 
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 from vflsynth.run import Options
 from vflsynth.splitdefense.classifiers import PublishedClassifier
+from vflsynth.splitdefense.leakage.labels import folded_auc
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.objectives import GAFM, Objective
 from vflsynth.splitdefense.protections import Protection
@@ -89,7 +89,8 @@ class GAFMClassifier(PublishedClassifier):
         `rows` are positions, among the matched records, that the classifier will be trained on, by
         default all. Source: GAFM appendix C.2. The leak AUC is that of the last epoch's batches,
         the training AUC that of the predictions; below 1/2 it counts as one above, see the class's
-        notes. Raises ParameterError if labels are to be private.
+        notes. Tenths without one of the classes count for neither. Raises ParameterError if labels
+        are to be private.
         """
         if self.label_privacy is not None:
             raise ParameterError(
@@ -125,11 +126,11 @@ class GAFMClassifier(PublishedClassifier):
             last = batches[batches["epoch"] == batches["epoch"].max()]
             leak = float(last[["norm", "mean_threshold", "median_threshold"]].mean().mean())
             features = {name: found.double() for name, found in trained.features(replica).items()}
-            train_auc = roc_auc_score(evidence.labels, trial.top_.probabilities(features)[:, 1])
+            positive = trial.top_.probabilities(features)[:, 1:]
             measured.append(
                 {
                     "margin": trial.pseudo_label_margin,
-                    "train_auc": max(train_auc, 1.0 - train_auc),
+                    "train_auc": folded_auc(positive, evidence.labels, 2),
                     "leak_auc": leak,
                 }
             )

@@ -27,6 +27,8 @@ Scores = npt.NDArray[np.float64]
 _RIDGE = 0.05
 """Half the inverse of scikit-learn's ``C=10``: keeps the slope finite where classes separate."""
 
+_LEAST_SHARE = 1e-6  # that the search for a calibration starts from: responses may all be one class
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -64,7 +66,7 @@ class Calibration:
             (gradient,) = torch.autograd.grad(loss, at)
             return float(loss.detach()), gradient.numpy()
 
-        share = float(labels.mean())
+        share = min(max(float(labels.mean()), _LEAST_SHARE), 1.0 - _LEAST_SHARE)
         start = np.array([0.0, math.log(share) - math.log1p(-share)])
         found = minimize(objective, start, jac=True, method="L-BFGS-B").x
         slope = float(found[0]) / spread if spread > 0.0 else 0.0

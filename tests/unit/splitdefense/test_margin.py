@@ -52,6 +52,14 @@ def test_result_is_that_of_the_margin_chosen(fitted, tables):
     assert (given.predict_proba(frames) == fitted.predict_proba(frames)).all()
 
 
+def test_tenths_without_one_of_the_classes_count_for_nothing():
+    X = np.random.default_rng(0).normal(size=(150, 3))
+    classifier = GAFMClassifier(pseudo_label_margin="auto", epochs=1, random_state=0)
+    found = classifier.fit(X, np.arange(150) == 0).margins_
+    assert found["train_auc"].between(0.5, 1.0).all()
+    assert classifier.pseudo_label_margin_ == best_margin(found)
+
+
 @pytest.mark.parametrize("margin", ["best", 0.6, -0.1])
 def test_other_margins_are_refused(margin, tables):
     frames, y = tables

@@ -220,6 +220,8 @@ def test_calibration_is_logistic_regression_and_sees_through_the_response():
     assert Calibration.learn(scores, responses).slope < 0.6, "not through the response"
     share = Calibration.learn(np.zeros(5), np.array([0, 0, 0, 0, 1]))
     assert share.probabilities(np.zeros((1, 1)))[0, 1] == pytest.approx(0.2, abs=1e-4)
+    one_class = Calibration.learn(np.arange(5.0), np.ones(5, np.int64))
+    assert one_class.probabilities(np.zeros((1, 1)))[0, 1] > 0.99
 
 
 def test_laplace_noise_is_finite_at_every_uniform_number():
