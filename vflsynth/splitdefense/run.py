@@ -99,8 +99,9 @@ class SplitRun(LocalRun):
         entries = [entry for ledger in ledgers for entry in ledger.entries]
         run = f"fit of {type(self.method.parameters).__name__}"
         opened = self._opened = account.open(run, ledgers[0])
-        opened.check(entries)
-        opened.spend(entries)
+        if not self.agreed.epoch:  # one that goes on has the responses that it had
+            opened.check(entries)
+            opened.spend(entries)
 
     def used(self, replica: int) -> Rows:
         """Return the positions of the records that a classifier was trained on."""

@@ -564,8 +564,12 @@ def test_randomised_labels_add_up_in_an_account_of_their_own(account, tmp_path):
     model.save(tmp_path / "model")
     loaded = SplitNNClassifier.load(tmp_path / "model").privacy_ledger_
     assert loaded == model.privacy_ledger_
+    model.set_params(random_state=0)
+    model.fit(X, y, account=account, checkpoint=tmp_path / "checkpoint")
+    model.fit(X, y, account=account, resume=tmp_path / "checkpoint")
+    assert account.left() == 0.5, "who goes on draws no other responses"
     before = account.path.read_bytes()
-    with pytest.raises(PrivacyBudgetError, match="from epsilon 1 to 3"):
+    with pytest.raises(PrivacyBudgetError, match="from epsilon 2 to 4"):
         model.fit_replicas(X, y, random_states=[1, 2], account=account)
     with pytest.raises(ParameterError, match="for labels an account of their own"):
         book(account)
