@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from vflsynth.columns.base import OutputSpan
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import (
+    MID,
     DistanceCorrelation,
     LeakageMonitor,
     MarvellClassifier,
@@ -343,6 +345,13 @@ def test_report_shows_each_method_failing_where_it_fails(reports):
     looks_at_outputs = "forward output|joint|posterior|simulation"
     gradients = gradients[~gradients["attack"].str.contains(looks_at_outputs)]
     assert (gradients["value"] < 0.62).all(), "ε = .1 leaves nothing to find"
+
+
+def test_gradients_that_an_objective_made_noisy_are_not_called_unperturbed(plain):
+    noisy = copy.copy(plain.classifier).set_params(objective=MID())
+    reports = plain, dataclasses.replace(plain, classifier=noisy)
+    said = ["Neither gradients nor labels were perturbed." in r.sentences for r in reports]
+    assert said == [True, False]
 
 
 def test_headline_does_not_round_a_gain_to_nothing(plain):

@@ -35,6 +35,7 @@ from vflsynth.splitdefense.leakage.measured import (
     measured,
 )
 from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.objectives import CrossEntropy
 
 LEVELS = {
     "broken": "Disclosed",
@@ -288,7 +289,8 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
                 f"model: {last[f'auc_gaussian_{party}']:.2f}; means over the last epoch). It says "
                 "nothing about several messages."
             )
-    if classifier.make_protection() is None and label_privacy is None:
+    plain = isinstance(classifier.make_objective(), CrossEntropy)
+    if plain and classifier.make_protection() is None and label_privacy is None:
         sentences.append("Neither gradients nor labels were perturbed.")
     return sentences
 
