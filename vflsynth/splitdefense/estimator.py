@@ -451,7 +451,9 @@ class BaseSplitClassifier(FittedSplitClassifier):
             declared = getattr(self.transformer, "kinds", None) or {}
             for frame in frames.values():
                 kinds |= {k: v for k, v in numeric_kinds(frame).items() if k not in declared}
-            y = y.to_numpy() if isinstance(y, (pd.Series, pd.DataFrame)) else y
+        in_order = isinstance(X, AlignedFrames) or not are_party_frames(X)
+        if in_order and isinstance(y, (pd.Series, pd.DataFrame)):
+            y = y.to_numpy()  # rows were taken of X: they are numbered anew
         method = SplitMethod(models)
         if method.is_private:
             frames = typed_frames(frames, method.public_schema, on)
@@ -465,7 +467,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
             options=options,
             sample_weight=sample_weight,
         )
-        run.in_order = isinstance(X, AlignedFrames) or not are_party_frames(X)
+        run.in_order = in_order
         return run
 
     def method(self) -> SplitMethod:
