@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -26,8 +27,11 @@ from vflsynth.methods.synthesizer import fitted_from_json, fitted_to_json
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.splitdefense.active import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import (
+    LABEL_HOLDER,
+    AlignedFrames,
     Labels,
     are_party_frames,
+    check_labels,
     owned_columns,
     rows_to_predict,
     split_table,
@@ -303,11 +307,14 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         else:
             frames = split_table(self._table(X, reset=False), self.party_columns)
         names = list(self.parties_)
-        there = rows_to_predict(frames, names, absent, self.active, self._on)
+        return self._probabilities(rows_to_predict(frames, names, absent, self.active, self._on))
+
+    def _probabilities(self, there: Mapping[str, pd.DataFrame]) -> Probabilities:
+        """Predict for parties' tables whose rows correspond."""
         return self.top_.probabilities(
             {
-                name: self.parties_[name].features(there[name]) if name in there else None
-                for name in names
+                name: half.features(there[name]) if name in there else None
+                for name, half in self.parties_.items()
             }
         )
 
@@ -316,6 +323,21 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         probabilities = self.predict_proba(X, absent=absent)
         found: npt.NDArray[Any] = self.classes_[probabilities.argmax(1)]
         return found
+
+    def score(self, X: Tables, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the accuracy; labels belong to records as in `fit`, those with an index by it.
+
+        Raises PartyDataError as `predict_proba`, or if a labelled record is in no table.
+        """
+        keyed = isinstance(y, pd.Series | pd.DataFrame) and self.active is None
+        if not keyed or isinstance(X, AlignedFrames) or not are_party_frames(X):
+            return float(super().score(X, y, sample_weight))
+        check_is_fitted(self, "parties_")
+        labels, keys = check_labels(y, {}, None, self._on, stated=True)
+        names = [*self.parties_, LABEL_HOLDER]
+        there = rows_to_predict({**X, LABEL_HOLDER: keys}, names, (), LABEL_HOLDER, self._on)
+        found = self.classes_[self._probabilities(there).argmax(1)]
+        return float(accuracy_score(labels, found, sample_weight=sample_weight))
 
     def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
         """Check a single table as scikit-learn does, and make a DataFrame of it."""

@@ -131,6 +131,19 @@ def test_labels_with_keys_are_aligned_and_only_common_records_stay(tables):
         aligned(frames, keyed.set_axis(keyed.index.map(str)), on="id")
 
 
+def test_labels_with_keys_are_scored_by_them(tables):
+    frames, y = tables
+    keyed = pd.Series(y.to_numpy(), index=frames["bank"]["id"])
+    model = SplitNNClassifier(**FAST | {"active": None}).fit(frames, keyed, on="id")
+    expected = model.score(frames, y.to_numpy())  # the first table is the bank's
+    assert expected > 0.85
+    assert model.score(frames, keyed.sample(frac=1, random_state=0)) == expected
+    others = {name: frames[name] for name in ("web", "shop", "bank")}
+    assert model.score(others | {"bank": frames["bank"].iloc[::-1]}, keyed) == expected
+    with pytest.raises(PartyDataError, match="569 records of party 'label holder'"):
+        model.score(frames, y)
+
+
 def test_weights_are_routed_as_scikit_learn_routes_metadata():
     X = np.random.default_rng(0).normal(size=(40, 2))
     frames = {"a": pd.DataFrame({"x": X[:, 0]}), "b": pd.DataFrame({"y": X[:, 1]})}
