@@ -322,9 +322,10 @@ def aligned(
     checked = check_frames(frames, active, on)
     labels, table = check_labels(y, checked, active, on)
     keys = party_keys(table, key_of(on, active or LABEL_HOLDER))
-    if not keys.is_unique:
-        raise PartyDataError("keys of the labels occur more than once", fix="drop the doubles")
     own = {name: party_keys(frame, key_of(on, name)) for name, frame in checked.items()}
+    for name, found in (("the labels", keys), *own.items()):
+        if not found.is_unique:
+            raise PartyDataError(f"keys of {name} occur more than once", fix="drop the doubles")
     common = np.logical_and.reduce([keys.isin(found) for found in own.values()])
     if not common.any():
         raise PartyDataError(

@@ -127,6 +127,8 @@ def test_labels_with_keys_are_aligned_and_only_common_records_stay(tables):
     assert some["shop"].equals(X["shop"].iloc[[3, 1]].reset_index(drop=True))
     with pytest.raises(PartyDataError, match="equally long"):
         AlignedFrames({"a": X["bank"], "b": X["web"][:-1]})
+    with pytest.raises(PartyDataError, match="keys of web occur more than once"):
+        aligned(frames | {"web": pd.concat([frames["web"]] * 2)}, keyed, on="id")
     with pytest.raises(PartyDataError, match="no record in common"):
         aligned(frames, keyed.set_axis(keyed.index.map(str)), on="id")
 
