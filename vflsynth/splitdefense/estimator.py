@@ -253,7 +253,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
             Labels, in the order of the active party's table. Where the active party has labels
             only, a Series whose index holds the keys.
         on : hashable, optional
-            Key column of every table. Default: the index.
+            Key column of every table. Default: the index. Not for a single table.
         sample_weight : array-like, shape (record,), optional
             What each record counts, in the order of `y`; only ratios matter. Known to the active
             party alone, but gradients show it.
@@ -445,7 +445,11 @@ class BaseSplitClassifier(FittedSplitClassifier):
         if are_party_frames(X):
             frames = check_frames(X, self.active, on)
         else:
-            on = None  # rows of a single table are numbered
+            if on is not None:
+                raise ParameterError(
+                    f"on={on!r} names a key column of parties' tables, and X is a single table, "
+                    "whose rows are numbered. Fix: leave on out, and the key column out of X"
+                )
             table = self._table(X, y, reset=True)
             frames = check_frames(split_table(table, self.party_columns), self.active, None)
             declared = getattr(self.transformer, "kinds", None) or {}
