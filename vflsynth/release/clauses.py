@@ -165,9 +165,9 @@ class Clause:
     def withheld(self) -> Clause:
         """The clause without anything that real records decided, be it that it was measured."""
         title = TITLES[self.name]
-        if not title.reads_records or self.verdict == "not applicable":
+        if not title.reads_records:
             return self
-        if title.is_audited and self.verdict == "waived":
+        if title.is_audited and self.verdict == "waived" and self.interval is None:
             return self
         return replace(
             self,

@@ -89,6 +89,8 @@ def release_gate(
         release.
     ArtefactError
         If there is no such account, or it is damaged.
+    ContractError
+        If the ledger's promise is about the table, and a rule would be learned from records.
     PartyDataError
         If the tables cannot be compared.
 
@@ -105,6 +107,8 @@ def release_gate(
     ledger = None if model is None else model.privacy_ledger_
     if ledger is not None and not isinstance(ledger, PrivacyLedger):
         raise ParameterError(f"a model's ledger must be a PrivacyLedger, got {ledger!r}")
+    if ledger is not None and ledger.covers_synthetic_data:
+        contract.check_private()  # the edition to hand out says how many rows break its rules
     gone = [c for c in contract.left_out if c in real.columns and c not in synthetic.columns]
     tables = _published(Tables(real.drop(columns=gone), synthetic, **known), contract)
     if evaluation is None:

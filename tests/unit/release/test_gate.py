@@ -16,6 +16,7 @@ from vflsynth.contract import (
     CLAUSES,
     ColumnContract,
     Contract,
+    Determines,
     PartyContract,
     ReleaseTerms,
     contract_from,
@@ -396,6 +397,12 @@ def test_a_reason_why_nothing_was_measured_may_be_a_record_too():
     assert "single value" not in str(Clause.of("utility", because, terms).withheld)
     given = Clause.of("membership", NotMeasured("no audit was given"), terms)
     assert given.withheld == given
+    none = NotMeasured("no relation is exact in the real table", applies=False)
+    assert Clause.of("exact_structure", none, terms).withheld.verdict == "withheld"
+    few = Measured(0.9, "the attack has an AUC of 0.71", (0.4, 0.9))
+    hidden = Clause.of("membership", few, terms).withheld
+    assert (hidden.verdict, hidden.interval) == ("withheld", None)
+    assert "0.71" not in str(hidden)
 
 
 def ledger(covers=True) -> PrivacyLedger:
@@ -438,6 +445,13 @@ def test_a_private_release_says_nothing_that_records_decide(judged, synthetic):
     assert verdicts["rule_violations"] == verdicts["epsilon"] == "passed"
     assert verdicts["membership"] == "waived"
     assert "epsilon" in json.dumps(contents[0]["differential_privacy"])
+
+
+def test_a_private_release_is_judged_by_no_rule_that_is_learned(judged, synthetic):
+    office = replace(CONTRACT.parties["office"], rules=[Determines(("town",), "sex")])
+    learned = replace(CONTRACT, parties={"office": office})
+    with pytest.raises(ContractError, match="nothing is learned from records"):
+        judged(synthetic, learned, model=Model())
 
 
 def test_epsilon_is_held_against_the_contract(judged, synthetic):
