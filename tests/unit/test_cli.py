@@ -897,10 +897,18 @@ def test_release_and_verify(folder, tmp_path, capsys):
     drawn = read_table(table)
     for column, values, words in (
         ("id", ["P007", *map(str, range(149))], "keys of real records"),
+        ("id", ["p007 ", *map(str, range(149))], "keys of real records"),
         ("note", ["by hand"] * 150, "cannot be judged"),
     ):
         write_table(drawn.assign(**{column: pd.array(values, dtype="str")}), tmp_path / "more.csv")
         more = [str(tmp_path / "more.csv") if part == str(table) else part for part in command]
+        assert main([*more, "-o", str(tmp_path / "more")]) == 3
+        assert words in capsys.readouterr().err
+
+    for name, words in (("id", "keys of real records"), (None, "cannot be judged")):
+        hidden = drawn.set_axis(pd.Index([f"P{i:03d}" for i in range(150)], name=name))
+        write_table(hidden, tmp_path / "more.parquet")
+        more = [str(tmp_path / "more.parquet") if part == str(table) else part for part in command]
         assert main([*more, "-o", str(tmp_path / "more")]) == 3
         assert words in capsys.readouterr().err
 

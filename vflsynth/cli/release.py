@@ -24,7 +24,8 @@ from vflsynth.cli.options import Option
 from vflsynth.cli.records import open_model
 from vflsynth.codec import parameters_to_json, to_json
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
-from vflsynth.frames import key_of
+from vflsynth.frames import key_of, party_keys
+from vflsynth.frames.keys import STEPS, comparable_types, in_form
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import Dossier, release_gate, write_release
 
@@ -138,11 +139,16 @@ def judge(options: argparse.Namespace) -> Dossier:
 def _publishable(judged: Judged) -> pd.DataFrame:
     """Return what is judged, all but fresh keys: nothing goes out that nobody looked at."""
     synthetic: pd.DataFrame = judged.synthetic
-    foreign: list[Any] = [name for name in synthetic.columns if name not in judged.real.columns]
     keys = {party: key_of(judged.on, party) for party in judged.frames}
+    if not isinstance(synthetic.index, pd.RangeIndex):  # a file of parquet holds it, too
+        synthetic = synthetic.copy(deep=False)
+        name = None if None in keys.values() else synthetic.index.name
+        synthetic.insert(0, name, synthetic.index)
+    foreign: list[Any] = [name for name in synthetic.columns if name not in judged.real.columns]
     for on in {*keys.values()} & {*foreign}:
-        own = (frame[keys[party]] for party, frame in judged.frames.items())
-        if any(synthetic[on].isin(set(column)).any() for column in own):
+        known = (party_keys(frame, keys[party]) for party, frame in judged.frames.items())
+        fresh, *real = map(_written, (pd.Index(synthetic[on]), *known))
+        if fresh & set().union(*real):
             raise ColumnMismatchError(
                 "the table to publish holds keys of real records",
                 fix="leave them out, or let 'vflsynth sample --keys' make fresh ones",
@@ -157,6 +163,11 @@ def _publishable(judged: Judged) -> pd.DataFrame:
             column=foreign[0],
         )
     return synthetic
+
+
+def _written(keys: pd.Index) -> set[Any]:
+    """Return keys that are equal however they are written, and in whichever type."""
+    return {*in_form(comparable_types(keys), " ".join(STEPS))}
 
 
 def _audit(path: Path) -> Mapping[str, Any]:
