@@ -155,7 +155,10 @@ def _times(cells: Floats, known: Floats) -> NDArray[np.int64]:
 def rare_categories(
     encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame, contract: Contract
 ) -> Measured | NotMeasured:
-    """Count synthetic rows with a category of few real records; public lists are no secret."""
+    """Count synthetic rows with a category of few real records; public lists are no secret.
+
+    A category that the column's type lists and no row has counts as a row: files hold it.
+    """
     found: dict[Hashable, int] = {}
     said = columns_of(contract)
     looked_at = [
@@ -164,10 +167,14 @@ def rare_categories(
     for name in looked_at:
         counts = real[name].astype(object).value_counts()
         rare = counts.index[counts < _least(said.get(name, ColumnContract()), contract)]
-        found[name] = int(synthetic[name].astype(object).isin(set(rare)).sum())
+        shown = synthetic[name].astype(object)
+        if isinstance(dtype := synthetic[name].dtype, pd.CategoricalDtype):
+            listed = dtype.categories.difference(shown.dropna().unique().tolist(), sort=False)
+            shown = pd.concat([shown, pd.Series(listed, dtype=object)])
+        found[name] = int(shown.isin(set(rare)).sum())
     if not looked_at:
         return NotMeasured("no column has categories that are not public", applies=False)
-    return _counted(found, "rows with a category of a few real records")
+    return _counted(found, "rows, or lists of categories, with one of a few real records")
 
 
 def unique_combinations(

@@ -170,6 +170,8 @@ def test_rare_categories_are_counted_unless_public(real):
     found = measuring.rare_categories(encoder, frame, table, CONTRACT)
     assert (found.value, found.column) == (2.0, "town")
     assert "Einöd" not in found.says
+    listed = real.assign(town=real["town"].astype(pd.CategoricalDtype(frame["town"].unique())))
+    assert measuring.rare_categories(encoder, frame, listed, CONTRACT).value == 1.0
     public = Contract(
         {"office": PartyContract({"town": ColumnContract(categories=("Einöd", "Ulm"))})}
     )
