@@ -15,6 +15,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import vflsynth
+from vflsynth._signatures import new_key
 from vflsynth.audit import inference
 from vflsynth.cli import main
 from vflsynth.cli.study import Study
@@ -253,12 +254,19 @@ def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):
     assert done == ["evaluate", "audit", "release"], "of what is sensitive, and predicted"
     path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
     assert vflsynth.publish(path, quiet=True)
-    assert done[3:] == ["fit", "sample", "evaluate", "audit", "release", "verify"]
+    assert done[3:] == ["fit", "sample", "evaluate", "audit", "release"]
     done.clear()
     contract = tmp_path / "contract.toml"
     contract.write_text(contract.read_text().replace("utility = 1.0", "utility = 0.9"))
     assert vflsynth.publish(path, quiet=True)
     assert done == ["inspect", "evaluate", "release"], "limits bind no model"
+    assert (tmp_path / "published" / "release").read_text() == "0", "not the seed of the model"
+    done.clear()
+    (tmp_path / "publisher.pem").unlink()
+    public = new_key(tmp_path / "publisher.pem")
+    assert vflsynth.publish(path, quiet=True)
+    assert done == ["release", "verify"], "another key under the same name signs anew"
+    assert (tmp_path / "published" / "publisher.pub").read_text().strip() == public
 
 
 def test_an_error_of_a_step_ends_with_what_comes_next(study, tmp_path, monkeypatch, capsys):

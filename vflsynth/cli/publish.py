@@ -194,13 +194,14 @@ class _Job:
             yield Step("audit", study.audits, self._audit, (model, *files), (audit, shown), audit)
         audits = () if study.audits is None else (audit,)
         does, kept = "hold the table against the contract, write what goes out", out / "release.txt"
-        inputs = (*compared, *audits)
+        signer = () if study.private_key is None else (study.private_key,)
+        inputs = (*compared, *audits, *signer)
         yield Step("release", does, self._release, inputs, (out / "release",), kept)
-        if study.private_key is not None:
+        if signer:
             public = out / "release" / "public"
             checked: list[object] = [public, "--public", out / "publisher.pub"]
             does, kept = "check the signature as a recipient would", out / "verify.txt"
-            yield Step("verify", does, partial(list, checked), (out / "release",), (), kept)
+            yield Step("verify", does, partial(list, checked), (out / "release", *signer), (), kept)
 
     def _fit(self) -> Sequence[object]:
         study, checkpoint = self.study, self.out / _CHECKPOINT
@@ -249,7 +250,7 @@ class _Job:
 
     def _release(self) -> Sequence[object]:
         study, out = self.study, self.out
-        command: list[object] = [out / "model", *self._judged(), "--seed", study.seed]
+        command: list[object] = [out / "model", *self._judged()]  # its seed goes out: not the fit's
         command += [] if study.audits is None else ["--audit", out / "audit.json"]
         command += ["--title", study.title] if study.title else []
         if study.private_key is not None:

@@ -177,7 +177,7 @@ class Study(Publishing):
             "sample": [self.seed, self.rows],
             "evaluate": [self.target],
             "audit": [self.seed, self.audit_minutes, self.target],
-            "release": [self.seed, self.target, self.title, str(self.private_key)],
+            "release": [self.target, self.title],
         }
         return everything.get(step, [])
 
