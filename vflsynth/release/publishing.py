@@ -171,12 +171,14 @@ def verify_release(folder: str | os.PathLike[str], public: str) -> dict[str, Any
     for name in sorted(found.keys() ^ {*files, DIGESTS}):
         raise ArtefactError(f"{root}: {name} is {'extra' if name in found else 'missing'}")
     for name, digest in files.items():
-        if not hmac.compare_digest(_digest(found[name]), digest):
+        if _digest(found[name]) != digest:
             raise ArtefactError(f"{root}: {name} was changed after it was released")
     if signature is None:
         raise ArtefactError(f"{root} is not signed. Fix: 'vflsynth release --key FILE'")
     if not is_signed(public, _SIGNED_AS + _dump(files), str(signature)):
         raise ArtefactError(f"{root}: the owner of this public key did not sign these files")
+    if content != {"files": files, "public_key": public.lower(), "signature": signature}:
+        raise ArtefactError(f"{root}: {DIGESTS} says more than was signed")
     with artefacts.reading(root, "a release"):  # what was signed, not what is there by now
         release: dict[str, Any] = artefacts.parse_json(found["release.json"], root / "release.json")
         table = release["table"]

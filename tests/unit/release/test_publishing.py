@@ -226,9 +226,23 @@ def repeated_keys(copy):
     file.write_text(file.read_text().replace("{", '{"files": {"synthetic.parquet": "0"},', 1))
 
 
+def said_beside(copy):
+    """What stands beside the digests is not signed with them."""
+    content = json.loads((copy / "digests.json").read_text())
+    (copy / "digests.json").write_text(json.dumps(content | {"epsilon": 0.1}))
+
+
+def no_digest(copy):
+    content = json.loads((copy / "digests.json").read_text())
+    content["files"]["release.html"] = "ä"
+    (copy / "digests.json").write_text(json.dumps(content))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (said_beside, "says more than was signed"),
+        (no_digest, "release.html was changed"),
         (forged_above, "no release to hand out"),
         (linked_folder, "more is extra"),
         (linked_file, "release.html is extra"),
