@@ -282,15 +282,15 @@ def _epsilon(
         )
     booked = account.attempts
     mark = (settings or {}).get("account")  # of a fit across processes only the releases are known
-    if not any(
-        set(ledger.entries) <= set(attempt.entries) and mark in (None, attempt.digest)
+    if not any(  # a fit that stopped early booked less than it had planned
+        attempt.digest == mark if mark is not None else {*ledger.entries} <= {*attempt.entries}
         for attempt in booked
     ):
         raise ParameterError(
             f"the privacy account {account.path} does not have the releases of this model. Fix: "
             "give the account that the fit was booked in"
         )
-    total, n_others = account.epsilon(delta), sum(bool(a.entries) for a in booked) - 1
+    total, n_others = max(epsilon, account.epsilon(delta)), sum(bool(a.entries) for a in booked) - 1
     said = conditional(
         f"ε = {total:.4g} at δ = {delta:g} for all that was booked about these records: this "
         f"release, ε = {epsilon:.4g}, and {n_others} other runs",

@@ -491,6 +491,9 @@ def test_an_account_that_has_an_equal_fit_does_not_have_this_one(judged, synthet
     forgotten.settings_ = {"account": ""}
     clause = judged(synthetic, None, model=booked, account=account)["epsilon"]
     assert clause.value == pytest.approx(ledger().epsilon())
+    booked.privacy_ledger_ = replace(ledger(), entries=ledger().entries * 2)  # it stopped early
+    clause = judged(synthetic, None, model=booked, account=account)["epsilon"]
+    assert clause.value == pytest.approx(booked.privacy_ledger_.epsilon())
     with pytest.raises(ParameterError, match="does not have the releases of this model"):
         judged(synthetic, None, model=forgotten, account=account)
 
