@@ -204,7 +204,11 @@ def _files(root: Path) -> dict[str, Path]:
 
 
 def file_digest(file: Path) -> str:
-    """Return the SHA-256 of a file, or raise ArtefactError."""
+    """Return the SHA-256 of a file, or of what a folder holds; ArtefactError if it is none."""
+    if file.is_dir():
+        inside = sorted(own for own in file.rglob("*") if own.is_file())
+        said = [[str(own.relative_to(file)), file_digest(own)] for own in inside]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
     try:
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()

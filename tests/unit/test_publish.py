@@ -23,7 +23,7 @@ from vflsynth.contract import read_contract
 from vflsynth.evaluation import train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.federation.job import Job
-from vflsynth.frames import write_table
+from vflsynth.frames import read_table, write_table
 from vflsynth.run.server_run import _Checkpointing
 
 STEPS = ("inspect", "fit", "sample", "evaluate", "audit", "release", "verify")
@@ -260,8 +260,15 @@ def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):
     contract.write_text(contract.read_text().replace("utility = 1.0", "utility = 0.9"))
     assert vflsynth.publish(path, quiet=True)
     assert done == ["inspect", "evaluate", "release"], "limits bind no model"
-    assert (tmp_path / "published" / "release").read_text() == "0", "not the seed of the model"
+    (tmp_path / "lab.toml").write_text('file = "hospital.csv"\n')
+    path.write_text(re.sub("hospital = .*", 'hospital = "lab.toml"', path.read_text(), count=1))
+    assert vflsynth.publish(path, quiet=True)
     done.clear()
+    write_table(read_table(tmp_path / "hospital.csv").assign(stay=1), tmp_path / "hospital.csv")
+    assert vflsynth.publish(path, quiet=True)
+    assert done[:2] == ["inspect", "fit"], "of a description the table counts"
+    done.clear()
+    assert (tmp_path / "published" / "release").read_text() == "0", "not the seed of the model"
     (tmp_path / "publisher.pem").unlink()
     public = new_key(tmp_path / "publisher.pem")
     assert vflsynth.publish(path, quiet=True)

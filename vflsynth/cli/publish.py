@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -29,6 +29,7 @@ from vflsynth.cli.console import say, table
 from vflsynth.cli.options import Option, declare
 from vflsynth.cli.study import Study
 from vflsynth.exceptions import ContractError, VFLSynthError
+from vflsynth.frames.sources import records_of
 
 logger = logging.getLogger("vflsynth")
 
@@ -169,7 +170,8 @@ class _Job:
     # the steps
 
     def _steps(self) -> Iterable[Step]:
-        study, out, files = self.study, self.out, (*self.study.parties.values(),)
+        study, out = self.study, self.out
+        files, held_out = _with_records(study.parties), _with_records(study.held_out)
         model, synthetic, audit = out / "model", out / "synthetic.parquet", out / "audit.json"
         if self.contract is not None:
             given = study.contract is not None
@@ -185,7 +187,7 @@ class _Job:
         yield Step("fit", study.why, self._fit, files, (model,))
         rows = "as many rows as were matched" if study.rows is None else f"{study.rows:,} rows"
         yield Step("sample", f"draw {rows}", self._sample, (model,), (synthetic,))
-        compared = (model, synthetic, *files, *study.held_out.values(), *bound)
+        compared = (model, synthetic, *files, *held_out, *bound)
         page = out / "evaluation.html"
         does, kept = "compare the table with the real ones", out / "evaluation.txt"
         yield Step("evaluate", does, self._evaluate, compared, (page,), kept)
@@ -390,10 +392,11 @@ class _Job:
         return f"hand out {public}; who gets it checks with 'vflsynth verify public --public {key}'"
 
 
+def _with_records(tables: Mapping[str, Path]) -> tuple[Path, ...]:
+    """Return tables, and of those that are descriptions of a file that file, too."""
+    return (*dict.fromkeys(path for own in tables.values() for path in (own, records_of(own))),)
+
+
 def _digest(path: Path) -> str | None:
-    """Return the SHA-256 of a file, or of all files of a folder; None if there is nothing."""
-    if path.is_dir():
-        files = sorted(own for own in path.rglob("*") if own.is_file())
-        said = [[str(own.relative_to(path)), _digest(own)] for own in files]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
-    return artefacts.file_digest(path) if path.is_file() else None
+    """Return the digest of a file or folder; None if there is nothing."""
+    return artefacts.file_digest(path) if path.exists() else None

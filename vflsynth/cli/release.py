@@ -26,6 +26,7 @@ from vflsynth.codec import parameters_to_json, to_json
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.frames import key_of, party_keys
 from vflsynth.frames.keys import STEPS, comparable_types, in_form
+from vflsynth.frames.sources import records_of
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import Dossier, release_gate, write_release
 
@@ -109,8 +110,8 @@ def judge(options: argparse.Namespace) -> Dossier:
         metrics=rule_metrics(model, contract, judged.real, len(judged.synthetic)),
         random_state=options.seed,
     )
-    inputs = {f"real table of {table.party}": table.path for table in options.real}
-    inputs |= {f"held-out table of {table.party}": table.path for table in options.holdout}
+    inputs = {f"real table of {table.party}": records_of(table.path) for table in options.real}
+    inputs |= {f"held-out table of {own.party}": records_of(own.path) for own in options.holdout}
     given = {"audit": options.audit, "privacy account": options.account}
     inputs |= {name: path for name, path in given.items() if path is not None}
     write_release(

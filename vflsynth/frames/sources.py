@@ -125,6 +125,14 @@ def read_description(path: Path, party: str | None) -> Description:
     return checked(Description, read_toml(path, failure), str(path), failure)
 
 
+def records_of(path: Path) -> Path:
+    """Return the file or folder with the records: of a description of one, that which it names."""
+    if path.suffix.lower() != ".toml":
+        return path
+    file = read_description(path, None).file
+    return path if file is None else records_of(path.parent / file)
+
+
 def read_query(
     url: str,
     query: str,

@@ -280,6 +280,9 @@ def test_commitments_open_to_the_files_they_were_made_of(published):
     commitment = content["commitments"][name]
     assert opens(opening, name, folder / "real.parquet", commitment)
     assert not opens(opening, name, folder / "synthetic.parquet", commitment)
+    (folder / "parts").mkdir()
+    shutil.copy(folder / "real.parquet", folder / "parts")
+    assert not opens(opening, name, folder / "parts", commitment)
     plain = opening["digests"][name]
     assert plain not in json.dumps(content), "who knows all records but one could try the last"
 
