@@ -883,7 +883,7 @@ inference = "a test"
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_release_and_verify(folder, tmp_path, capsys):
+def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
     """A model of two epochs is bad: only a contract that asks for little lets it pass."""
     table, key = tmp_path / "synthetic.csv", tmp_path / "publisher.pem"
     assert main(["sample", str(folder / "model"), "-n", "150", "-o", str(table), "-q"]) == 0
@@ -912,6 +912,11 @@ def test_release_and_verify(folder, tmp_path, capsys):
         assert main([*more, "-o", str(tmp_path / "more")]) == 3
         assert words in capsys.readouterr().err
 
+    with monkeypatch.context() as changing:
+        changing.setattr("vflsynth.cli.release.release_gate", lambda *_, **__: table.touch())
+        changing.setattr("vflsynth.cli.release.file_digest", lambda path: path.stat().st_mtime_ns)
+        assert main([*command, "-o", str(tmp_path / "strict")]) == 3
+        assert "changed while it was judged" in capsys.readouterr().err
     assert main([*command, "-o", str(tmp_path / "strict")]) == 1
     assert capsys.readouterr().out.startswith("Fails ")
     assert not (tmp_path / "strict" / "public").exists()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from vflsynth._artefacts import file_digest
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
     READER,
@@ -20,15 +21,16 @@ from vflsynth.cli.judged import (
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.options import Option
+from vflsynth.cli.options import Option, check_artefact
 from vflsynth.cli.records import open_model
 from vflsynth.codec import parameters_to_json, to_json
-from vflsynth.exceptions import ColumnMismatchError, ParameterError
+from vflsynth.exceptions import ArtefactError, ColumnMismatchError, ParameterError
 from vflsynth.frames import key_of, party_keys
 from vflsynth.frames.keys import STEPS, comparable_types, in_form
 from vflsynth.frames.sources import records_of
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import Dossier, release_gate, write_release
+from vflsynth.release.publishing import KIND
 
 logger = logging.getLogger("vflsynth")
 
@@ -92,7 +94,8 @@ def run(options: argparse.Namespace) -> int:
 
 def judge(options: argparse.Namespace) -> Dossier:
     """Hold the table against its contract, and write what there is to write."""
-    model = open_model(options.model)
+    check_artefact(options.output, KIND)
+    model, seen = open_model(options.model), file_digest(options.synthetic)
     audit = None if options.audit is None else _audit(options.audit)
     judged = read_judged(options)
     contract = read_judged_contract(options, judged, model, "internal")
@@ -114,6 +117,8 @@ def judge(options: argparse.Namespace) -> Dossier:
     inputs |= {f"held-out table of {own.party}": records_of(own.path) for own in options.holdout}
     given = {"audit": options.audit, "privacy account": options.account}
     inputs |= {name: path for name, path in given.items() if path is not None}
+    if file_digest(options.synthetic) != seen:
+        raise ArtefactError(f"{options.synthetic} changed while it was judged")
     write_release(
         dossier,
         options.output,

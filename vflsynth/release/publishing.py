@@ -96,7 +96,8 @@ def write_release(
     ContractError
         If the contract does not let the reader see it.
     ArtefactError
-        If the folder holds anything else, or cannot be written.
+        If the folder holds anything else, or cannot be written, or the table has other rows or
+        columns than were judged.
     ParameterError
         If the key cannot be read.
     MissingExtraError
@@ -109,7 +110,10 @@ def write_release(
     secret = secrets.token_bytes(32)
     opened = {**digests, "settings": _digest(_dump(dict(settings)))}
     commitments = {name: _committed(secret, name, digest) for name, digest in opened.items()}
-    published = _described(source)
+    published, judged = _described(source), dossier.tables.synthetic
+    names = {column["name"] for column in published["columns"]}
+    if published["rows"] != len(judged) or not names.issuperset(map(str, judged.columns)):
+        raise ArtefactError(f"{source} is not the table that was judged")
     content = dossier.public_content(published, commitments)
     with artefacts.new_directory(folder, KIND, private=True) as root:
         internal, public = root / "internal", root / "public"

@@ -287,6 +287,14 @@ def test_commitments_open_to_the_files_they_were_made_of(published):
     assert plain not in json.dumps(content), "who knows all records but one could try the last"
 
 
+def test_another_table_than_was_judged_is_not_published(published, synthetic, tmp_path):
+    write_table(synthetic[1:], tmp_path / "fewer.parquet")
+    with pytest.raises(ArtefactError, match="not the table that was judged"):
+        write_release(
+            published[3], tmp_path / "r", tmp_path / "fewer.parquet", inputs={}, settings={}
+        )
+
+
 @pytest.mark.usefixtures("blank_pictures")
 def test_a_failed_release_leaves_nothing_to_hand_out(published, tmp_path):
     folder, _, _, passed = published
