@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth import _artefacts as artefacts
-from vflsynth._device import resolve_device
+from vflsynth._device import available_memory, resolve_device
 from vflsynth._random import RandomState, derive, secret_from
 from vflsynth._validation import Number, check_parameters
 from vflsynth._validation import Rule as Range
@@ -36,6 +36,7 @@ from vflsynth.contract import (
 )
 from vflsynth.exceptions import (
     ArtefactError,
+    MemoryLimitError,
     NoPrivacyWarning,
     ParameterError,
     PublishingWarning,
@@ -63,6 +64,7 @@ from vflsynth.models.party_model import sample_parties
 from vflsynth.models.satisfying import enforce
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.registry import find, full_name
+from vflsynth.reporting import size_text
 from vflsynth.run import (
     JoinedRun,
     LocalRun,
@@ -431,9 +433,12 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
             If the keys' type has no room for n fresh ones.
         RuleError
             If hardly any drawn row keeps the rules of the contract.
+        MemoryLimitError
+            If so many records are more than there is memory for.
         """
         check_is_fitted(self, "parties_")
         check_parameters("sample", {"n": n}, {"n": Number(0, whole=True)})
+        self._check_memory(n)
         secret = self._next_secret(random_state)
         if conditions is None:
             parts = self.draw_rows(n, secret)
@@ -558,6 +563,19 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
         frame = as_frame(frame)
         parts, self._cost = complete_rows(self.parties_, frame, n_draws, secret)
         return pd.concat(list(parts.values()), axis=1).set_index(frame.index)
+
+    def _check_memory(self, n: int) -> None:
+        """Refuse a table that is larger than what memory is left."""
+        free = available_memory(torch.device("cpu"))
+        dtypes = [own.dtype for half in self.parties_.values() for own in half.domains.values()]
+        sizes = (1 if dtype == "category" else getattr(dtype, "itemsize", 8) for dtype in dtypes)
+        needed = n * sum(sizes)
+        if free is not None and needed > free:
+            raise MemoryLimitError(
+                f"{n:,} records take at least {size_text(needed)} of memory, and {size_text(free)} "
+                "are left",
+                fix="draw them with sample_to, on the command line with a folder as --output",
+            )
 
     def _next_secret(self, random_state: RandomState) -> bytes:
         """Return what a call draws from."""

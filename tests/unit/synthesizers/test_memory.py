@@ -14,9 +14,11 @@ from vflsynth import (
     AutoregressiveSynthesizer,
     DPLTSynthesizer,
     GaussianCopulaSynthesizer,
+    IndependentSynthesizer,
     LatentTree,
     MixtureSynthesizer,
     PairwiseTables,
+    Range,
     VFLGANSynthesizer,
 )
 from vflsynth.columns import PublicSchema, TableTransformer
@@ -155,3 +157,10 @@ def test_what_grows_with_what():
     assert of(replicas=5) - of(replicas=3) == 2 * (of(replicas=2) - of(replicas=1))
     assert of(batch_size=64) > of(batch_size=32)
     assert of(generator_hidden=(512, 512)) > of()
+
+
+@pytest.mark.parametrize("conditions", [None, {"c0": Range(0, None)}])
+def test_a_sample_that_no_memory_holds_is_refused_before_it_is_drawn(conditions):
+    synth = IndependentSynthesizer(random_state=0).fit(mixed(50, 4))
+    with pytest.raises(MemoryLimitError, match="draw them with sample_to"):
+        synth.sample(10**15, conditions=conditions)
