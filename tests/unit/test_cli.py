@@ -1038,7 +1038,7 @@ def test_failures_are_one_line_and_a_code(folder, monkeypatch, capsys, arguments
         (["evaluate", "--categorical", "agee"], 3, "'agee'"),
         (["sample", "-o", "lab.csv/s.csv"], 2, "lab.csv is not a folder"),
         (["sample", "-o", "s", "--jobs", "0"], 2, "'0' is not a number of processes"),
-        (["sample", "-o", "s.xls"], 3, "s.xls"),
+        (["sample", "-o", "s.xlsx"], 3, "one of .csv, .csv.gz, .parquet."),
         (["sample", "-o", "model/s.csv"], 3, "could not be opened any more"),
     ],
 )

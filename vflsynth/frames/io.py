@@ -172,6 +172,11 @@ def infers_types(path: str | os.PathLike[str]) -> bool:
     return not Path(path).is_dir() and _suffix(Path(path), None, reading=True) not in _TYPED
 
 
+def check_written(path: str | os.PathLike[str]) -> None:
+    """Check by a file's name that `write_table` writes such; TableFileError if not."""
+    _suffix(Path(path), None)
+
+
 def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write a table to a csv (also gzipped) or parquet file.
 
