@@ -317,6 +317,9 @@ def test_the_plan_says_what_by_which_method_and_why(study, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "GaussianCopulaSynthesizer: networks learn fewer than 300 rows by heart" in said
     assert [line.split()[1] for line in said.splitlines()[2:9]] == list(STEPS)
+    path.write_text(path.read_text().replace('target = "plan"', 'target = "plans"'))
+    assert main(["publish", str(path), "--plan"]) == 2
+    assert "did you mean 'plan'?" in capsys.readouterr().err
     assert not (tmp_path / "published").exists()
 
 

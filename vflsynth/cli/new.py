@@ -19,6 +19,7 @@ from vflsynth.cli.tables import (
     TABLES,
     PartyFile,
     by_party,
+    check_target,
     label,
     match_on,
     on_of,
@@ -195,12 +196,7 @@ def _key(frames: Mapping[str, Any], given: list[str] | None) -> str | dict[str, 
 
 def _target(frames: Mapping[str, Any], given: str | None) -> str:
     text = _asked("3/5 column to predict, or nothing", "") if given is None else given
-    if text and not any(label(frames.values(), text) in frame for frame in frames.values()):
-        names = [str(name) for frame in frames.values() for name in frame.columns]
-        raise ParameterError(
-            f"no table has a column {text!r}; there are {', '.join(names)}"
-            + did_you_mean(text, names)
-        )
+    check_target(frames, text)
     return text
 
 

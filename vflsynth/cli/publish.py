@@ -28,6 +28,7 @@ from vflsynth._version import __version__
 from vflsynth.cli.console import say, table
 from vflsynth.cli.options import Option, declare
 from vflsynth.cli.study import Study
+from vflsynth.cli.tables import check_target
 from vflsynth.exceptions import ContractError, VFLSynthError
 from vflsynth.frames.sources import records_of
 
@@ -273,6 +274,8 @@ class _Job:
             rows.append({"step": f"{number} {step.name}", "what": step.does, "state": state})
         lines = [f"{study.path}: {len(study.parties)} parties -> {self.out}", table(rows)]
         fit = next(step for step in self.steps if step.name == "fit")
+        if study.target and not self._is_done(fit):
+            check_target(study.read_tables(), study.target)
         if not self.quiet and not self._is_done(fit):
             logger.info("%s", study.estimate(self.contract))
         if study.private_key is None:

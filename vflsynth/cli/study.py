@@ -191,6 +191,14 @@ class Study(Publishing):
                         found[column.role].append(str(name))
         return found
 
+    def read_tables(self) -> Mapping[str, pd.DataFrame]:
+        """Read the tables, or as many of their records as are fitted; say nothing of them."""
+        n_drawn = self.configuration.max_records
+        with quiet(logging.ERROR), warnings.catch_warnings(action="ignore"):
+            if n_drawn is None:
+                return read_party_frames(self.configuration.parties)
+            return draw_records(self.configuration, n_drawn, self.seed)
+
     def estimate(self, contract: Path | None) -> str:
         """Say how long the training takes and how much memory, by a trial of some seconds.
 
@@ -200,13 +208,7 @@ class Study(Publishing):
         if self.is_private or "callbacks" not in self._takes:
             return "fit: in one go, without epochs"
         logger.info("trying the training for some seconds, to say how long it takes")
-        n_drawn = self.configuration.max_records
-        frames: Mapping[str, pd.DataFrame]
-        with quiet(logging.ERROR), warnings.catch_warnings(action="ignore"):
-            if n_drawn is None:
-                frames = read_party_frames(self.configuration.parties)
-            else:
-                frames = draw_records(self.configuration, n_drawn, self.seed)
+        frames = self.read_tables()
         synth: Any = self.configuration.make(lambda text: label(frames.values(), text))
         synth.set_params(verbose=0, random_state=self.seed)
         if contract is not None and contract.is_file():

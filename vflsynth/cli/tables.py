@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from vflsynth._validation import did_you_mean
 from vflsynth.cli.options import Option
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import MatchOn, read_table
@@ -102,6 +103,16 @@ def label(frames: Iterable[Any], text: str) -> Hashable:
     """
     labels: list[Hashable] = [name for frame in frames for name in frame.columns]
     return text if text in labels else next((name for name in labels if str(name) == text), text)
+
+
+def check_target(frames: Mapping[str, Any], target: str | None) -> None:
+    """Refuse a column to predict that no table has, with ParameterError."""
+    if target and not any(label(frames.values(), target) in frame for frame in frames.values()):
+        names = [str(name) for frame in frames.values() for name in frame.columns]
+        raise ParameterError(
+            f"no table has a column {target!r} to predict; there are {', '.join(names)}"
+            + did_you_mean(target, names)
+        )
 
 
 TABLES = Option(
