@@ -201,7 +201,7 @@ class PrivacyAccount:
         found = self._file.read()
         try:
             _attempts(found), _budget(found)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise unreadable(self._file.path, error) from error
         return found
 

@@ -139,7 +139,15 @@ class AccountFile:
         return records
 
     def write(self, records: Sequence[Record]) -> None:
-        """Replace what is there; whoever has the lock may."""
+        """Replace what is there; whoever has the lock may. ArtefactError if it is gone.
+
+        A folder that is moved takes the account along, and the lock with it.
+        """
+        if len(records) > 1 and not self.path.exists():
+            raise ArtefactError(
+                f"{self.path} was moved or deleted while a run had it open. Nothing more is "
+                "released. Fix: name the account where it is now"
+            )
         content = {"format": _FORMAT, "version": _VERSION, "records": records}
         artefacts.replace_json(self.path, content, mode=0o600)
         head = {"records": len(records), "digest": records[-1]["digest"]}

@@ -48,8 +48,9 @@ from vflsynth.privacy import (
     Sampler,
 )
 from vflsynth.privacy.account import merged
+from vflsynth.privacy.account_file import next_record
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.events import label_releases
+from vflsynth.privacy.events import event_to_dict, label_releases
 from vflsynth.run.party_run import PartyRun
 from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
 
@@ -404,6 +405,26 @@ def test_whoever_reads_while_another_writes_is_not_told_of_an_older_copy(account
 
 
 # -- several at once, and crashes -----------------------------------------------------------------
+
+
+def test_an_account_that_is_moved_while_it_is_open_ends_the_run(account, tmp_path):
+    """Its folder takes it along: what is booked under the old name nobody would find."""
+    folder = tmp_path / "site"
+    own = PrivacyAccount.create(folder / "account.json")
+    opened = own.open("run", PLAN)
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(ArtefactError, match="moved or deleted"):
+        opened.spend(PLAN.entries)
+    opened.close()
+    assert not folder.exists()
+
+
+def test_a_release_of_no_run_makes_no_account(account):
+    records = account.records()
+    details = {"purpose": "x", "event": event_to_dict(PLAN.entries[0].event)}
+    account._file.write([*records, next_record(records, "spent", details)])
+    with pytest.raises(ArtefactError, match="not a privacy account"):
+        account.epsilon()
 
 
 def test_one_run_at_a_time(account):
