@@ -418,6 +418,11 @@ def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     study = Study.read(tmp_path / "study.toml")
     assert (study.method, study.is_private, study.rows) == ("MixtureSynthesizer", True, 1000)
     text = (tmp_path / "study.toml").read_text()
+    write_table(pd.concat([frame] * 20, ignore_index=True), tmp_path / "lab.parquet")
+    for name in ("study.toml", "contract.toml"):
+        (tmp_path / name).unlink()
+    assert main(command) == 0
+    assert (tmp_path / "study.toml").read_text() == text, "whatever the number of records"
     (tmp_path / "study.toml").write_text(text.replace("rows = 1000", ""))
     assert main(["publish", str(tmp_path / "study.toml")]) == 2
     assert "a private study needs rows" in capsys.readouterr().err

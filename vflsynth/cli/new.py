@@ -52,6 +52,7 @@ _PRIVATE = """\
 Of a private fit: delta is to be well below one over the number of records, and rows is as you like,
 for the number of records is private.
 """
+_DELTA = 1e-6  # whatever the number of records: it is published, and theirs is private
 _NO_TARGET = "no column is to be predicted: target in the study names one"
 
 
@@ -102,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     study = {
         "on": on,
         "contract": "contract.toml",
-        "parameters": _privacy(epsilon, tables, frames),
+        "parameters": _privacy(epsilon, tables),
         "parties": {name: str(file_) for name, file_ in tables.items()},
         "publish": publish,
     }
@@ -157,9 +158,7 @@ def _waived(target: str, minutes: float | None) -> dict[str, str]:
     return waived
 
 
-def _privacy(
-    epsilon: float | None, tables: Mapping[str, Path], frames: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def _privacy(epsilon: float | None, tables: Mapping[str, Path]) -> dict[str, Any] | None:
     """Return the parameters of a private fit, once the files can be used for one."""
     if not epsilon:
         return None
@@ -169,9 +168,7 @@ def _privacy(
                 f"party {party!r}: types of {file_} are read off its records, and a private fit "
                 "needs types that are fixed. Fix: store the table as parquet"
             )
-    n = min(map(len, frames.values()))
-    delta = 10.0 ** -len(str(n * 10))
-    return {"privacy": {"mechanism": "pairwise_tables", "epsilon": epsilon, "delta": delta}}
+    return {"privacy": {"mechanism": "pairwise_tables", "epsilon": epsilon, "delta": _DELTA}}
 
 
 def _key(frames: Mapping[str, Any], given: list[str] | None) -> str | dict[str, str] | None:
