@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from vflsynth.evaluation.columns import is_categorical, numbers
+from vflsynth.evaluation.columns import is_categorical, numbers, positions
 from vflsynth.exceptions import ColumnMismatchError
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ class Attribute:
         """Read a column's range or its labels off a table."""
         missing = bool(values.isna().any())
         if categorical or is_categorical(values):
-            levels = pd.Index(values.dropna().unique())
+            levels = pd.Index(values.dropna().astype(object).unique(), dtype=object)
             with suppress(TypeError):  # labels of several types keep their order of appearance
                 levels = levels.sort_values()
             return cls(values.name, levels, marks_missing=missing)
@@ -67,7 +67,7 @@ class Attribute:
     def codes(self, frame: pd.DataFrame) -> Integers:
         """Return positions in `levels`; then come unknown labels, then missing values."""
         assert self.levels is not None
-        codes = self.levels.get_indexer(pd.Index(frame[self.name])).astype(np.int64)
+        codes = positions(self.levels, frame[self.name])
         missing = frame[self.name].isna().to_numpy() & self.marks_missing
         return np.where(missing, len(self.levels) + 1, np.where(codes < 0, len(self.levels), codes))
 

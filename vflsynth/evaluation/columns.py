@@ -109,7 +109,7 @@ class CategoricalColumn:
 
     def codes(self, frame: pd.DataFrame) -> Integers:
         """Return positions in `labels`, shape (row,)."""
-        codes = _positions(self.levels, frame[self.name])
+        codes = positions(self.levels, frame[self.name])
         missing = frame[self.name].isna().to_numpy()
         codes[codes < 0] = len(self.levels)
         codes[missing] = len(self.levels) + self.has_other
@@ -438,7 +438,7 @@ def _categorical_column(
         ranked = sorted(zip(counts.index, counts), key=lambda pair: (-pair[1], str(pair[0])))
         index = pd.Index([level for level, _ in ranked[:MAX_CATEGORIES]], dtype=object)
         has_unknown = any(
-            bool(((_positions(index, other) < 0) & other.notna().to_numpy()).any())
+            bool(((positions(index, other) < 0) & other.notna().to_numpy()).any())
             for other in others
         )
     except TypeError as error:
@@ -460,7 +460,7 @@ def _categorical_column(
     )
 
 
-def _positions(levels: pd.Index[Any], values: pd.Series[Any]) -> Integers:
+def positions(levels: pd.Index[Any], values: pd.Series[Any]) -> Integers:
     """Position of each value in `levels`, -1 where it is not there; by equality, so 3 is 3.0."""
     if isinstance(values.dtype, pd.StringDtype):
         values = values.astype("category")

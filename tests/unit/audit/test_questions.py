@@ -53,6 +53,12 @@ def test_copies_are_exposed_and_fresh_records_are_not(question):
     assert fresh.p_value > 0.01
 
 
+def test_truth_values_that_come_back_as_numbers_are_inferred():
+    real, control = (t.assign(label=t["label"] == "yes") for t in (REAL, CONTROL))
+    synthetic = real.assign(label=real["label"].astype(int))
+    assert attribute_inference(real, synthetic, control, "label").attack.value == 1.0
+
+
 def test_what_the_population_tells_is_in_the_baseline():
     found = ask("label", FRESH)
     assert found.attack.value > 0.65
