@@ -51,9 +51,11 @@ class Attribute:
         present = present[~np.isnan(present)]
         if not len(present):
             return cls(values.name, None, marks_missing=missing)
-        scale = float(present.std())
+        mean, scale = float(present.mean()), float(present.std())
+        if scale <= 1e-12 * abs(mean):  # a constant, but for rounding
+            scale = 1.0
         low, high = float(present.min()), float(present.max())
-        return cls(values.name, None, float(present.mean()), scale or 1.0, low, high, missing)
+        return cls(values.name, None, mean, scale, low, high, missing)
 
     @property
     def width(self) -> int:

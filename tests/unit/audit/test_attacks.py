@@ -49,6 +49,15 @@ def test_copies_are_recognised_and_fresh_records_are_not(tables, name):
     assert fresh.low <= 0.5 <= fresh.high
 
 
+def test_rounding_of_a_constant_hides_no_copies(tables):
+    constant = {key: table.assign(e=0.1) for key, table in tables.items()}
+    assert 0.0 < constant["reference"]["e"].to_numpy().std() < 1e-12
+    noise = 1e-9 * np.random.default_rng(6).normal(size=600)
+    others = constant["members"], constant["non_members"], constant["reference"]
+    found = attack_auc(gan_leaks_calibrated, constant["copies"].assign(e=0.1 + noise), *others)
+    assert found.low > 0.6
+
+
 def test_logan_0_scores_what_looks_synthetic_higher(tables):
     """Its critic knows where synthetic records are; a generator that copies hides nothing there."""
     far = tables["non_members"] + 8.0
