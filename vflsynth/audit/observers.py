@@ -111,6 +111,7 @@ class TableObserver(Observer):
     statistics: Sequence[Statistic]
     targets: Mapping[Hashable, pd.DataFrame]
     n_synthetic: int
+    categorical: Sequence[Hashable] = ()
 
     def labels(self) -> dict[str, str]:
         """Name of each statistic, by the label that goes before the target's in observations."""
@@ -119,7 +120,8 @@ class TableObserver(Observer):
     def describe(self) -> str:
         """Say what is observed."""
         records = describe_frames({repr(key): row for key, row in self.targets.items()})
-        return f"{self.n_synthetic} records: {list(map(repr, self.statistics))} of {records}"
+        read = f" with labels {sorted(map(repr, self.categorical))}" if self.categorical else ""
+        return f"{self.n_synthetic} records: {list(map(repr, self.statistics))} of {records}{read}"
 
     def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
         """Return statistics of a table of each model."""

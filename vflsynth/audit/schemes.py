@@ -134,6 +134,7 @@ def audit_synthetic_data(
         [statistic.fit(game.table, categorical) for statistic in statistics],
         records,
         n_synthetic or len(game.table),
+        categorical,
     )
     sources = {"synthetic data": observer.labels()}
     if attacker == "model":

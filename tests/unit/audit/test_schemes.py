@@ -294,6 +294,8 @@ def test_models_of_one_table_are_audited_and_cached(number_frames, tmp_path):
     audit = audit_synthetic_data(model, number_frames, **options)
     assert audit.headline == "An attacker beats guessing."
     assert audit_synthetic_data(model, number_frames, **options).n_trained == 0
+    read_as_labels = audit_synthetic_data(model, number_frames, categorical=["a"], **options)
+    assert read_as_labels.n_trained == 160
     with pytest.raises(ParameterError, match=r"fit\(table\)"):
         JoinedTable("CTGAN").fit(number_frames)
 
