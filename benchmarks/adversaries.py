@@ -325,7 +325,7 @@ def attributes(name: str) -> _results.Row:
             if hasattr(model, "log_prob"):
                 guesses["own density"], _ = most_probable(model, asked, table.iloc[used], attribute)
             for attack, values in guesses.items():
-                hits = right(attribute, values, values_of(attribute, asked), 0.0)
+                hits = right(attribute, values, values_of(attribute, asked))
                 rates = float(hits[inside].mean()), float(hits[~inside].mean())
                 guessed.setdefault(f"{column}, {attack}", []).append(rates)
     attacks = {}
