@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -140,7 +140,8 @@ def nearest_distances(points: Floats, others: Floats) -> Floats:
     return np.concatenate([block.min(axis=1) for block in distance_blocks(points, others)])
 
 
-def distance_blocks(points: Floats, others: Floats) -> list[Floats]:
-    """Return Euclidean distances, each block of shape (some points, other)."""
+def distance_blocks(points: Floats, others: Floats) -> Iterator[Floats]:
+    """Yield Euclidean distances, each block of shape (some points, other)."""
     rows = max(1, _BLOCK_ELEMENTS // max(1, len(others)))
-    return [cdist(points[start : start + rows], others) for start in range(0, len(points), rows)]
+    for start in range(0, len(points), rows):
+        yield cdist(points[start : start + rows], others)

@@ -152,7 +152,7 @@ def right(attribute: Attribute, guesses: Floats, truth: Floats) -> Booleans:
 
 def _best_guess(records: Floats, truth: Floats, attribute: Attribute, random_state: int) -> float:
     """Share of records whose value a model of the others guesses."""
-    distances = np.concatenate(distance_blocks(records, records))
+    distances = np.concatenate([*distance_blocks(records, records)])
     np.fill_diagonal(distances, np.inf)
     guesses = [truth[distances.argmin(axis=1)]]
     folds = KFold(5, shuffle=True, random_state=random_state)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from vflsynth.adversary import Correlation, Extremes, Histogram, Naive, NearestValues, Neighbourhood
+from vflsynth.adversary.encoding import nearest_distances
 from vflsynth.exceptions import ParameterError
 
 
@@ -165,3 +168,14 @@ def test_numeric_columns_can_be_read_as_labels(known):
 def test_a_single_bin_is_refused():
     with pytest.raises(ParameterError, match="at least"):
         Histogram(1)
+
+
+def test_distances_are_in_memory_a_block_at_a_time(monkeypatch):
+    monkeypatch.setattr("vflsynth.adversary.encoding._BLOCK_ELEMENTS", 2000)
+    points, others = np.ones((500, 13)), np.zeros((2000, 13))
+    tracemalloc.start()
+    try:
+        assert nearest_distances(points, others) == pytest.approx(13**0.5)
+        assert tracemalloc.get_traced_memory()[1] < points.shape[0] * len(others)  # of 8 bytes each
+    finally:
+        tracemalloc.stop()
