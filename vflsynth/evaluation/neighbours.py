@@ -286,9 +286,15 @@ def _row_hashes(encoder: TableEncoder, frame: pd.DataFrame) -> NDArray[np.uint64
             {
                 str(i): column.values(chunk) + 0.0
                 if isinstance(column, NumericColumn)
-                else chunk[column.name].astype(object).map(str, na_action="ignore").to_numpy()
+                else chunk[column.name].astype(object).map(_said, na_action="ignore").to_numpy()
                 for i, column in enumerate(encoder.columns)
             }
         )
         hashes.append(pd.util.hash_pandas_object(plain, index=False).to_numpy())
     return np.concatenate(hashes)
+
+
+def _said(label: Any) -> str:
+    """Write a label so that equal ones of different types (1, 1.0 and True) are written alike."""
+    whole = isinstance(label, bool | float) and float(label).is_integer()
+    return str(int(label) if whole else label)

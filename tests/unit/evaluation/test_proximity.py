@@ -53,6 +53,9 @@ def test_copies_are_found_whatever_their_type():
     real = pd.DataFrame({"n": [1, 2, 3], "c": pd.Categorical(["a", "b", None]), "z": [0.0, 1, 2]})
     copies = pd.DataFrame({"z": [-0.0, 2.0], "c": ["a", None], "n": [1.0, 3.0]})
     assert proximity(real, copies)["exact_copies"].value == 1.0
+    real = pd.DataFrame({"code": [1, 2, 30], "cat": pd.Categorical([7, 8, 9]), "b": [True] * 3})
+    copies = real.astype({"code": float, "cat": float, "b": int})
+    assert proximity(real, copies, categorical=["code"])["exact_copies"].value == 1.0
 
 
 def test_without_held_out_rows_real_neighbours_are_the_baseline(mixed):
