@@ -20,8 +20,10 @@ from vflsynth._validation import did_you_mean
 from vflsynth.exceptions import (
     ColumnKindError,
     PartyDataError,
+    PublishingWarning,
     SharedColumnError,
     TooFewRecordsError,
+    warn_user,
 )
 from vflsynth.frames import StoredTable
 
@@ -283,7 +285,7 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
     """Raise if a column is text, times or durations in one table only: nothing would be equal.
 
     Neither is converted: 01067, read as a number, has become 1067 for good, and a number has no
-    unit.
+    unit. Warns if it came back as text without its zero.
     """
     mine, theirs = kind_of(real), kind_of(other)
     accepted = {"mixed", "missing"}
@@ -297,6 +299,15 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
             f"files keep them, and pandas.read_csv(..., dtype={{{real.name!r}: str}}) keeps text",
             column=real.name,
         )
+    if mine == theirs == "text":
+        own, labels = (set(column.dropna().unique()) for column in (real, other))
+        if ({label.lstrip("0") for label in own if label.isdigit()} - own - {""}) & labels:
+            warn_user(
+                f"column {real.name!r}: codes of the real table stand in the {table} table without "
+                "the zeros before them, and are other labels. Fix: have whatever wrote the "
+                f"{table} table read this column as text",
+                PublishingWarning,
+            )
 
 
 def party_of(names: Sequence[Hashable], parties: Parties | None) -> dict[Hashable, str] | None:

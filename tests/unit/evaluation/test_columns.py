@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +16,7 @@ from vflsynth.evaluation.columns import (
 from vflsynth.exceptions import (
     ColumnKindError,
     PartyDataError,
+    PublishingWarning,
     SharedColumnError,
     TooFewRecordsError,
 )
@@ -152,6 +155,16 @@ def test_labels_that_can_be_compared_are(real, synthetic):
     real, synthetic = pd.DataFrame({"c": real}), pd.DataFrame({"c": synthetic})
     encoder = TableEncoder(real, synthetic)
     assert np.isfinite(encoder.encode(synthetic)).all()
+
+
+@pytest.mark.parametrize("kind", ["str", object, "category"])
+def test_codes_that_lost_their_zeros_are_warned_of(kind):
+    real = pd.DataFrame({"zip": pd.Series(["01067", "80331", "0", None], dtype=kind)})
+    with pytest.warns(PublishingWarning, match=r"'zip': codes .* synthetic table without the zero"):
+        TableEncoder(real, pd.DataFrame({"zip": ["1067", "80331"]}))
+    with warnings.catch_warnings(action="error"):
+        TableEncoder(real, real.head(2))
+        TableEncoder(real.assign(zip=["1067", "01067", "80331", "0"]), real)
 
 
 def test_labels_and_gaps_that_only_held_out_rows_have_are_seen():
