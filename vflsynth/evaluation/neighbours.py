@@ -191,12 +191,11 @@ def _closer_to_training(
     sign = np.sign(to_training - to_holdout)
     closer = (1.0 - sign) / 2.0
     share = float(closer.mean())
-    deviation = float(closer.std() / np.sqrt(len(closer)))
     return MetricResult(
         metric=CLOSER_TO_TRAINING,
         value=share,
-        interval=around(share, deviation, 0.0, 1.0),
-        interval_method="95 %, binomial over synthetic rows",
+        interval=wilson(round(share * len(closer)), len(closer)),
+        interval_method="95 %, Wilson over synthetic rows",
         baseline=0.5,
         parts=pd.DataFrame(
             {

@@ -41,6 +41,12 @@ def test_a_leaking_table_is_caught(make):
     assert closest.value < 0.5 * closest.baseline
 
 
+def test_ten_copies_prove_no_more_than_ten_rows_can(make):
+    leak = proximity(make(80, seed=0), make(80, seed=0).head(10), holdout=make(80, seed=1))
+    low, high = leak["closer_to_training_share"].interval
+    assert (low, high) == pytest.approx((0.722, 1.0), abs=0.001)
+
+
 def test_an_innocent_table_is_not(make):
     results = proximity(make(800, seed=0), make(800, seed=2), holdout=make(800, seed=1))
     low, high = results["closer_to_training_share"].interval
