@@ -163,14 +163,14 @@ class FeatureObserver(Observer):
         """Return statistics of the features that each model's parties would send."""
         observations: list[Observation] = [{} for _ in models]
         for party, frame in self.frames.items():
-            half = models[0].parties_[party]
-            own = frame if half.preparation is None else half.preparation.apply(frame)
-            encoded = _encode(half.transformer, own)
-            # As the discriminator is shown them; the same for all models, as the encoding is.
-            residuals = getattr(models[0], "local_residuals_", {}).get(party)
-            if residuals is not None:
-                encoded = residuals.take_out(encoded[0]).unsqueeze(0)
             for model, observation in zip(models, observations):
+                half = model.parties_[party]
+                own = frame if half.preparation is None else half.preparation.apply(frame)
+                encoded = _encode(half.transformer, own)
+                # As the discriminator is shown them.
+                residuals = getattr(model, "local_residuals_", {}).get(party)
+                if residuals is not None:
+                    encoded = residuals.take_out(encoded[0]).unsqueeze(0)
                 features = _features(model, party, encoded).set_axis(frame.index, axis=0)
                 for statistic in self.statistics:
                     fitted = statistic.fit(features)

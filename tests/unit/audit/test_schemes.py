@@ -402,6 +402,20 @@ def test_features_are_those_of_encoded_records_in_the_order_of_keys(small_frames
         assert abs(encoded.mean(0)).max() < 1.5  # standardised, whatever the raw units are
 
 
+def test_features_are_of_each_model_s_own_encoding(tiny, number_frames):
+    """Private models buy their ranges with noise, each its own."""
+    models = []
+    for scale in (1.0, 9.0):
+        frames = {name: scale * frame for name, frame in number_frames.items()}
+        models += tiny.fit_replicas(frames, random_states=[3], keep_discriminators=True)
+    observer = FeatureObserver([Naive()], number_frames, [3])
+    together = observer.observe(models, [3])
+    for model, found in zip(models, together):
+        (alone,) = observer.observe([model], [3])
+        for label, values in alone.items():
+            np.testing.assert_allclose(found[label], values)
+
+
 def test_features_are_of_what_discriminators_were_trained_on(tiny):
     """A number that another one all but gives is judged by what is left of it, equal ones apart."""
     x = np.random.default_rng(0).normal(size=(2, 200))
