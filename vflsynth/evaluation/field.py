@@ -279,12 +279,13 @@ def _pair_codes(
     if isinstance(column, CategoricalColumn):
         size = len(column.labels)
         return column.codes(real), column.codes(synthetic), size
-    values = [column.standardised(frame) for frame in (real, synthetic)]
+    # Not standardised, which would round whole numbers off the edges; halved, lest ranges overflow.
+    values = [column.values(frame) / 2 for frame in (real, synthetic)]
     present = _present(values[0])
     low, high = (present.min(), present.max()) if len(present) else (0.0, 1.0)
     inner = np.linspace(low, high, BINS + 1)[1:-1]
     binned = [
-        np.where(np.isnan(own), BINS, np.searchsorted(inner, own, side="left")) for own in values
+        np.where(np.isnan(own), BINS, np.searchsorted(inner, own, side="right")) for own in values
     ]
     return binned[0], binned[1], BINS + 1
 

@@ -64,6 +64,12 @@ def test_sdmetrics_agrees(pair):
     results = SDMetricsReports().compute(Tables(*pair))
     theirs = results["sdmetrics_quality"].parts.groupby("property")["value"].mean()
     assert float(shape(*pair)) == pytest.approx(theirs["Column Shapes"], abs=2e-3)
+    from sdmetrics.column_pairs import ContingencySimilarity
+
+    whole = pair[0].assign(x=(3 * pair[0]["x"] + 5).round().clip(0, 10))[["x", "label"]]
+    halves = whole.iloc[::2], whole.iloc[1::2]
+    of_pair = ContingencySimilarity.compute(*halves, ["x"], 10)
+    assert trend(*halves).parts["value"][0] == pytest.approx(of_pair)
 
 
 @pytest.mark.parametrize("detector", ["gradient_boosting", "logistic_regression"])
