@@ -29,6 +29,7 @@ from vflsynth.adversary.encoding import Attribute, Booleans, Floats
 from vflsynth.adversary.intervals import Estimate, binomial_interval, holm
 from vflsynth.audit.findings import plain
 from vflsynth.audit.settings import check_values
+from vflsynth.evaluation.columns import common_columns
 from vflsynth.exceptions import ColumnMismatchError, PartyDataError
 from vflsynth.reporting import Page, render
 
@@ -284,6 +285,7 @@ class Compared:
                     fix=f"give at least {_LEAST_RECORDS}",
                 )
             kept[kind] = table[names].reset_index(drop=True)
+        common_columns(kept["real"], kept["synthetic"])  # text and numbers are never equal
         return replace(given, **kept)
 
     def generator(self, purpose: int) -> np.random.Generator:

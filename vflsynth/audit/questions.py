@@ -66,7 +66,8 @@ def singling_out(
     ParameterError
         If a parameter is out of range.
     PartyDataError
-        If a table has fewer than 20 records.
+        If a table has fewer than 20 records; its child ColumnKindError if a column is text in one
+        of them and numbers in another.
     ColumnMismatchError
         If a table lacks a column of the synthetic one.
 

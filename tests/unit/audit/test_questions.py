@@ -16,7 +16,7 @@ from vflsynth.audit import (
     linkability,
     singling_out,
 )
-from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyDataError
+from vflsynth.exceptions import ColumnKindError, ColumnMismatchError, ParameterError, PartyDataError
 
 PARTIES = {"left": ["a", "b", "c"], "right": ["d", "label"]}
 
@@ -206,3 +206,5 @@ def test_bad_input_is_refused_by_name():
         attribute_inference(REAL, FRESH, CONTROL, "age")
     with pytest.raises(ParameterError, match="n_attacks"):
         singling_out(REAL, FRESH, CONTROL, n_attacks=0)
+    with pytest.raises(ColumnKindError, match=r"'label': text .* real table, but numbers"):
+        singling_out(REAL, FRESH.assign(label=1), CONTROL)
