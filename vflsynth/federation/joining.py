@@ -75,6 +75,9 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
         from vflsynth.contract import rows_for_all
 
         found, cost = rows_for_all(found, shared)
+    for name, part in found.items():
+        if not part.index.equals(found[first].index):
+            raise _damaged(name)
     table = pd.concat(list(found.values()), axis=1)
     table.attrs = {}
     return _with_keys(table, parts), cost

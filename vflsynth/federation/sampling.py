@@ -48,7 +48,8 @@ def draw_part(
 
     Latents come from the site's shared secret, and are the same at every party: row i is the same
     record at all of them. Another `request` gives other rows, the same one the same again. `keys`
-    adds fresh keys, equal for the same record at every party. `passed` is the folder of what
+    adds fresh keys, equal for the same record at every party, those of an index or of rows that are
+    left out only once the parts are joined. `passed` is the folder of what
     parties pass on, for methods whose parties draw one after the other.
 
     The part bears a keyed mark that `vflsynth.federation.joining.join_parts` compares. Where a
@@ -72,7 +73,7 @@ def draw_part(
     part, shared, choice = _part_with_files(half, n, wanted, secret, passed)
     told = {RULES: shared, CHOICE: choice}
     part.attrs |= {name: own.to_dict() for name, own in told.items() if own is not None}
-    if keys and (shared is not None or choice is not None):
+    if keys and (shared is not None or choice is not None or half.on is None):
         part.attrs[KEYS] = {"on": scalar_to_json(half.on), "keys": half.minter.to_dict()}
     elif keys:
         part = half.add_keys(part)

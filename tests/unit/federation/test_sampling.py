@@ -54,6 +54,29 @@ def test_keys_twice_are_refused(trained):
         join_parts(parts)
 
 
+def test_keys_of_an_index_come_with_all_parts(make_trial):
+    trial = make_trial(on=None)
+    for name, frame in trial.frames.items():
+        frame.set_index("record_id").to_parquet(trial.folder / f"{name}.parquet")
+    trial.run()
+    parts = {
+        name: draw_part(trial.job, site, 5, "one", keys=name == "party_1")
+        for name, site in trial.sites.items()
+    }
+    table, _ = join_parts(parts)
+    assert table.index.name == "record_id"
+    assert table.index.is_unique
+    other = parts["party_2"]
+    pd.testing.assert_frame_equal(table[other.columns], other.set_axis(table.index))
+
+
+def test_a_part_with_other_rows_than_were_drawn_is_refused(trained):
+    parts = {n: draw_part(trained.job, s, 5, "one") for n, s in trained.sites.items()}
+    for changed in (parts["party_2"].iloc[:4], parts["party_2"].iloc[::-1]):
+        with pytest.raises(MisalignedError, match="leave the file as it is"):
+            join_parts(parts | {"party_2": changed})
+
+
 def test_site_files_are_read_as_they_were_written(trained, tmp_path):
     for site in trained.sites.values():
         site.write(tmp_path / "site.toml")
