@@ -146,7 +146,8 @@ def check_approved(job: Job, site: Site) -> None:
 
 def bound_to(site: Site) -> dict[str, str]:
     """Return digests of what an approval is about at a site, beside the job."""
-    own = (site.party, site.table, site.labels, site.sample_weight, site.column_kinds, site.schema)
+    read = (site.party, site.table, site.key, site.labels, site.sample_weight)
+    own = (*read, site.column_kinds, site.schema)
     limits = (site.budget, site.bounds, site.telling, site.max_frame_bytes)
     contract = "none" if site.contract is None else site.contract.read_text(encoding="utf-8")
     columns: list[tuple[str, str]] = []

@@ -217,6 +217,7 @@ def test_an_approval_is_of_the_site_as_it_was(folder):
     limit = replace(site.bounds, most_rows=10)
     for changed, what in [
         (replace(site, column_kinds={"a": "categorical"}), "site file"),
+        (replace(site, key="a"), "site file"),  # then `id` would be modelled
         (replace(site, bounds=limit), "limits"),
         (replace(site, telling=Telling(999.0)), "limits"),
     ]:
