@@ -30,6 +30,7 @@ from vflsynth.registry import Members
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _RESERVED = {"active", "admin", "profile", "server", "shared"}
+_FILES = ".json", ".jsonl"
 _OF_SITES = "belongs into the site files, not into the job"
 _REFUSED = {
     "column_kinds": _OF_SITES,
@@ -91,6 +92,10 @@ class Job(RunFile):
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties) or not self.parties:
             raise ParameterError(f"parties must be a list of different names, got {self.parties!r}")
+        if self.name.endswith(_FILES):
+            raise ParameterError(
+                f"name must not end in {' or '.join(_FILES)}, as a site's own files"
+            )
         if _RESERVED.intersection(self.parties):
             raise ParameterError(f"no party may be called {', '.join(sorted(_RESERVED))}")
         if isinstance(self.on, dict) and not {*self.parties} <= {*self.on}:

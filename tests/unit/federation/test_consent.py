@@ -57,6 +57,12 @@ def test_a_job_is_approved_by_hand_and_only_as_it_was_read(folder, capsys):
     refused(job, site)
 
 
+@pytest.mark.parametrize("name", [consent.FILE, trail.FILE, "privacy-account.json"])
+def test_no_job_has_its_folder_where_a_site_has_a_file(folder, name):
+    with pytest.raises(ParameterError, match="name must not end in"):
+        Job.from_dict(Job.read(folder / "job.toml").to_dict() | {"name": name})
+
+
 def test_showing_is_not_approving(folder, capsys):
     assert main(["parties", "approve", "job.toml", "lab.toml", "--show"]) == 0
     assert "leaves every party" in capsys.readouterr().out
