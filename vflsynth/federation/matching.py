@@ -50,6 +50,7 @@ from vflsynth.federation.psi import (
 from vflsynth.federation.site import Bounds
 from vflsynth.frames import AlignmentReport, intersect
 from vflsynth.frames.alignment import check_no_repeated_key, key_kind
+from vflsynth.frames.keys import comparable_types
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel, Message, Participant, answers, takes
 from vflsynth.protocol.messages import (
@@ -83,7 +84,8 @@ class Matching(Participant):
         shared: bytes,
         bounds: Bounds,
     ) -> None:
-        self.name, self.keys, self._labels, self._bounds = name, keys, labels, bounds
+        self.name, self._labels, self._bounds = name, labels, bounds
+        self.keys = comparable_types(keys)
         self._secret = derive(shared, "matching")
         check_no_repeated_key(name, self.keys)
         self.verified = False

@@ -279,7 +279,7 @@ def key_text(key: Any) -> str:
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
         return f"i{int(key)}"
     if isinstance(key, (float, np.floating)):
-        return f"f{float(key)!r}"
+        return f"f{float(key) + 0.0!r}"  # -0.0 is 0.0
     if isinstance(key, pd.Timestamp):
         return f"d{(key if key.tz is None else key.tz_convert('UTC')).isoformat()}"
     return f"s{key}"
