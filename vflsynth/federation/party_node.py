@@ -253,9 +253,11 @@ class PartyNode(BlindedRun):
         """
         self.greeted = True
         if self.method.padding(len(self.job.parties)) is not None:
-            before = [r for r in trail.lines(self.site.folder) if r["event"] == COUNTED]
-            self.site.bounds.check_counts(self.name, len(before))
-            trail.append(self.site.folder, COUNTED, {"job": self.job.name})
+            folder = self.site.folder
+            with locked(folder / f".{COUNTED}.lock", "its counts are looked at", 60.0):
+                before = [r for r in trail.lines(folder) if r["event"] == COUNTED]
+                self.site.bounds.check_counts(self.name, len(before))
+                trail.append(folder, COUNTED, {"job": self.job.name})
         super().take_terms(message)
         self.rules.allow(self.matching.steps)
         if self.agreed.contracts.get(self.name) != self._told:
