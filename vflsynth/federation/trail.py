@@ -102,7 +102,8 @@ class Report:
 
     def __init__(self, folder: Path, node: str, job: Job, *, alone: bool = True) -> None:
         before = sorted(folder.glob("report-*.json"))
-        number = 1 + len(before)
+        numbers = (path.stem.removeprefix("report-") for path in before)
+        number = 1 + max((int(n) for n in numbers if n.isdecimal()), default=0)
         self._path, self._node = folder / f"report-{number:03d}.json", node
         self._content: dict[str, Any] = {
             "node": node,

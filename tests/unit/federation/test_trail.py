@@ -10,6 +10,7 @@ import pytest
 from vflsynth.cli import main
 from vflsynth.exceptions import ArtefactError
 from vflsynth.federation import consent, trail
+from vflsynth.federation.job import Job
 from vflsynth.federation.sampling import draw_part
 from vflsynth.privacy import account_file
 
@@ -75,6 +76,19 @@ def test_two_nodes_of_a_site_add_lines_one_after_the_other(tmp_path):
     for thread in threads:
         thread.join()
     assert trail.verify(tmp_path)[0] == 15
+
+
+def test_no_report_is_written_over_when_earlier_ones_are_cleared_away(tmp_path):
+    job = Job.from_dict({"name": "j", "parties": ["a"]})
+    for _ in range(3):
+        trail.Report(tmp_path / "j", "a", job).end(None)
+    last = (tmp_path / "j" / "report-003.json").read_bytes()
+    for number in (1, 2):
+        (tmp_path / "j" / f"report-00{number}.json").unlink()
+    for _ in range(2):
+        trail.Report(tmp_path / "j", "a", job).end(None)
+    assert sorted(path.name[7:10] for path in (tmp_path / "j").iterdir()) == ["003", "004", "005"]
+    assert (tmp_path / "j" / "report-003.json").read_bytes() == last
 
 
 def events(folder):
