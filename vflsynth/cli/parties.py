@@ -235,7 +235,7 @@ def _join(options: argparse.Namespace) -> None:
     from vflsynth.federation.joining import join_parts
     from vflsynth.frames import read_table
 
-    table, cost = join_parts({path.name: read_table(path) for path in options.parts})
+    table, cost = join_parts({str(path): read_table(path) for path in options.parts})
     if cost is not None:
         logger.info("%s", cost)
     _write(table, options.output)

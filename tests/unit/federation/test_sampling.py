@@ -104,13 +104,13 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
                 "--request",
                 "one",
                 "-o",
-                f"{name}-part.parquet",
+                f"{name}/part.parquet",
             ]
         )
         assert code == 0
-    parts = ["party_1-part.parquet", "party_2-part.parquet"]
+    parts = ["party_1/part.parquet", "party_2/part.parquet"]
     assert main(["parties", "join", *parts, "-o", "all.parquet"]) == 0
-    assert len(pd.read_parquet("all.parquet")) == 7
+    assert pd.read_parquet("all.parquet").shape == (7, 20)
     assert "all.parquet: 7 rows" in capsys.readouterr().out
 
 
