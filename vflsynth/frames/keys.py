@@ -153,7 +153,8 @@ def key_of(on: Any, party: str) -> Hashable:
 def in_form(keys: pd.Index, form: str) -> pd.Index:
     """Write keys in a form; those that are no text stay as they are, but for ``digits``."""
     steps = [step for word, step in STEPS.items() if word in form.split()]
-    numbers = pd.api.types.is_integer_dtype(keys.dtype) and _without_zeros in steps
+    integers = pd.api.types.is_integer_dtype
+    numbers = _without_zeros in steps and integers(comparable_types(keys).dtype)
     if not steps or not (numbers or is_text(keys)):
         return keys
 

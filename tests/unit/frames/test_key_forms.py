@@ -43,6 +43,11 @@ def test_every_word_of_a_form_does_one_thing(form, key, written):
     assert in_form(found, form).tolist() == found.tolist()  # once is enough
 
 
+@pytest.mark.parametrize("dtype", ["category", "object", "Int64", pd.ArrowDtype(pa.int32())])
+def test_whole_numbers_of_any_type_are_text_without_zeros(dtype):
+    assert in_form(pd.Index(pd.Series([7, 0], dtype=dtype)), "digits").tolist() == ["7", "0"]
+
+
 def test_a_form_of_other_words_is_refused():
     with pytest.raises(ParameterError, match="'trim'"):
         MatchOn("id", form="nfc trim")
