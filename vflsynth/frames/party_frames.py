@@ -35,7 +35,7 @@ from vflsynth.frames.alignment import (
     compared,
     positions,
 )
-from vflsynth.frames.keys import MatchOn, in_form, is_text, key_of, warn_of_keys
+from vflsynth.frames.keys import STEPS, MatchOn, in_form, is_text, key_of, warn_of_keys
 from vflsynth.frames.logical import as_frame
 
 PartyFrames = Mapping[str, pd.DataFrame]
@@ -447,7 +447,8 @@ def _blank_among(keys: pd.Index) -> list[Any]:
     """Return keys that are text and name nobody."""
     if not is_text(keys):
         return []
-    return [key for key in keys.unique() if isinstance(key, str) and not key.strip()]
+    stripped = STEPS["strip"]  # a form may leave nothing of a key
+    return [key for key in keys.unique() if isinstance(key, str) and not stripped(key)]
 
 
 def check_owners(party_frames: PartyFrames, on: Any) -> None:

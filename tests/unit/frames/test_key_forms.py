@@ -48,6 +48,12 @@ def test_whole_numbers_of_any_type_are_text_without_zeros(dtype):
     assert in_form(pd.Index(pd.Series([7, 0], dtype=dtype)), "digits").tolist() == ["7", "0"]
 
 
+def test_a_key_of_characters_without_width_names_nobody():
+    frame = pd.DataFrame({"id": ["\u200b", " ", "b"], "x": 1.0})
+    with pytest.raises(MissingKeyError, match=r"2 of 3 keys .* \[0, 1\]"):
+        check_party_frames({"a": frame}, "id")
+
+
 def test_a_form_of_other_words_is_refused():
     with pytest.raises(ParameterError, match="'trim'"):
         MatchOn("id", form="nfc trim")
