@@ -31,6 +31,10 @@ _LISTS = (list, range, np.ndarray, pd.Index, pd.Series, ExtensionArray)
 
 def scalar_to_json(value: Any) -> Any:
     """Encode one label or value; TypeError for types without an exact form here, such as lists."""
+    if isinstance(value, np.timedelta64):  # which is one of NumPy's whole numbers
+        value = pd.Timedelta(value)
+    elif isinstance(value, np.datetime64):
+        value = pd.Timestamp(value)
     match value:
         case None | bool() | str():
             return value
@@ -47,11 +51,11 @@ def scalar_to_json(value: Any) -> Any:
             return {"decimal": str(value)}
     if value is pd.NA or value is pd.NaT:
         return {"missing": "NA" if value is pd.NA else "NaT"}
-    if isinstance(value, datetime.datetime | np.datetime64):
+    if isinstance(value, datetime.datetime):
         stamp = pd.Timestamp(value)
         zone = None if stamp.tz is None else str(stamp.tz)
         return {"timestamp": [stamp.asm8.view("i8").item(), stamp.unit, zone]}
-    if isinstance(value, datetime.timedelta | np.timedelta64):
+    if isinstance(value, datetime.timedelta):
         span = pd.Timedelta(value)
         return {"timedelta": [span.asm8.view("i8").item(), span.unit]}
     if isinstance(value, datetime.date):

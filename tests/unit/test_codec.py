@@ -59,12 +59,24 @@ def test_nan_survives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "plain"), [(np.int8(3), 3), (np.float32(0.5), 0.5), (np.bool_(True), True)]
+    ("value", "plain"),
+    [
+        (np.int8(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.timedelta64(3, "ns"), pd.Timedelta(3, "ns")),
+        (np.timedelta64(3, "D"), pd.Timedelta("3 days")),
+    ],
 )
 def test_numpy_scalars_become_plain(value: object, plain: object) -> None:
     restored = scalar_from_json(scalar_to_json(value))
     assert type(restored) is type(plain)
     assert restored == plain
+
+
+@pytest.mark.parametrize("value", [np.datetime64("NaT"), np.timedelta64("NaT", "s")], ids=repr)
+def test_missing_times_of_numpy_are_those_of_pandas(value: object) -> None:
+    assert scalar_from_json(scalar_to_json(value)) is pd.NaT
 
 
 def test_other_objects_are_refused() -> None:
