@@ -92,7 +92,8 @@ def dtype_to_json(dtype: Any) -> Any:
     """Encode a dtype; TypeError if it cannot be rebuilt, as one with an unnamed timezone."""
     content: Any
     if isinstance(dtype, pd.CategoricalDtype):
-        content = {"category": index_to_json(dtype.categories), "ordered": bool(dtype.ordered)}
+        listed = None if dtype.categories is None else index_to_json(dtype.categories)
+        content = {"category": listed, "ordered": bool(dtype.ordered)}
     elif isinstance(dtype, pd.StringDtype):
         content = {"string": dtype.storage, "missing": "NA" if dtype.na_value is pd.NA else "nan"}
     elif isinstance(dtype, pd.ArrowDtype) and pa.types.is_string(dtype.pyarrow_dtype):
@@ -113,8 +114,9 @@ def dtype_from_json(content: Any) -> Any:
     match content:
         case str():
             return pd.api.types.pandas_dtype(content)
-        case {"category": dict(categories), "ordered": bool(ordered)}:
-            return pd.CategoricalDtype(index_from_json(categories), ordered=ordered)
+        case {"category": dict() | None as listed, "ordered": bool(ordered)}:
+            categories = None if listed is None else index_from_json(listed)
+            return pd.CategoricalDtype(categories, ordered=ordered)
         case {"string": str(storage), "missing": "NA"}:
             return pd.StringDtype(storage)
         case {"string": str(storage), "missing": "nan"}:
