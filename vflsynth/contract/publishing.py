@@ -83,10 +83,10 @@ def prepared_party(
     own = _Spoken() if made is None else _Spoken.of(made, contract, party, frame)
     free = frame[[label for label in frame.columns if label not in {on, *own.gone}]]
     declared = {*(template.encoders or {}), *(template.overrides or {})}
-    found = Structure.of(free, template.rare_records or 0, declared, own.written, own.holding)
-    for label in {step.column for step in found.steps}:  # no transformer may ever see it
+    for label in free.columns:  # of some types nothing can be found out
         with naming(party, label):
             check_can_be_written(free[label])
+    found = Structure.of(free, template.rare_records or 0, declared, own.written, own.holding)
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)

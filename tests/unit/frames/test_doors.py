@@ -291,6 +291,8 @@ def test_prices_keep_their_two_decimals(kind, n_rows, tmp_path):
         (pd.Series([True, "a"] * 30, dtype=object), "several types \\(bool, str\\)"),
         (pd.Series([[1], [2]] * 30, dtype=object), "list"),
         (pd.Series(np.arange(60) % 3 * 1j), "complex"),
+        (pd.Series(np.arange(60), dtype=np.longdouble), "longdouble"),
+        (pd.Series([[1], [2]] * 30, dtype=pd.ArrowDtype(pa.list_(pa.int64()))), "list"),
         (pd.Series(pd.Categorical([1, "a"] * 30)), "several types"),
     ],
 )
