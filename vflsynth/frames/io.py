@@ -142,11 +142,23 @@ def naming_file(path: Path, suffix: str, party: str | None) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, PartyDataError):
             raise
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
+            raise _not_in_encoding(path, party) from None
         raise TableFileError(
             f"{str(path)!r} cannot be read as {suffix}: {_without_cells(error)}",
             fix="check that the file is complete and of the kind that its name says",
             party=party,
         ) from None
+
+
+def _not_in_encoding(path: Path, party: str | None, column: Any = None) -> TableFileError:
+    return TableFileError(
+        f"{str(path)!r} is not in UTF-8, or not in the encoding that was named",
+        fix="save the file with UTF-8 encoding, or name its own: encoding = 'latin-1' in a TOML file "
+        "beside it, encoding='latin-1' in Python",
+        party=party,
+        column=column,
+    )
 
 
 def _without_cells(error: Exception) -> str:
@@ -321,12 +333,7 @@ def read_csv(
     check_names(names, party)
     for field in table.schema:
         if pa.types.is_binary(field.type):  # what Arrow makes of bytes that are not UTF-8
-            raise TableFileError(
-                f"{str(path)!r} is not in UTF-8",
-                fix="save the file with UTF-8 encoding, or name its own (encoding= in Python)",
-                party=party,
-                column=field.name,
-            )
+            raise _not_in_encoding(path, party, field.name)
     if names[0] == "" and len(names) > 1 and _is_row_number(table[0], lines and lines[1]):
         warn_user(
             f"the first column of {path.name!r} has no name and holds the row numbers that pandas "

@@ -181,6 +181,7 @@ def test_csv_keeps_values(tmp_path, rows):
         ("t.csv", "a,b\n1\n", ["Expected 2 columns"]),
         ("t.csv", "a,a\n1,2\n", ["'a'", "same name"]),
         ("t.csv", "a\nh\xe9\n".encode("latin-1"), ["UTF-8", "'a'"]),
+        ("t.csv", "h\xe9,a\n1,2\n".encode("latin-1"), ["UTF-8", "TOML file"]),
         ("t.csv.gz", "a,b\n1,2\n", ["complete"]),
         ("t.parquet", "PAR1", ["complete"]),
         ("t.xls", "", ["unknown kind", ".parquet"]),
@@ -191,6 +192,12 @@ def test_unreadable_files_are_named_errors(name, content, words, tmp_path):
         csv(tmp_path, content, name)
     for word in [*words, "'lab'", "Fix: "]:
         assert word in str(caught.value)
+
+
+def test_stated_text_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "t.csv").write_bytes("a\nh\xe9\n".encode("latin-1"))
+    with pytest.raises(TableFileError, match="UTF-8"):
+        read_table(tmp_path / "t.csv", dtypes={"a": "str"})
 
 
 def test_absent_file_is_a_named_error(tmp_path):
