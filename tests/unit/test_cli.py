@@ -728,6 +728,7 @@ def test_complete_prints_the_same_records_for_the_same_seed(folder, tmp_path, ca
         ({"diagnosis": ["ill"]}, ["--on", "diagnosis"], 2, "the model draws this column"),
         ({"diagnosis": ["ill"]}, ["--draws", "0"], 2, "n_draws"),
         ({"diagnosis": ["ill"]}, ["-o", "known.csv"], 2, "would be lost"),
+        ({"height": [1.0]}, ["-o", "known.xlsx"], 3, "one of .csv, .csv.gz, .parquet."),
     ],
 )
 def test_complete_refuses(folder, tmp_path, monkeypatch, capsys, known, options, code, message):

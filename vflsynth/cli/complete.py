@@ -14,7 +14,7 @@ from vflsynth.cli.options import Option, check_file, count
 from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.cli.tables import label, read, texts_of
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames.io import check_written
+from vflsynth.frames.io import suffix_of
 
 logger = logging.getLogger("vflsynth")
 
@@ -53,7 +53,7 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Complete and write."""
     if options.output is not None:
-        check_written(options.output)
+        suffix_of(options.output)  # an unknown kind of file is an error
         check_file("--output", options.output, [options.table])
     model = open_model(options.model)
     domains = domains_of(model)

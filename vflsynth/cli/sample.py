@@ -12,7 +12,7 @@ from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or
 from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames.io import check_written
+from vflsynth.frames.io import suffix_of
 from vflsynth.methods.synthesizer import BaseSynthesizer
 
 DESCRIPTION = """\
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if in_parts:
         check_folder("--output", options.output)
     elif options.output is not None:
-        check_written(options.output)
+        suffix_of(options.output)  # an unknown kind of file is an error
         check_file("--output", options.output)
     model = open_model(options.model)
     columns = domains_of(model)

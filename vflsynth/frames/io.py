@@ -181,12 +181,7 @@ def infers_types(path: str | os.PathLike[str]) -> bool:
     TableFileError
         If the file is of an unknown kind.
     """
-    return not Path(path).is_dir() and _suffix(Path(path), None, reading=True) not in _TYPED
-
-
-def check_written(path: str | os.PathLike[str]) -> None:
-    """Check by a file's name that `write_table` writes such; TableFileError if not."""
-    _suffix(Path(path), None)
+    return not Path(path).is_dir() and suffix_of(Path(path), reading=True) not in _TYPED
 
 
 def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -209,7 +204,7 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         a column holds objects that the file cannot hold.
     """
     path = Path(path)
-    suffix = _suffix(path, None)
+    suffix = suffix_of(path)
     if len({type(name) for name in frame.columns.tolist()}) > 1:
         raise TableFileError(
             f"column names mix text and other types: {frame.columns.tolist()}",
@@ -239,7 +234,7 @@ def kind_of_file(path: Path, party: str | None) -> str:
     """Return the suffix of a file that is there; a folder of parquet files has theirs."""
     if path.is_dir() and any(path.glob("*.parquet")):
         return ".parquet"
-    suffix = _suffix(path, party, reading=True)
+    suffix = suffix_of(path, party, reading=True)
     if not path.is_file():
         raise TableFileError(f"there is no file {str(path)!r}", fix="check the path", party=party)
     return suffix
@@ -275,7 +270,8 @@ def _check_options(
         raise TableFileError(f"{str(path)!r}: {problem}", fix=fix, party=party)
 
 
-def _suffix(path: Path, party: str | None, *, reading: bool = False) -> str:
+def suffix_of(path: Path, party: str | None = None, *, reading: bool = False) -> str:
+    """Return a file's kind, of those that can be written, or read; or raise TableFileError."""
     known = (*_SUFFIXES, *_READ_ONLY) if reading else _SUFFIXES
     for suffix in known:
         if path.name.lower().endswith(suffix):
