@@ -154,8 +154,8 @@ def naming_file(path: Path, suffix: str, party: str | None) -> Iterator[None]:
 def _not_in_encoding(path: Path, party: str | None, column: Any = None) -> TableFileError:
     return TableFileError(
         f"{str(path)!r} is not in UTF-8, or not in the encoding that was named",
-        fix="save the file with UTF-8 encoding, or name its own: encoding = 'latin-1' in a TOML file "
-        "beside it, encoding='latin-1' in Python",
+        fix="save the file with UTF-8 encoding, or name its own: encoding = 'latin-1' in a TOML "
+        "file beside it, encoding='latin-1' in Python",
         party=party,
         column=column,
     )
