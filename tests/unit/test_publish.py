@@ -386,6 +386,9 @@ def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
     assert main([*command, "--epsilon", "0", "--target", "agee"]) == 2
     assert "did you mean 'age'?" in capsys.readouterr().err
     assert not (tmp_path / "study.toml").exists()
+    (tmp_path / "contract.toml").touch()
+    assert main([*command, "--epsilon", "0", "-o", "other.toml"]) == 2
+    assert "another folder (--output)" in capsys.readouterr().err
 
 
 def test_tables_may_name_their_keys_differently(tmp_path, capsys):

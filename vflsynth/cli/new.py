@@ -80,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
     for file_ in (path, contract):
         check_file("--output", file_)
         if file_.exists():
-            raise ParameterError(f"{file_} is there already. Fix: move it away, or name another")
+            raise ParameterError(
+                f"{file_} is there already. Fix: move it away, or name another folder (--output)"
+            )
     texts = options.tables or [
         PartyFile.parse(text)
         for text in _asked("1/5 tables, as PARTY=FILE, apart by spaces", None).split()
