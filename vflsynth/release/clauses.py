@@ -28,7 +28,10 @@ class _Title(NamedTuple):
     is_audited: bool = False
 
 
-_LIKENESS = "more records, another method; across parties a rule, or more bits_per_record"
+_LIKENESS = (
+    "more records, another method, a larger ε of a private one; across parties a rule, or more "
+    "bits_per_record of an AutoregressiveSynthesizer"
+)
 _RARE = (
     "a larger rare_records for the column, a coarser column (decimals, fewer categories), or one "
     "that is not modelled"
