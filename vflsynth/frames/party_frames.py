@@ -380,7 +380,7 @@ def check_is_frame(frame: object, party: str | None) -> None:
     if not isinstance(frame, pd.DataFrame):
         raise PartyDataError(
             f"expected a pandas DataFrame, got {_describe(frame)}",
-            fix="convert it, for example with pandas.DataFrame(...)",
+            fix="convert it with pandas.DataFrame(...); vflsynth.frames.read_table reads a file",
             party=party,
         )
 
@@ -421,7 +421,9 @@ def check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
         raise MissingKeyError(
             f"the key column is absent{did_you_mean(on, frame.columns)}; "
             + ("it is the index" if in_index else f"the table has {frame.columns.tolist()}"),
-            fix="call reset_index()" if in_index else "add it, or name the right one (on=, --on)",
+            fix="call reset_index(), or leave on= (--on) out where all tables have it as index"
+            if in_index
+            else "add it, or name the right one (on=, --on)",
             party=party,
             column=on,
         )

@@ -218,8 +218,8 @@ def _frequent_values(
         raise CardinalityError(
             "no value of this column is frequent enough to be published within the privacy budget "
             f"(about {discovery.threshold:.0f} records would do)",
-            fix="list its categories (public_schema, --categories), or drop the column if it "
-            "identifies records",
+            fix="list its categories (public_schema, --categories, a contract), or drop the column "
+            "if it identifies records",
             column=column.name,
         )
     return Categories(tuple(kind.in_order(column.name, column.dtype, list(dict.fromkeys(found)))))

@@ -27,6 +27,7 @@ BAD = {
     "not a mapping": ([lab()], "PartyDataError", ["a list", "{'lab': lab_frame"]),
     "empty": ({}, "PartyDataError", ["an empty mapping"]),
     "not a frame": ({"lab": lab().to_dict()}, "PartyDataError", ["'lab'", "a dict"]),
+    "a file": ({"lab": "lab.csv"}, "PartyDataError", ["a str", "read_table"]),
     "name is a number": ({1: lab()}, "PartyNameError", ["1"]),
     "name is a path": ({"../lab": lab()}, "PartyNameError", ["'../lab'", "folder"]),
     "name is dots": ({"..": lab()}, "PartyNameError", ["'..'"]),
@@ -62,7 +63,11 @@ BAD = {
         "MissingKeyError",
         ["'clinic'", "'age'"],
     ),
-    "key is the index": ({"lab": lab().set_index("id")}, "MissingKeyError", ["reset_index()"]),
+    "key is the index": (
+        {"lab": lab().set_index("id")},
+        "MissingKeyError",
+        ["reset_index()", "--on"],
+    ),
     "missing keys": (
         {"lab": lab(id=[1, None, 3]).set_index(pd.Index(["x", "y", "z"]))},
         "MissingKeyError",
