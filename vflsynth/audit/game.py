@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,9 +10,10 @@ from typing import Any, Self
 import pandas as pd
 from sklearn.base import BaseEstimator, clone
 
+from vflsynth._validation import did_you_mean
 from vflsynth.audit.targets import RULES
 from vflsynth.evaluation.columns import is_categorical
-from vflsynth.exceptions import ParameterError, PartyDataError
+from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyDataError
 from vflsynth.frames import align_party_frames, check_party_frames, key_of, party_keys
 from vflsynth.privacy.releases import watched_releases
 
@@ -96,6 +97,17 @@ class LeaveOneOutGame:
             for name, frame in aligned.items()
         }
         self.table = pd.concat(list(self.aligned.values()), axis=1)
+
+    def check_columns(self, names: Iterable[Hashable]) -> None:
+        """Refuse sensitive columns and quasi-identifiers that no party has, before any training."""
+        for name in names:
+            if name not in self.table.columns:
+                raise ColumnMismatchError(
+                    "named as sensitive or quasi-identifier, but no table has such a column that "
+                    f"comes out{did_you_mean(name, self.table.columns)}",
+                    fix="correct the name",
+                    column=name,
+                )
 
     def choose(
         self,

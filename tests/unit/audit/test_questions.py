@@ -13,6 +13,7 @@ from vflsynth.audit import (
     Disclosure,
     attribute_inference,
     audit_disclosure,
+    audit_synthetic_data,
     linkability,
     singling_out,
 )
@@ -167,6 +168,16 @@ def test_both_attackers_answer_where_the_model_is_held():
     assert found.to_frame()["attacker"].tolist() == ["table"] * 3 + ["model"]
     with pytest.raises(ParameterError, match="log_prob"):
         audit_disclosure(lambda frames, state: table, frames, attacker="model")
+
+
+@pytest.mark.parametrize("role", ["sensitive", "quasi_identifiers"])
+def test_columns_that_no_table_has_are_named_before_any_training(role):
+    table = population(120, 5).rename_axis("key")
+    frames = {name: table[columns] for name, columns in PARTIES.items()}
+    with pytest.raises(ColumnMismatchError, match="did you mean 'label'"):
+        audit_disclosure(None, frames, **{role: ["labels"]})
+    with pytest.raises(ColumnMismatchError, match="did you mean 'label'"):
+        audit_synthetic_data(None, frames, disclosure={role: ["labels"]})
 
 
 @pytest.mark.parametrize("seed", [0, *later(1)])
