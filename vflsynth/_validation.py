@@ -139,13 +139,15 @@ class Pair(_Rule):
 
 @dataclass(frozen=True, slots=True)
 class Optional(_Rule):
-    """None, or what `rule` accepts."""
+    """None, or a word in place of it, or what `rule` accepts."""
 
     rule: Number | Sizes | Choice
+    word: str | None = None
 
     def accepts(self, value: Any) -> bool:
-        """Whether `value` is None or accepted."""
-        return value is None or self.rule.accepts(value)
+        """Whether `value` is the word or accepted."""
+        said = value is self.word or (isinstance(value, str) and value == self.word)
+        return said or self.rule.accepts(value)
 
     @property
     def json(self) -> dict[str, Any]:
@@ -153,7 +155,7 @@ class Optional(_Rule):
         return self.rule.json
 
     def __str__(self) -> str:
-        return f"None or {self.rule}"
+        return f"{self.word!r} or {self.rule}"
 
 
 @dataclass(frozen=True, slots=True)

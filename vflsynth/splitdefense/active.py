@@ -141,9 +141,9 @@ class ActiveParty:
         weights = None if self.weights is None else self.weights.gather(1, rows)
         batch = Batch(features, self.labels.gather(1, rows), {}, self._draws(epoch), weights)
         loss = self.task.held_out_loss(batch)
-        better = (loss < self.best) & (self.waited < self.patience)
-        self.best = torch.where(better, loss, self.best)
         going_on = self.waited < self.patience
+        better = (loss < self.best) & going_on
+        self.best = torch.where(better, loss, self.best)
         self.waited = torch.where(better, 0, self.waited + going_on)
         for kept in self.kept.values():
             kept.keep(better)
@@ -155,11 +155,6 @@ class ActiveParty:
     def finished(self) -> bool:
         """Whether no replica got better for as many epochs as it may wait."""
         return self.patience is not None and bool((self.waited >= self.patience).all())
-
-    def restore(self) -> None:
-        """Give the networks the weights that were kept."""
-        for kept in self.kept.values():
-            kept.restore()
 
     # -- protection ------------------------------------------------------------------------------
 
@@ -280,7 +275,8 @@ class SplitLearning(Algorithm):
 
         All networks become those of the best epoch, if records say which that is.
         """
-        self.active.restore()
+        for kept in self.active.kept.values():
+            kept.restore()
         received = self.channel.gather(AllBottomOutputs, epoch)
         if (own := self.active.own) is not None:
             received[own.name] = own.all_bottom_outputs(epoch)

@@ -48,8 +48,6 @@ from vflsynth.splitdefense.settings import ClassWeight, Fusion, SplitSettings
 
 _POSITIVE = Number(0, closed=(False, True))
 
-_NUMERIC_BINS = 32
-
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class BaseSplitClassifier(FittedSplitClassifier):
@@ -481,7 +479,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
     def settings(self) -> SplitSettings:
         """Return sizes and rates as they are before the number of records is known."""
         plain = self.label_privacy is None and getattr(self, "privacy", None) is None
-        default = _NUMERIC_BINS if plain else 0
+        default = 32 if plain else 0
         return SplitSettings(
             batch_size=self.batch_size,
             n_held_out=0,

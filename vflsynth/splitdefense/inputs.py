@@ -176,8 +176,22 @@ def rows_to_predict(
     if not there:
         raise PartyDataError("every party is absent", fix="pass the table of at least one party")
     for name, frame in there.items():
-        there[name] = frame = as_frame(frame, name)
-        _check_table(name, frame, key_of(on, name))
+        frame, key = as_frame(frame, name), key_of(on, name)
+        if not isinstance(frame, pd.DataFrame):
+            raise PartyDataError(
+                f"expected a pandas DataFrame, got a {type(frame).__name__}",
+                fix="convert it, with the columns' names, for example with pandas.DataFrame(...)",
+                party=name,
+            )
+        if key is not None and key not in frame.columns:
+            in_index = key in frame.index.names
+            raise MissingKeyError(
+                "the key column, by which the classifier was fitted, is absent; "
+                + ("it is the index" if in_index else f"the table has {list(frame.columns)[:10]}"),
+                fix="call reset_index()" if in_index else "add the key column",
+                party=name,
+                column=key,
+            )
         there[name] = with_keys_in_form(frame, on, name)
     base = active if active in there else next(iter(there))
     keys = party_keys(there[base], key_of(on, base))
@@ -200,25 +214,6 @@ def rows_to_predict(
             frame = frame.iloc[found]
         ordered[name] = frame if key is None else frame.drop(columns=[key])
     return ordered
-
-
-def _check_table(party: str, frame: Any, on: Hashable) -> None:
-    """Check that rows of a party's table can be matched."""
-    if not isinstance(frame, pd.DataFrame):
-        raise PartyDataError(
-            f"expected a pandas DataFrame, got a {type(frame).__name__}",
-            fix="convert it, with the columns' names, for example with pandas.DataFrame(...)",
-            party=party,
-        )
-    if on is not None and on not in frame.columns:
-        in_index = on in frame.index.names
-        raise MissingKeyError(
-            "the key column, by which the classifier was fitted, is absent; "
-            + ("it is the index" if in_index else f"the table has {list(frame.columns)[:10]}"),
-            fix="call reset_index()" if in_index else "add the key column",
-            party=party,
-            column=on,
-        )
 
 
 class AlignedFrames(Mapping[str, pd.DataFrame]):

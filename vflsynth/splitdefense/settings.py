@@ -100,13 +100,6 @@ class Perceptron(nn.Module):
         )
         self.output = output
 
-    @property
-    def output_bias(self) -> Tensor:
-        """Bias of the last layer, shape (replica, 1, out)."""
-        bias = self.linears[-1].bias
-        assert isinstance(bias, Tensor)
-        return bias
-
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (replica, batch, in) to (replica, batch, out)."""
         return self.after_first(self.first(inputs))
@@ -217,10 +210,6 @@ class SplitSettings:
     def scalar_probability(self) -> bool:
         """Whether a party's output is one number in (0, 1), which the residual attack exploits."""
         return self.intermediate_dim == 1 and self.bottom_output == "sigmoid"
-
-    def fused_dim(self, n_parties: int) -> int:
-        """Return the width of the top model's input."""
-        return self.intermediate_dim * (n_parties if self.fusion == "concat" else 1)
 
     def fuse(self, features: list[Tensor]) -> Tensor:
         """Join the parties' features, each (replica, batch, intermediate)."""

@@ -65,17 +65,17 @@ def others_than(known: Rows, n: int) -> Rows:
     return np.setdiff1d(np.arange(n), known)
 
 
-BATCH_ATTACKS = (
-    "norm",
-    "cosine",
-    "mean",
-    "mean_threshold",
-    "median",
-    "median_threshold",
-    "direction",
-    "spectral",
-)
-"""Attacks on one batch, each measured by an AUC folded to at least 1/2."""
+BATCH_ATTACKS = {
+    "norm": "length of the gradient",
+    "cosine": "angle to one positive record's clean gradient",
+    "mean": "nearer class mean",
+    "mean_threshold": "side of the batch mean",
+    "median": "nearer class median",
+    "median_threshold": "side of the batch median",
+    "direction": "position between the class means",
+    "spectral": "first principal direction",
+}
+"""Attacks on one batch, each measured by an AUC folded to at least 1/2, and what they look at."""
 
 BATCH_MEASURES = (*BATCH_ATTACKS, "total_variation")
 """Rows of `batch_measures`."""

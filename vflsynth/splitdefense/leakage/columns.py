@@ -215,7 +215,7 @@ def column_attacks(evidence: Evidence, random_state: int = 0) -> pd.DataFrame:
     sent = np.concatenate([evidence.snapshots, evidence.features], axis=1)[rows]
     both = standardised(np.concatenate([sent, own], axis=1))
     own, truth = standardised(own), evidence.encoded[rows].astype(np.float64)
-    varies = [s for s in evidence.spans if np.ptp(truth[:, s.start : s.start + s.width], 0).any()]
+    varies = [s for s in evidence.spans if np.ptp(truth[:, s.start : s.stop], 0).any()]
     found: list[Found] = []
     for attack in Members("leakage_attacks").values():
         if not issubclass(attack, Inversion):
@@ -247,7 +247,12 @@ def _of_attack(
             guesses = [attack.guess(seen, known, taught, spans, rng) for seen in (both, own)]
             measured.append([_measures(guess, truth, known, spans) for guess in guesses])
         values, floors = np.mean(measured, axis=0)
-        floors = np.maximum(floors, [_guessing(truth, span) for span in spans])
+        guessing = [
+            # The mean is worth nothing, the most frequent category its share.
+            0.0 if s.activation == "identity" else truth[:, s.start : s.stop].mean(axis=0).max()
+            for s in spans
+        ]
+        floors = np.maximum(floors, guessing)
     knows = f"{n_known} records" if n_known else "no record"
     disclosed = (values - floors) / np.maximum(1.0 - floors, 1e-9)
     for kind, measure in (("identity", "R²"), ("softmax", "accuracy")):
@@ -268,7 +273,7 @@ def _measures(
     rows = others_than(known, len(truth))
     found = []
     for span in spans:
-        columns = slice(span.start, span.start + span.width)
+        columns = slice(span.start, span.stop)
         guess, real = guesses[rows, columns], truth[rows, columns]
         if span.activation == "softmax":
             found.append(float((guess.argmax(1) == real.argmax(1)).mean()))
@@ -276,13 +281,6 @@ def _measures(
             left = np.square(guess - real).sum()
             found.append(float(1.0 - left / max(np.square(real - real.mean(0)).sum(), 1e-12)))
     return found
-
-
-def _guessing(truth: Floats, span: OutputSpan) -> float:
-    """Return what naming the mean, or the most frequent category, is worth."""
-    if span.activation == "identity":
-        return 0.0
-    return float(truth[:, span.start : span.start + span.width].mean(axis=0).max())
 
 
 def _column_by_column(
@@ -293,10 +291,9 @@ def _column_by_column(
     spans: Sequence[OutputSpan],
 ) -> Floats:
     """Fit a model of each column to the known records."""
-    width = max(span.start + span.width for span in spans)
-    guesses = np.zeros((len(seen), max(width, truth.shape[1])))
+    guesses = np.zeros((len(seen), truth.shape[1]))
     for span in spans:
-        columns = slice(span.start, span.start + span.width)
+        columns = slice(span.start, span.stop)
         wanted = truth[:, columns]
         if span.activation == "identity":
             guesses[:, columns] = make(span).fit(seen[known], wanted[:, 0]).predict(seen)[:, None]

@@ -84,7 +84,7 @@ def _kept(evidence: Evidence, view: str) -> Floats:
     return values.astype(np.float64)
 
 
-def _line(values: Floats) -> Floats:
+def line_of(values: Floats) -> Floats:
     """Position along the first principal direction, (record, 1)."""
     if not values.shape[1]:  # no column varies: all records are alike
         return np.zeros((len(values), 1))
@@ -143,7 +143,7 @@ class Direction(Ranking):
 
     def scores(self, evidence: Evidence, view: str, rng: Generator) -> Floats | None:
         """Return the positions."""
-        return _line(_kept(evidence, view))
+        return line_of(_kept(evidence, view))
 
 
 @register
@@ -176,8 +176,8 @@ class NarrowJointMixture(Ranking):
 
     def scores(self, evidence: Evidence, view: str, rng: Generator) -> Floats | None:
         """Fit the mixture."""
-        outputs = _line(standardised(evidence.features))
-        return _odds(np.concatenate([outputs, _line(_kept(evidence, view))], 1), evidence, rng)
+        outputs = line_of(standardised(evidence.features))
+        return _odds(np.concatenate([outputs, line_of(_kept(evidence, view))], 1), evidence, rng)
 
 
 @register
@@ -195,7 +195,7 @@ class Posterior(Ranking):
         """Weigh the two against each other."""
         if evidence.n_classes != 2:
             return None
-        outputs = _odds(_line(standardised(evidence.features)), evidence, rng, "tied")
+        outputs = _odds(line_of(standardised(evidence.features)), evidence, rng, "tied")
         groups = _odds(_kept(evidence, view), evidence, rng)
         if outputs is None or groups is None:
             return None
@@ -284,7 +284,7 @@ def folded_auc(scores: Floats | None, labels: Rows, n_classes: int) -> float:
 
 def ranking(values: Floats, evidence: Evidence) -> float:
     """Folded AUC along the first principal direction."""
-    return folded_auc(_line(values), evidence.labels, evidence.n_classes)
+    return folded_auc(line_of(values), evidence.labels, evidence.n_classes)
 
 
 def chosen_by_simulation(
@@ -360,7 +360,7 @@ def _ranks(
     evidence: Evidence, found: Sequence[tuple[str, str, Floats | None]], reference: int
 ) -> Floats:
     """Ranks of outputs and of what attacks found, turned to agree with one of these."""
-    outputs = _line(standardised(evidence.features))
+    outputs = line_of(standardised(evidence.features))
     columns = [
         outputs if scores is None or np.isnan(scores).any() else scores[:, :1]
         for *_, scores in [*found, ("", "", outputs)]

@@ -98,7 +98,7 @@ def _first_layer(
         torch.tensor(evidence.labels),
         evidence.n_classes,
     )
-    both = dict(zip(BATCH_ATTACKS[:2], found[:2, 0].tolist()))
+    both = dict(zip(BATCH_ATTACKS, found[:2, 0].tolist()))
     return as_frame(evidence.party, _set_up_with_labels(both, forward))
 
 

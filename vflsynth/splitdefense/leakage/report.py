@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth.exceptions import ParameterError
@@ -25,7 +24,8 @@ from vflsynth.reporting import (
     require_packages,
 )
 from vflsynth.splitdefense.estimator import BaseSplitClassifier
-from vflsynth.splitdefense.leakage.base import principal_direction
+from vflsynth.splitdefense.leakage.base import BATCH_ATTACKS, Floats
+from vflsynth.splitdefense.leakage.labels import line_of
 from vflsynth.splitdefense.leakage.measured import (
     AT_THE_CUT,
     BROKEN,
@@ -46,17 +46,6 @@ LEVELS = {
 
 _NO_ATTACK = ("baseline", "not applicable")
 _CSS_LEVELS = {"broken": "far", "partly": "partly", "held": "close", "not applicable": ""}
-
-MEANINGS = {
-    "norm": "length of the gradient",
-    "cosine": "angle to one positive record's clean gradient",
-    "mean": "nearer class mean",
-    "mean_threshold": "side of the batch mean",
-    "median": "nearer class median",
-    "median_threshold": "side of the batch median",
-    "direction": "position between the class means",
-    "spectral": "first principal direction",
-}
 
 
 def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> LeakageReport:
@@ -144,7 +133,7 @@ class LeakageReport(Page):
     @property
     def sentences(self) -> list[str]:
         """What is protected and what is not, in words."""
-        return [*_sentences(self.frame, self.classifier)]
+        return _sentences(self.frame, self.classifier)
 
     @property
     def headline(self) -> str:
@@ -204,7 +193,7 @@ class LeakageReport(Page):
             sentences=self.sentences,
             pictures=_pictures(self.classifier.evidence_),
             rows=_cells(self.frame),
-            meanings=MEANINGS,
+            meanings=BATCH_ATTACKS,
             broken=f"{BROKEN:.0%}",
             partly=f"{PARTLY:.0%}",
         )
@@ -389,23 +378,16 @@ def _number(value: Any, form: str = ".3f") -> str:
     return "–" if np.isnan(value) else format(value, form)
 
 
-def _line(evidence: Evidence) -> npt.NDArray[np.float64]:
-    """Last gradients along their first principal direction, (record,)."""
-    rows = torch.tensor(evidence.last_gradients).double().unsqueeze(0)
-    line: npt.NDArray[np.float64] = (rows @ principal_direction(rows))[0, :, 0].numpy()
-    return line
-
-
 def _pictures(evidence: dict[str, Evidence]) -> list[Picture]:
     pictures = []
     for name, found in evidence.items():
-        pictures.append(_by_class(name, _line(found), found.labels))
+        pictures.append(_by_class(name, line_of(found.last_gradients)[:, 0], found.labels))
         if not found.batches.empty:
             pictures.append(_over_training(name, found.batches))
     return pictures
 
 
-def _by_class(party: str, line: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Picture:
+def _by_class(party: str, line: Floats, labels: npt.NDArray[np.int64]) -> Picture:
     figure, axes = new_figure(4.2, 2.3)
     low, high = (float(q) for q in np.quantile(line, [0.005, 0.995]))
     if low == high:

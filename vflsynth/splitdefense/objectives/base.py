@@ -207,8 +207,9 @@ class CrossEntropyTask(Task):
         super().__init__(members, around)
         settings = around.settings
         for name, parties in self.heads.items():
-            dims = [settings.fused_dim(len(parties)), *settings.top_hidden, around.n_outputs]
-            bias = self.network(name, dims).output_bias
+            fused = settings.intermediate_dim * (len(parties) if settings.fusion == "concat" else 1)
+            dims = [fused, *settings.top_hidden, around.n_outputs]
+            bias: Any = self.network(name, dims).linears[-1].bias  # (replica, 1, output)
             if around.channel is not None:
                 with torch.no_grad():
                     bias.copy_(around.channel.start_from(around.label_shares, bias))

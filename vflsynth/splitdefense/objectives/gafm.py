@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsynth._validation import Choice, Number, Rule, Sizes
+from vflsynth._validation import Choice, Number, Optional, Rule, Sizes
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 from vflsynth.splitdefense.objectives.base import (
@@ -23,18 +23,6 @@ from vflsynth.splitdefense.settings import SplitSettings
 
 _INSIDE = 1e-6
 """Distance that the penalty's logarithms keep from 0 and 1."""
-
-
-class _MarginRule:
-    """A margin, or "auto"."""
-
-    number = Number(0, 0.5)
-
-    def accepts(self, value: object) -> bool:
-        return value == "auto" or self.number.accepts(value)
-
-    def __str__(self) -> str:
-        return f"'auto' or {self.number}"
 
 
 class GAFMTask(Task):
@@ -142,7 +130,7 @@ class GAFM(Objective):
         {"pseudo_label_margin", "penalty_weight", "gan_weight", "label_noise_std", "weight_clip"}
     )
     _rules: ClassVar[dict[str, Rule]] = {
-        "pseudo_label_margin": _MarginRule(),  # type: ignore[dict-item]
+        "pseudo_label_margin": Optional(Number(0, 0.5), "auto"),
         "penalty_weight": Number(0),
         "gan_weight": Choice((0.0, 1.0, 0, 1)),
         "label_noise_std": Number(0),
