@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import betaincinv, gammaln, logsumexp
+from scipy.special import betaincinv, expit, gammaln, logsumexp
 from scipy.stats import beta, mannwhitneyu, norm, rankdata
 
 from vflsynth.adversary.encoding import Booleans, Floats
@@ -83,15 +83,11 @@ def auc_interval(scores: Floats, is_member: Booleans, confidence: float = 0.95) 
         variance = placed_in.var(ddof=1) / n_in + placed_out.var(ddof=1) / n_out
         centre = math.log(value / (1.0 - value))
         reach = z * math.sqrt(variance) / (value * (1.0 - value))
-        delong = (_logistic(centre - reach), _logistic(centre + reach))
+        delong = float(expit(centre - reach)), float(expit(centre + reach))
         if min(value, 1.0 - value) * min(n_in, n_out) < 5.0:
             delong = min(low, delong[0]), max(high, delong[1])
         low, high = delong
     return Estimate(value, low, high, confidence)
-
-
-def _logistic(x: float) -> float:
-    return 1.0 / (1.0 + math.exp(-x)) if x > -700 else 0.0
 
 
 def _newcombe(value: float, n_in: int, n_out: int, z: float) -> tuple[float, float]:

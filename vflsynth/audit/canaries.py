@@ -262,7 +262,12 @@ def audit_with_canaries(
     aligned, _, _ = align_party_frames(party_frames, on)
     known = pd.concat(list(aligned.values()), axis=1)
     replace = relation is NeighbouringRelation.REPLACE_ONE
-    candidates = _shuffled(known, n_canaries * (1 + replace), rng)
+    n = n_canaries * (1 + replace)
+    shuffled = {  # each column by itself, by position: names may be anything
+        i: known.iloc[rng.integers(len(known), size=n), i].reset_index(drop=True)
+        for i in range(known.shape[1])
+    }
+    candidates = pd.concat(shuffled, axis=1).set_axis(known.columns, axis=1)
     heads = rng.random(n_canaries) < 0.5
 
     first = np.arange(n_canaries)
@@ -315,15 +320,6 @@ def closeness(
         np.log(nearest_distances(encoded, encoding.encode(known)) + tiny)
         - np.log(nearest_distances(encoded, encoding.encode(synthetic)) + tiny)
     )
-
-
-def _shuffled(known: pd.DataFrame, n: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Make records of real values, each column drawn by itself."""
-    columns = {
-        position: known.iloc[rng.integers(len(known), size=n), position].reset_index(drop=True)
-        for position in range(known.shape[1])
-    }
-    return pd.concat(columns, axis=1).set_axis(known.columns, axis=1)
 
 
 def _with_records(

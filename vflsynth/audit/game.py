@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pandas as pd
@@ -173,17 +174,6 @@ def _encodable(table: pd.DataFrame, categorical: Sequence[Hashable]) -> pd.Serie
     return shared
 
 
-class _Published:
-    """A table that a publisher returned, with the ``sample`` of a fitted synthesizer."""
-
-    def __init__(self, table: pd.DataFrame) -> None:
-        self._table = table
-
-    def sample(self, n: int) -> pd.DataFrame:
-        """Return the table as it is, whatever its size."""
-        return self._table
-
-
 def train(
     synthesizer: Any,
     party_frames: PartyFrames,
@@ -203,7 +193,8 @@ def train(
     KeyboardInterrupt: a half-trained model is no shadow model.
     """
     if not hasattr(synthesizer, "fit"):
-        return [_Published(synthesizer(party_frames, state)) for state in random_states]
+        tables = [synthesizer(party_frames, state) for state in random_states]
+        return [SimpleNamespace(sample=lambda n, own=own: own) for own in tables]
     parameters = _parameters(synthesizer)
     said = {"verbose": verbose} if "verbose" in parameters else {}
     template = clone(synthesizer).set_params(**said)

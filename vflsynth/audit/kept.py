@@ -26,6 +26,7 @@ logger = logging.getLogger("vflsynth")
 Observation = dict[str, Floats]
 
 _FORMAT = 1  # of the cache; part of every key
+_MODEL = "model-{:05d}.safetensors"
 
 
 def key_of(
@@ -75,49 +76,41 @@ class Store:
         if self._folder is None:
             return found
         for number in range(n_models):
+            path = self._folder / _MODEL.format(number)
             try:
-                found[number] = load_arrays(self._path(number).read_bytes())
+                found[number] = load_arrays(path.read_bytes())
             except FileNotFoundError:
                 continue
             except SafetensorError:  # cut short by a full disk, say: train it again
-                logger.warning("%s is damaged and will be replaced", self._path(number))
+                logger.warning("%s is damaged and will be replaced", path)
         return found
 
     def write(self, number: int, observation: Observation) -> None:
         """Keep what was observed of a model."""
-        if self._folder is None:
-            return
-        self._write(self._path(number), dump_arrays(observation))
+        self._write(_MODEL.format(number), dump_arrays(observation))
 
     def recall(self, name: str) -> dict[str, float] | None:
         """Return the numbers that were kept under a name; None if there are none."""
         if self._folder is None:
             return None
         try:
-            found: dict[str, float] = json.loads(self._numbers(name).read_text(encoding="utf-8"))
+            text = (self._folder / f"{name}.json").read_text(encoding="utf-8")
+            found: dict[str, float] = json.loads(text)
         except (FileNotFoundError, ValueError):
             return None
         return found
 
     def remember(self, name: str, numbers: Mapping[str, float]) -> None:
         """Keep some numbers under a name."""
-        if self._folder is not None:
-            self._write(self._numbers(name), json.dumps(dict(numbers)).encode())
+        self._write(f"{name}.json", json.dumps(dict(numbers)).encode())
 
-    @staticmethod
-    def _write(path: Path, content: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+    def _write(self, name: str, content: bytes) -> None:
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".tmp", delete=False) as file:
             file.write(content)
-        os.replace(file.name, path)
-
-    def _numbers(self, name: str) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{name}.json"
-
-    def _path(self, number: int) -> Path:
-        assert self._folder is not None
-        return self._folder / f"model-{number:05d}.safetensors"
+        os.replace(file.name, self._folder / name)
 
 
 def describe_frames(frames: PartyFrames) -> str:

@@ -67,20 +67,15 @@ class DensityObserver(Observer):
         """Say what is observed."""
         return f"{self.label} of {describe_frames({'asked': self._asked})} in {self._parts}"
 
-    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
-        """Return log probabilities and ranks by each model."""
-        observations = []
-        for model in models:
-            found = [log_prob_of(model, self._asked[columns]) for columns in self._parts]
-            observations.append(
-                {
-                    label_of(self.label, target): np.concatenate(
-                        [self._own_and_rank(of_part, target) for of_part in found]
-                    )
-                    for target in targets
-                }
+    def of_model(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+        """Return log probabilities and ranks."""
+        found = [log_prob_of(model, self._asked[columns]) for columns in self._parts]
+        return {
+            label_of(self.label, target): np.concatenate(
+                [self._own_and_rank(of_part, target) for of_part in found]
             )
-        return observations
+            for target in targets
+        }
 
     def _own_and_rank(self, found: Floats, target: Hashable) -> Floats:
         own, others = found[self._targets.index(target)], found[len(self._targets) :]
@@ -123,22 +118,15 @@ class TableObserver(Observer):
         read = f" with labels {sorted(map(repr, self.categorical))}" if self.categorical else ""
         return f"{self.n_synthetic} records: {list(map(repr, self.statistics))} of {records}{read}"
 
-    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
-        """Return statistics of a table of each model."""
-        observations = []
-        for model in models:
-            table = model.sample(self.n_synthetic)
-            observations.append(
-                {
-                    label_of(repr(statistic), target): statistic.measure(
-                        table, self.targets[target]
-                    )
-                    for statistic in self.statistics
-                    for target in targets
-                }
-                | _as_numbers(Claim.of_model(model))
-            )
-        return observations
+    def of_model(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+        """Return statistics of a table, and what the model claims."""
+        table = model.sample(self.n_synthetic)
+        found = {
+            label_of(repr(statistic), target): statistic.measure(table, self.targets[target])
+            for statistic in self.statistics
+            for target in targets
+        }
+        return found | _as_numbers(Claim.of_model(model))
 
 
 @dataclass(frozen=True)
@@ -191,19 +179,16 @@ class ReleaseObserver(Observer):
         """Say what is observed."""
         return self.label
 
-    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
-        """Return the published numbers of each model, the same for every target."""
-        observations = []
-        for model in models:
-            parts = [release.values.ravel() for release in model.releases_]
-            if not parts:
-                raise ParameterError(
-                    f"{type(model).__name__} published nothing; there is nothing to audit"
-                )
-            found = np.concatenate([*parts, np.zeros(_RELEASED)])[:_RELEASED]
-            seen = {label_of(self.label, target): found for target in targets}
-            observations.append(seen | _as_numbers(Claim.of_model(model)))
-        return observations
+    def of_model(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+        """Return the published numbers, the same for every target."""
+        parts = [release.values.ravel() for release in model.releases_]
+        if not parts:
+            raise ParameterError(
+                f"{type(model).__name__} published nothing; there is nothing to audit"
+            )
+        found = np.concatenate([*parts, np.zeros(_RELEASED)])[:_RELEASED]
+        seen = {label_of(self.label, target): found for target in targets}
+        return seen | _as_numbers(Claim.of_model(model))
 
 
 def _encode(transformer: Any, frame: pd.DataFrame) -> torch.Tensor:

@@ -210,7 +210,12 @@ class Play:
     def _learning(self, n_models: int) -> float:
         """Return about how many seconds it takes to learn from so many models."""
         n_learned = sum(len(self.sources[source]) for _, source in self.asked)
-        return n_learned * _rehearsed(self.learners, n_models) / self.shadows.workers
+        size = 2 * min(n_models, _REHEARSED_MODELS), _REHEARSED_FEATURES
+        features = np.random.default_rng(0).normal(size=size)
+        started = time.perf_counter()
+        for adversary in self.learners:
+            judge_attack("", copy(adversary), features, 0, **_REHEARSED_LEVELS)
+        return n_learned * (time.perf_counter() - started) / self.shadows.workers
 
     def _questions(self, shadows: Shadows) -> Criteria | None:
         """Ask the three questions; if nobody named a column, as far as there are records for it."""
@@ -267,16 +272,6 @@ class Play:
             cells = tuple(cell for cell in paper if cell is not None)
             audits.append(TargetAudit(target, tuple(self.chosen[target]), source, attacks, cells))
         return tuple(audits)
-
-
-def _rehearsed(adversaries: Sequence[Adversary], n_models: int) -> float:
-    """Return about how many seconds it takes to learn from one statistic of so many models."""
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(2 * min(n_models, _REHEARSED_MODELS), _REHEARSED_FEATURES))
-    started = time.perf_counter()
-    for adversary in adversaries:
-        judge_attack("", copy(adversary), features, 0, **_REHEARSED_LEVELS)
-    return time.perf_counter() - started
 
 
 def _judge(

@@ -80,14 +80,15 @@ def singling_out(
     """
     tables = Compared.of("singling_out", (real, synthetic, control), options)
     rng, published = tables.generator(8), tables.synthetic
-    used, others = tables.asked(min(len(real), len(control)), rng)
+    asked = tables.asked(min(len(real), len(control)), rng)
     encoding = Encoding(published, tables.categorical)
+    values = [_values(encoding, table) for table in asked]
     columns = [published[name].iloc[rng.permutation(len(published))] for name in published]
     mixed = pd.concat([c.reset_index(drop=True) for c in columns], axis=1)
     found = []
     for source in (published, mixed):
         described = _descriptions(encoding, source, published, tables.n_attacks, rng)
-        found.append([_singled_out(encoding, described, table) for table in (used, others)])
+        found.append([np.array([_fits(v, d).sum() == 1 for d in described], bool) for v in values])
     attacks, (guesses, _) = found
     if not len(attacks[0]):
         raise PartyDataError(
@@ -147,14 +148,6 @@ def _fits(values: Floats, description: Description) -> Booleans:
             with np.errstate(invalid="ignore"):
                 fits &= own >= value if side > 0 else own <= value
     return fits
-
-
-def _singled_out(
-    encoding: Encoding, descriptions: list[Description], table: pd.DataFrame
-) -> Booleans:
-    """Whether each description fits exactly one record of a table."""
-    values = _values(encoding, table)
-    return np.array([_fits(values, d).sum() == 1 for d in descriptions], bool)
 
 
 def linkability(

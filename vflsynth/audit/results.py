@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -15,7 +15,6 @@ from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import (
     LOW_FPRS,
     RELATION_WORDS,
-    Attack,
     Claim,
     TargetAudit,
     describe,
@@ -244,7 +243,17 @@ class AuditReport:
                     "conclusion": self.conclusion(audit),
                     "beats_guessing": self.beats_guessing(audit),
                     "p_value": p_value,
-                    "attacks": [_attack_to_json(a, audit.strongest) for a in audit.attacks],
+                    "attacks": [
+                        {
+                            **attack.words,
+                            "strongest": attack is audit.strongest,
+                            "accuracy": vars_of(attack.accuracy),
+                            "auc": vars_of(attack.auc),
+                            "tpr": {f"{f:g}": vars_of(rate) for f, rate in attack.tpr.items()},
+                            **attack.numbers,
+                        }
+                        for attack in audit.attacks
+                    ],
                     "paper_protocol": [vars_of(cell) for cell in audit.paper_protocol],
                 }
                 for audit, p_value in zip(self.targets, self.p_values, strict=True)
@@ -338,18 +347,6 @@ class AuditReport:
         if self.criteria is not None:
             lines += ["", *self.criteria.sentences]
         return "\n".join([*lines, "", self.threat_model])
-
-
-def _attack_to_json(attack: Attack, strongest: Attack) -> dict[str, Any]:
-    """Return what an attack found."""
-    return {
-        **attack.words,
-        "strongest": attack is strongest,
-        "accuracy": vars_of(attack.accuracy),
-        "auc": vars_of(attack.auc),
-        "tpr": {f"{fpr:g}": vars_of(rate) for fpr, rate in attack.tpr.items()},
-        **attack.numbers,
-    }
 
 
 def joint_confidence(confidence: float, n: int) -> float:

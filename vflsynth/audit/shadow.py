@@ -45,9 +45,13 @@ class Observer(ABC):
     def describe(self) -> str:
         """Say what is observed; part of the cache's key."""
 
-    @abstractmethod
     def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
         """Return named vectors for each of the models, all trained on the same frames."""
+        return [self.of_model(model, targets) for model in models]
+
+    def of_model(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+        """Return named vectors for one model, where no other is looked at with it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,11 @@ class Shadows:
         self, world: World, numbers: Sequence[int], callbacks: Sequence[Any] = ()
     ) -> tuple[Any, ...]:
         """Return what `run_block` is told of a block; a worker needs no other world."""
-        seeds = [_seed(self.settings.random_state, world.name, j) for j in numbers]
+        name = int.from_bytes(hashlib.sha256(world.name.encode()).digest()[:4], "little")
+        sequences = (
+            np.random.SeedSequence(self.settings.random_state, spawn_key=(name, j)) for j in numbers
+        )
+        seeds = [int(sequence.generate_state(1, np.uint32)[0]) for sequence in sequences]
         return self.synthesizer, world, self.on, seeds, numbers, self.observer, callbacks
 
     def blocks(self, n_models: int) -> tuple[int, int | None]:
@@ -251,10 +259,3 @@ def run_block(
         return world.name, numbers, observations, time.process_time() - started
     finally:
         torch.set_num_threads(threads)
-
-
-def _seed(random_state: int, world: str, number: int) -> int:
-    """Seed of a shadow model: a function of nothing but these."""
-    world_number = int.from_bytes(hashlib.sha256(world.encode()).digest()[:4], "little")
-    sequence = np.random.SeedSequence(random_state, spawn_key=(world_number, number))
-    return int(sequence.generate_state(1, np.uint32)[0])
