@@ -16,7 +16,6 @@ from vflsynth.evaluation.columns import (
     Column,
     Floats,
     Integers,
-    NumericColumn,
 )
 from vflsynth.evaluation.intervals import sample_rows, wilson
 from vflsynth.evaluation.metric import Metric, MetricResult
@@ -143,7 +142,12 @@ class _Levels:
             cuts = single = np.unique(present)
             if len(single) > _MOST_VALUES:
                 cuts = np.unique(np.quantile(present, np.linspace(0.0, 1.0, _BINS + 1)))
-            ends = [_written(column, end) for end in cuts]
+            ends = [
+                str(pd.Timestamp(end, unit="s").date())
+                if column.is_instant
+                else number_text(end, 4)
+                for end in cuts
+            ]
             words = ends if cuts is single else [*ends[:1], *map(" to ".join, zip(ends, ends[1:]))]
             words = [*words, "(missing)"]
         codes = cls(column, cuts, np.arange(len(words)), words)
@@ -164,12 +168,6 @@ class _Levels:
         found = self.column.values(frame)
         codes = np.searchsorted(self.cuts[:-1], found, side="left")
         return self.level[np.where(np.isfinite(found), codes, len(self.level) - 1)]
-
-
-def _written(column: NumericColumn, number: float) -> str:
-    if column.is_instant:
-        return str(pd.Timestamp(number, unit="s").date())
-    return number_text(number, 4)
 
 
 def _codes(levels: Sequence[_Levels], frame: pd.DataFrame) -> Integers:

@@ -7,7 +7,6 @@ percentile bootstrap need not even contain the value that it describes.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,11 +32,6 @@ DRAWS = 200
 JACKKNIFE = f"95 %, jackknife over {GROUPS} random groups of rows"
 BOOTSTRAP = f"95 %, {DRAWS} bootstrap draws"
 TOO_FEW_ROWS = "none: too few rows"
-
-
-def generator(random_state: int, purpose: str) -> np.random.Generator:
-    """Return a generator of its own for each purpose, so that no metric's draws move another's."""
-    return np.random.default_rng([random_state, zlib.crc32(purpose.encode())])
 
 
 def random_groups(n_rows: int, rng: np.random.Generator) -> Groups | None:
@@ -107,14 +101,6 @@ def jackknife_interval(
     squares = sum(float(((each - each.mean()) ** 2).sum()) for each in replicates)
     deviation = math.sqrt((GROUPS - 1) / GROUPS * squares)
     return around(value, deviation, minimum, maximum, freedom=GROUPS - 1)
-
-
-def bootstrap_deviation(
-    statistic: Callable[[Integers], float], n_rows: int, rng: np.random.Generator
-) -> float:
-    """Return the standard deviation of a statistic of row numbers over bootstrap draws of rows."""
-    draws = [statistic(rng.integers(n_rows, size=n_rows)) for _ in range(DRAWS)]
-    return float(np.std(draws, ddof=1))
 
 
 def wilson(hits: int, total: int) -> tuple[float, float]:

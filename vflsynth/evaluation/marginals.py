@@ -97,14 +97,13 @@ def single_columns(tables: Tables) -> MetricResult:
     parts = []
     for column in encoder.columns:
         binned = _Binned.of(column, real, synthetic, real_groups, synthetic_groups)
-        distance = _exact_distance(column, real, synthetic, binned)
+        distance, naive = _exact_distances(column, real, synthetic, binned)
         row: dict[str, object] = {"column": column.name}
         row |= {} if owner is None else {"party": owner[column.name]}
         missing = (
             ("missing_real", float(real[column.name].isna().mean())),
             ("missing_synthetic", float(synthetic[column.name].isna().mean())),
         )
-        naive = _naive_distance(column, real, binned)
         parts.append(_Part(row | {"measure": binned.measure}, distance, binned, naive, missing))
     return _mean_result(MARGINAL_DISTANCE, parts, encoder.notes)
 
@@ -296,38 +295,36 @@ def _grouped_counts(codes: Integers, n_bins: int, groups: Groups | None) -> Floa
     return flat.reshape(GROUPS, n_bins).astype(np.float64)
 
 
-def _exact_distance(
+def _exact_distances(
     column: Column, real: pd.DataFrame, synthetic: pd.DataFrame, binned: _Binned
-) -> float:
+) -> tuple[float, float]:
+    """Distances of the synthetic column, and of one drawn evenly over the real range or labels."""
     if isinstance(column, CategoricalColumn):
-        return binned.distance()
+        return binned.distance(), _unevenness(binned.real.sum(axis=0) / binned.real.sum())
     values, others = column.values(real), column.values(synthetic)
     missing, others_missing = np.isnan(values), np.isnan(others)
     gap = abs(float(missing.mean()) - float(others_missing.mean()))
-    return max(ks_distance(values[~missing], others[~others_missing]), gap)
+    present = np.sort(values[~missing])
+    distance = max(ks_distance(present, others[~others_missing]), gap)
+    if not len(present) or present[0] == present[-1]:
+        return distance, 0.0
+    even = (present / 2 - present[0] / 2) / (present[-1] / 2 - present[0] / 2)
+    steps = np.arange(len(present) + 1) / len(present)
+    return distance, float(max(np.abs(steps[1:] - even).max(), np.abs(steps[:-1] - even).max()))
 
 
-def _naive_distance(column: Column, real: pd.DataFrame, binned: _Binned) -> float:
-    """Distance to a column drawn evenly over the range or labels of the real one."""
-    if isinstance(column, CategoricalColumn):
-        shares = binned.real.sum(axis=0) / binned.real.sum()
-        seen = shares > 0
-        return float(np.abs(shares[seen] - 1.0 / seen.sum()).sum() / 2)
-    values = column.values(real)
-    values = np.sort(values[~np.isnan(values)])
-    if not len(values) or values[0] == values[-1]:
-        return 0.0
-    even = (values / 2 - values[0] / 2) / (values[-1] / 2 - values[0] / 2)
-    steps = np.arange(len(values) + 1) / len(values)
-    return float(max(np.abs(steps[1:] - even).max(), np.abs(steps[:-1] - even).max()))
+def _unevenness(shares: Floats) -> float:
+    """Distance of a distribution to the even one over the labels that occur."""
+    seen = shares > 0
+    return float(np.abs(shares[seen] - 1.0 / seen.sum()).sum() / 2)
 
 
 def _independent_distance(codes: Sequence[NDArray[Any]], joint: Integers, n_cells: int) -> float:
     """Distance of a joint distribution to the product of its marginals (even, for one column)."""
     shares = np.bincount(joint, minlength=n_cells) / len(joint)
-    seen = shares > 0
     if len(codes) == 1:
-        return float(np.abs(shares[seen] - 1.0 / seen.sum()).sum() / 2)
+        return _unevenness(shares)
+    seen = shares > 0
     product = np.ones(n_cells)
     for column in codes:
         of_row = (np.bincount(column) / len(column))[column]

@@ -19,8 +19,8 @@ from vflsynth.evaluation.columns import (
 )
 from vflsynth.evaluation.intervals import (
     BOOTSTRAP,
+    DRAWS,
     around,
-    bootstrap_deviation,
     sample_rows,
     wilson,
 )
@@ -139,10 +139,16 @@ def copies_in(tables: Tables, max_rows: int | None = 2_000) -> MetricResults:
     own = holdout is None
     new = search.matches(queries) == 0
     share_of_innocent = float((search.matches(innocent) <= int(own)).mean())
+    known, counts = np.unique(_row_hashes(encoder, real), return_counts=True)
+    copies = np.isin(_row_hashes(encoder, synthetic), known)
+    if holdout is None:
+        doubles = float(counts[counts > 1].sum() / len(real))
+    else:
+        doubles = float(np.isin(_row_hashes(encoder, holdout), known).mean())
     found = [
         _closest_record(search.nearest(queries), search.nearest(innocent, skip_own=own), rng),
         _closer_to_training(encoder, real, queries, holdout, rng),
-        _exact_copies(encoder, real, synthetic, holdout),
+        _share(EXACT_COPIES, copies, "copies", doubles),
         _share(NEW_ROW_SHARE, new, "new", share_of_innocent),
     ]
     return MetricResults(
@@ -153,13 +159,12 @@ def copies_in(tables: Tables, max_rows: int | None = 2_000) -> MetricResults:
 def _closest_record(distances: Floats, baselines: Floats, rng: np.random.Generator) -> MetricResult:
     quantiles = [0.01, 0.05, 0.25, 0.5, 0.75]
     value = float(np.median(distances))
-    deviation = bootstrap_deviation(
-        lambda rows: float(np.median(distances[rows])), len(distances), rng
-    )
+    n = len(distances)
+    draws = [float(np.median(distances[rng.integers(n, size=n)])) for _ in range(DRAWS)]
     return MetricResult(
         metric=DISTANCE_TO_CLOSEST_RECORD,
         value=value,
-        interval=around(value, deviation, 0.0, np.inf),
+        interval=around(value, float(np.std(draws, ddof=1)), 0.0, np.inf),
         interval_method=f"{BOOTSTRAP} of synthetic rows",
         baseline=float(np.median(baselines)),
         parts=pd.DataFrame(
@@ -204,21 +209,6 @@ def _closer_to_training(
             }
         ),
     )
-
-
-def _exact_copies(
-    encoder: TableEncoder,
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    holdout: pd.DataFrame | None,
-) -> MetricResult:
-    known, counts = np.unique(_row_hashes(encoder, real), return_counts=True)
-    copies = np.isin(_row_hashes(encoder, synthetic), known)
-    if holdout is None:
-        baseline = float(counts[counts > 1].sum() / len(real))
-    else:
-        baseline = float(np.isin(_row_hashes(encoder, holdout), known).mean())
-    return _share(EXACT_COPIES, copies, "copies", baseline)
 
 
 def _share(metric: Metric, rows: Booleans, name: str, baseline: float) -> MetricResult:

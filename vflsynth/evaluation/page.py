@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack
 
-import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation import pictures
@@ -143,7 +141,6 @@ def page_of(
 
     `results` has every built-in metric; all else is as in :func:`report`.
     """
-    plan = _Pictures(tables, results, history)
     cards = [_card(result) for name in QUESTIONS if (result := _headline(results, name))]
     page = render(
         "vflsynth.evaluation",
@@ -156,7 +153,7 @@ def page_of(
         likeness="" if release is None else _verdict(cards),
         cards=cards,
         sentences=_sentences(results, tables.holdout is not None),
-        sections=[section for section in plan.sections() if section.pictures],
+        sections=[own for own in _sections(tables, results, history) if own.pictures],
         results=list(results.values()),
         number=number_text,
         interval=_interval,
@@ -179,101 +176,65 @@ class _Section(NamedTuple):
     size: str = "medium"
 
 
-@dataclass(frozen=True, eq=False)
-class _Pictures:
-    """The page's sections of pictures."""
-
-    tables: Tables
-    results: MetricResults
-    history: pd.DataFrame | None
-
-    def sections(self) -> list[_Section]:
-        """Draw all of them; the order decides what is drawn at random."""
-        rng = self.tables.generator("pictures")
-        projection = self.projection(rng)
-        pairs = self.pairs(rng)
-        return [
-            self.columns(),
-            pairs,
-            self.relations(),
-            projection,
-            self.utility(),
-            self.training(),
-        ]
-
-    def columns(self) -> _Section:
-        tables, names = self.tables, self.tables.encoder.names
-        shown = tables.in_memory
-        return _Section(
+def _sections(
+    tables: Tables, results: MetricResults, history: pd.DataFrame | None
+) -> list[_Section]:
+    """Draw all pictures."""
+    encoder, target, shown = tables.encoder, tables.target, tables.in_memory
+    found, rng = tables.once(related), tables.generator("pictures")
+    rows = shown.real, shown.synthetic
+    projected = pictures.projection(encoder, *rows, rng)
+    pairs = pictures.pairs(encoder, *rows, found, rng, target)
+    parted = " Lines part the parties: off the diagonal are relations across."
+    tstr = results["train_synthetic_test_real"]
+    return [
+        _Section(
             "Columns one by one",
             "Filled: real rows. Outlined or orange: synthetic rows. The worst columns come first. "
             "KS (Kolmogorov-Smirnov) is the largest gap between the two cumulative distributions, "
             "TV (total variation) the share of rows with another label."
-            + _truncated(len(names), pictures.MOST_COLUMNS, "columns", tables.target),
-            pictures.marginals(
-                tables.encoder,
-                shown.real,
-                shown.synthetic,
-                self.results["marginal_distance"].parts,
-                tables.target,
-            ),
+            + _truncated(len(encoder.names), pictures.MOST_COLUMNS, "columns", target),
+            pictures.marginals(encoder, *rows, results["marginal_distance"].parts, target),
             "small",
-        )
-
-    def pairs(self, rng: np.random.Generator) -> _Section:
-        tables, found = self.tables, self.tables.once(related)
-        shown = tables.in_memory
-        return _Section(
+        ),
+        _Section(
             "Pairs of columns",
             "The strongest relations of the real table"
             + (", those across parties first." if tables.parties else ".")
-            + _truncated(len(found.pairs), pictures.MOST_PAIRS, "pairs", tables.target),
-            pictures.pairs(tables.encoder, shown.real, shown.synthetic, found, rng, tables.target),
-        )
-
-    def relations(self) -> _Section:
-        target, found = self.tables.target, self.tables.once(related)
-        parted = " Lines part the parties: off the diagonal are relations across."
-        return _Section(
+            + _truncated(len(found.pairs), pictures.MOST_PAIRS, "pairs", target),
+            pairs,
+        ),
+        _Section(
             "Relations between all columns",
             "How far one column tells about the other. Two numbers: correlation, from −1 (one "
             "falls as the other rises) over 0 (no line) to 1. Two columns of labels: Cramér's V, "
             "from 0 (independent) to 1 (one decides the other). A number and labels: correlation "
             "ratio, from 0 (all groups have the same mean) to 1 (no spread within groups)."
-            + (parted if self.tables.parties else "")
+            + (parted if tables.parties else "")
             + _truncated(len(found.names), pictures.MOST_IN_MAP, "columns", target),
             pictures.association_maps(found, target) if len(found.names) > 1 else [],
             "medium" if len(found.names) <= _COLUMNS_BESIDE else "wide",
-        )
-
-    def projection(self, rng: np.random.Generator) -> _Section:
-        shown = self.tables.in_memory
-        drawn = pictures.projection(self.tables.encoder, shown.real, shown.synthetic, rng)
-        return _Section(
+        ),
+        _Section(
             "All columns at once",
             "Each row as a point in the plane of the two directions in which real rows differ most "
             "(principal components); a random sample of both tables.",
-            [drawn] if drawn else [],
+            [projected] if projected else [],
             "wide",
-        )
-
-    def utility(self) -> _Section:
-        tstr = self.results["train_synthetic_test_real"]
-        return _Section(
+        ),
+        _Section(
             "Use for a model",
-            f"Predicting {self.tables.target}. TSTR: trained on synthetic, tested on real rows; "
-            "the others likewise. The dotted line is TRTR, what real rows give.",
+            f"Predicting {target}. TSTR: trained on synthetic, tested on real rows; the others "
+            "likewise. The dotted line is TRTR, what real rows give.",
             [pictures.utility(tstr.parts)] if tstr.value is not None else [],
             "wide",
-        )
-
-    def training(self) -> _Section:
-        history = self.history
-        return _Section(
+        ),
+        _Section(
             "Training",
             "As recorded by the synthesizer while it was fitted.",
             [] if history is None or history.empty else pictures.training(history),
-        )
+        ),
+    ]
 
 
 def _truncated(n: int, most: int, what: str, target: Hashable | None) -> str:
@@ -302,9 +263,16 @@ def _level(result: MetricResult) -> str:
 
 
 def _failing(result: MetricResult) -> str:
-    """Say which columns or pairs are far off, the worst first; nothing if none is."""
+    """Say which columns, pairs or rows are far off, the worst first; nothing if none is."""
     if result.metric is INCOHERENT:
-        return _incoherent(result)
+        usual = result.baseline or 0.0
+        if result.value is None or result.value - usual <= MOST_INCOHERENT:
+            return ""
+        worst = result.parts.iloc[0]
+        return (
+            f"{result.value:.1%} of the rows have two values that hardly go together, {usual:.1%} "
+            f"of real ones; most often {worst['most_often']}."
+        )
     parts = by_part(result)
     failing = [part for part in parts if part.beyond > FAILING]
     if not failing:
@@ -313,18 +281,6 @@ def _failing(result: MetricResult) -> str:
     return (
         f"{len(failing)} of {len(parts)} {kind} are off by more than {FAILING}; the worst is "
         f"{failing[0].words}: {number_text(failing[0].value)}."
-    )
-
-
-def _incoherent(result: MetricResult) -> str:
-    """Say which values do not go together in the most rows."""
-    usual = result.baseline or 0.0
-    if result.value is None or result.value - usual <= MOST_INCOHERENT:
-        return ""
-    worst = result.parts.iloc[0]
-    return (
-        f"{result.value:.1%} of the rows have two values that hardly go together, {usual:.1%} of "
-        f"real ones; most often {worst['most_often']}."
     )
 
 

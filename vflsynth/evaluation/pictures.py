@@ -60,8 +60,15 @@ def marginals(
 
 
 def association_maps(found: Associations, target: Hashable = None) -> list[Picture]:
-    """Draw the association matrices of both tables and their difference, ordered by party."""
-    shown, owners = _in_map(found, target), list[str]()
+    """Draw the association matrices of both tables and their difference, ordered by party.
+
+    Of many columns those that are furthest off are shown, and the target.
+    """
+    off = np.nan_to_num(np.abs(found.real - found.synthetic))
+    np.fill_diagonal(off, 0.0)
+    worst = np.argsort(-off.max(axis=1, initial=0.0), kind="stable").tolist()
+    worst.sort(key=lambda i: found.names[i] != target)
+    shown, owners = sorted(worst[:MOST_IN_MAP]), list[str]()
     if found.owner is not None:
         parties, of_column = list(dict.fromkeys(found.owner.values())), found.owner
         shown.sort(key=lambda i: parties.index(of_column[found.names[i]]))
@@ -109,15 +116,6 @@ def name_map(axes: Any, labels: Sequence[str], owners: Sequence[str]) -> None:
         middle = float(np.mean([i for i, owner in enumerate(owners) if owner == party]))
         where = (middle, -0.8, label(party))
         axes.text(*where, fontsize=8, ha="center", va="bottom", color=INK, weight="bold")
-
-
-def _in_map(found: Associations, target: Hashable) -> list[int]:
-    """Return positions of the columns to show: all, or the target and those furthest off."""
-    off = np.nan_to_num(np.abs(found.real - found.synthetic))
-    np.fill_diagonal(off, 0.0)
-    worst = np.argsort(-off.max(axis=1, initial=0.0), kind="stable").tolist()
-    worst.sort(key=lambda i: found.names[i] != target)
-    return sorted(worst[:MOST_IN_MAP])
 
 
 def pairs(

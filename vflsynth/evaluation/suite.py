@@ -106,20 +106,22 @@ def results_of(tables: Tables, metrics: Sequence[TableMetric]) -> MetricResults:
         given = tables if metric.reads_batches else tables.in_memory
         found = metric.compute(given)
         some = [found] if isinstance(found, MetricResult) else list(found.values())
-        results += some if given is tables else [_of_sample(result, given) for result in some]
+        if given is not tables:
+            rows = f"{len(given.real)} real and {len(given.synthetic)} synthetic rows were used"
+            note = f"of the tables on disk, {rows}, drawn at random"
+            some = [
+                replace(own, notes=(*own.notes, f"{own.metric.title}: {note}"))
+                if own.value is not None
+                else own
+                for own in some
+            ]
+        results += some
     names = [result.metric.name for result in results]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ParameterError(
             f"several metrics call a result {sorted(twice)[0]!r}; give one of them another name"
         )
     return MetricResults(results)
-
-
-def _of_sample(result: MetricResult, tables: Tables) -> MetricResult:
-    """Note that a result is of a sample of tables on disk."""
-    rows = f"of the tables on disk, {len(tables.real)} real and {len(tables.synthetic)} synthetic"
-    note = f"{result.metric.title}: {rows} rows were used, drawn at random"
-    return result if result.value is None else replace(result, notes=(*result.notes, note))
 
 
 def evaluate(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, TypedDict, TypeVar, cast
+from typing import Any, ClassVar, TypedDict, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, party_of
-from vflsynth.evaluation.intervals import generator, random_halves, sample_rows
+from vflsynth.evaluation.intervals import random_halves, sample_rows
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.frames import StoredTable
 from vflsynth.frames.logical import as_frame
@@ -87,11 +88,6 @@ class Tables:
             drawn[name] = rows.take(np.arange(len(rows))) if whole else rows
         return replace(self, **drawn)
 
-    @property
-    def known(self) -> Compared:
-        """What functions of two tables are told beside the tables."""
-        return cast(Compared, {name: getattr(self, name) for name in Compared.__optional_keys__})
-
     @cached_property
     def encoder(self) -> TableEncoder:
         """Both tables' columns in the real table's units."""
@@ -110,7 +106,7 @@ class Tables:
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return a generator for one purpose: no metric's draws move another's."""
-        return generator(self.random_state, purpose)
+        return np.random.default_rng([self.random_state, zlib.crc32(purpose.encode())])
 
     def halves(self, purpose: str) -> tuple[pd.DataFrame, pd.DataFrame] | None:
         """Return two random halves of the real table; None below 4 rows."""

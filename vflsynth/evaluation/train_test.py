@@ -219,10 +219,13 @@ class Usefulness:
         frames = {"real": tables.real[self.names], "synthetic": tables.synthetic[self.names]}
         if tables.holdout is not None:
             frames["held-out"] = tables.holdout
-        whole = {
-            which: _with_target(frame, tables.target, self.target_is_numeric, which, notes)
-            for which, frame in frames.items()
-        }
+        whole = {}
+        for which, frame in frames.items():
+            values: Any = frame[tables.target]
+            gone = np.isnan(numbers(values)) if self.target_is_numeric else values.isna().to_numpy()
+            if gone.any():
+                notes.append(f"{int(gone.sum())} {which} rows without a target were left out")
+            whole[which] = frame[~gone]
         used = [sample_rows(frame, self.max_rows, rng) for frame in whole.values()]
         notes += [
             f"a random {len(table)} of {len(frame)} {which} rows were used"
@@ -536,17 +539,6 @@ def _forest(protocol: Protocol, is_classification: bool, random_state: int) -> B
     else:
         options |= {"min_samples_leaf": 2, "max_features": "sqrt"}
     return (RandomForestClassifier if is_classification else RandomForestRegressor)(**options)
-
-
-def _with_target(
-    frame: pd.DataFrame, target: Hashable, is_numeric: bool, which: str, notes: list[str]
-) -> pd.DataFrame:
-    """Leave out rows whose target is missing or, for numbers, infinite."""
-    values = frame[target]
-    missing = np.isnan(numbers(values)) if is_numeric else values.isna().to_numpy()
-    if missing.any():
-        notes.append(f"{int(missing.sum())} {which} rows without a target were left out")
-    return frame[~missing]
 
 
 def _rescaled(
