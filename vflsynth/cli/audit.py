@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -126,10 +126,13 @@ def run(options: argparse.Namespace) -> int:
     """Audit, print, and write the report."""
     check_file("--output", options.output, [table.path for table in options.real])
     check_folder("--cache", options.cache)
-    synth, frames, on = _audited(options)
-    check_reader(synth.contract, "audit", options.reader)
+    model = open_model(options.model)
+    frames = read_party_frames(by_party(options.real), model.method().stated_dtypes)
+    on = match_on(frames, on_of(options.on), options.key_form)
+    check_tables(model, frames, on)
+    check_reader(model.contract, "audit", options.reader)
     ask = _questions if options.questions else _audit
-    audit: Any = ask(synth, frames, on, options)
+    audit: Any = ask(clone(model), frames, on, options)  # fitted as the saved one was
     say(audit.to_json() if options.json else str(audit))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -217,32 +220,17 @@ def check_tables(
         fitted, prepared = list(half.transformer.kinds_), half.preparation
         if prepared is not None:
             fitted = list(dict.fromkeys((*prepared.columns, *prepared.left_out)))
-        _check_columns(party, fitted, frames[party], key_of(on, party))
-
-
-def _check_columns(party: str, fitted: list[Any], frame: pd.DataFrame, on: Any) -> None:
-    given = [name for name in frame.columns if name != on]
-    missing = [name for name in fitted if name not in given]
-    extra = [name for name in given if name not in fitted]
-    problems = [f"the table lacks columns of the model: {missing}"] if missing else []
-    problems += [f"the table has columns that the model has not: {extra}"] if extra else []
-    if problems:
-        raise ColumnMismatchError(
-            "; ".join(problems),
-            fix="give the table that the model was fitted on, and the same key with --on",
-            party=party,
-        )
-
-
-def _audited(
-    options: argparse.Namespace,
-) -> tuple[BaseSynthesizer, dict[str, pd.DataFrame], Hashable]:
-    """Return a synthesizer that would be fitted as a saved one was; tables, and their keys."""
-    model = open_model(options.model)
-    frames = read_party_frames(by_party(options.real), model.method().stated_dtypes)
-    on = match_on(frames, on_of(options.on), options.key_form)
-    check_tables(model, frames, on)
-    return clone(model), frames, on
+        given = [name for name in frames[party].columns if name != key_of(on, party)]
+        missing = [name for name in fitted if name not in given]
+        extra = [name for name in given if name not in fitted]
+        problems = [f"the table lacks columns of the model: {missing}"] if missing else []
+        problems += [f"the table has columns that the model has not: {extra}"] if extra else []
+        if problems:
+            raise ColumnMismatchError(
+                "; ".join(problems),
+                fix="give the table that the model was fitted on, and the same key with --on",
+                party=party,
+            )
 
 
 def _target(frames: Mapping[str, pd.DataFrame], on: Any, text: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Hashable, Iterable
 
 import numpy as np
 import pandas as pd
@@ -59,7 +58,15 @@ def run(options: argparse.Namespace) -> int:
     domains = domains_of(model)
     types = {column: domain.dtype for column, domain in domains.items()}
     known = read(options.table, dtypes=texts_of(types))
-    keys = _taken_out(known, options.on, domains)
+    keys = []
+    if options.on is not None:
+        key = label([known], options.on)
+        if key not in known:
+            near = did_you_mean(options.on, known.columns)
+            raise ParameterError(f"--on {options.on}: the table has no such column{near}")
+        if key in domains:
+            raise ParameterError(f"--on {options.on}: the model draws this column; leave --on out")
+        keys = [known.pop(key)]
     table = model.complete(known, n_draws=options.draws, random_state=options.seed)
     sizes = np.asarray(table.attrs["effective_sample_size"])
     if sizes.size:
@@ -68,20 +75,3 @@ def run(options: argparse.Namespace) -> int:
     table = pd.concat([*keys, table], axis=1)
     write_or_print(table, options.output)
     return 0
-
-
-def _taken_out(
-    known: pd.DataFrame, on: str | None, modelled: Iterable[Hashable]
-) -> list[pd.Series]:
-    """Take the key column out of a table."""
-    if on is None:
-        return []
-    key = label([known], on)
-    if key not in known:
-        near = did_you_mean(on, known.columns)
-        raise ParameterError(f"--on {on}: the table has no such column{near}")
-    if key in modelled:
-        raise ParameterError(f"--on {on}: the model draws this column; leave --on out")
-    taken = known[key]
-    del known[key]
-    return [taken]

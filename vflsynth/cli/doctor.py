@@ -54,8 +54,10 @@ def run(options: argparse.Namespace) -> int:
         else:
             brought = ", ".join(f"{name} {version}" for name, version in packages.items())
             lines.append(f"{extra}: {brought or 'here'}; for {purpose}")
-    processor = platform.processor() or platform.machine()
-    lines += ["", _device(torch.device("cpu"), f"{processor}, {_cores()} threads")]
+    processor, cores = platform.processor() or platform.machine(), os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    lines += ["", _device(torch.device("cpu"), f"{processor}, {cores} threads")]
     for index in range(torch.cuda.device_count()):
         device = torch.device("cuda", index)
         lines.append(_device(device, torch.cuda.get_device_name(device)))
@@ -90,7 +92,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

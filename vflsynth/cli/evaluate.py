@@ -22,7 +22,6 @@ from vflsynth.cli.options import Option, check_file
 from vflsynth.cli.records import open_model
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError
-from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.release import Dossier, release_gate
 
 logger = logging.getLogger("vflsynth")
@@ -78,7 +77,9 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
     """Compute all metrics, hold them against a contract, write the report if one was asked for."""
     tables = [table.path for table in (*options.real, *options.holdout)]
     check_file("--output", options.output, [*tables, options.synthetic])
-    model = _model(options)
+    model = None if options.model is None else open_model(options.model)
+    if model is not None and options.output is None and model.contract is None:
+        raise ParameterError("--model is shown in the report; say where to write it with --output")
     ruled = options.contract is not None or (model is not None and model.contract is not None)
     if ruled and any(path.is_dir() for path in [*tables, options.synthetic]):
         logger.warning("a contract is held against all rows at once: tables are read into memory")
@@ -137,12 +138,3 @@ def _say_left_out(judged: Judged, compared: list[Any]) -> None:
             f"{did_you_mean(judged.target, compared)}. Fix: name one of "
             f"{', '.join(map(str, compared))}"
         )
-
-
-def _model(options: argparse.Namespace) -> BaseSynthesizer | None:
-    if options.model is None:
-        return None
-    model = open_model(options.model)
-    if options.output is None and model.contract is None:
-        raise ParameterError("--model is shown in the report; say where to write it with --output")
-    return model

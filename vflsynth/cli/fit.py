@@ -225,34 +225,34 @@ def draw_records(configuration: Configuration, most: int, seed: int | None) -> D
 
 def _check_targets(options: argparse.Namespace) -> None:
     """Check everything that will be written, before training rather than after it."""
-    apart = {"--output": options.output, "--resume": options.resume}
-    if not _goes_on(options.checkpoint, options.resume):
-        apart["--checkpoint"] = options.checkpoint
+    checkpoint, resume = options.checkpoint, options.resume
+    apart = {"--output": options.output, "--resume": resume}
+    goes_on = checkpoint and resume and checkpoint.resolve() == resume.resolve()
+    if not goes_on:
+        apart["--checkpoint"] = checkpoint
     check_apart(apart)
     check_artefact(options.output, KIND)
-    if options.checkpoint is not None:
-        _check_checkpoint(options.checkpoint, options.resume)
-
-
-def _goes_on(checkpoint: Path | None, resume: Path | None) -> bool:
-    """Whether the checkpoint to be written is the one that training goes on from."""
-    return (
-        checkpoint is not None and resume is not None and checkpoint.resolve() == resume.resolve()
-    )
-
-
-def _check_checkpoint(path: Path, resume: Path | None) -> None:
-    check_artefact(path, CHECKPOINT)
-    if is_taken(path) and not _goes_on(path, resume):
-        raise ArtefactError(
-            f"{path} holds the checkpoint of an earlier run, which would be lost; continue that "
-            f"run with --resume {path}, remove the checkpoint, or choose another path"
-        )
+    if checkpoint is not None:
+        check_artefact(checkpoint, CHECKPOINT)
+        if is_taken(checkpoint) and not goes_on:
+            raise ArtefactError(
+                f"{checkpoint} holds the checkpoint of an earlier run, which would be lost; "
+                f"continue that run with --resume {checkpoint}, remove the checkpoint, or choose "
+                "another path"
+            )
 
 
 def _save(synth: BaseSynthesizer, output: Path) -> None:
     synth.save(output)
-    say(_summary(synth, output))
+    assert synth.alignment_ is not None  # only loading can lose it
+    columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
+    say(
+        f"trained on {synth.alignment_.n_used:,} records of {len(synth.parties_)} parties, "
+        f"{columns} columns: {training_sentence(synth.history_)}\n"
+        f"model saved: {output}"
+    )
+    if synth.privacy_ledger_ is not None:
+        say(f"what is promised, and what is not: vflsynth inspect {output}")
 
 
 def _save_interrupted(synth: BaseSynthesizer, output: Path) -> None:
@@ -265,16 +265,3 @@ def _save_interrupted(synth: BaseSynthesizer, output: Path) -> None:
         output = beside(output)
         logger.warning("interrupted%s, and the model so far is saved beside it", stays)
     _save(synth, output)
-
-
-def _summary(synth: BaseSynthesizer, output: Path) -> str:
-    assert synth.alignment_ is not None  # only loading can lose it
-    columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
-    text = (
-        f"trained on {synth.alignment_.n_used:,} records of {len(synth.parties_)} parties, "
-        f"{columns} columns: {training_sentence(synth.history_)}\n"
-        f"model saved: {output}"
-    )
-    if synth.privacy_ledger_ is not None:
-        text += f"\nwhat is promised, and what is not: vflsynth inspect {output}"
-    return text

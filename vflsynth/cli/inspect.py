@@ -37,7 +37,7 @@ from vflsynth.contract import (
 from vflsynth.contract.checking import hold
 from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import ArtefactError, ParameterError, PartyDataError
-from vflsynth.frames import AlignmentReport, align_party_frames, key_of
+from vflsynth.frames import align_party_frames, key_of
 from vflsynth.loading import load
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel, number_sources
@@ -137,7 +137,8 @@ def describe_model(path: Path, *, numbers: bool) -> str:
     model = load(path)
     if not isinstance(model, BaseSynthesizer | PartyModel):
         raise ArtefactError(f"{path} is a saved {type(model).__name__}, which draws no records")
-    lines = [f"{type(model).__name__}, {size_text(_bytes(path))}: {path}"]
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    lines = [f"{type(model).__name__}, {size_text(size)}: {path}"]
     if isinstance(model, PartyModel):
         lines += _half_lines(model)
     else:
@@ -151,9 +152,14 @@ def describe_model(path: Path, *, numbers: bool) -> str:
 
 
 def _model_lines(model: BaseSynthesizer) -> list[str]:
-    ended = "; interrupted" if model.interrupted_ else ""
+    ended, matched = "; interrupted" if model.interrupted_ else "", model.alignment_
+    records = "records: their number is private and not in the model"
+    if matched is not None:
+        dropped = ", ".join(f"{party} {n:,}" for party, n in matched.n_dropped.items())
+        records = f"records: {matched.n_matched:,} matched by {matched.matched_by}"
+        records += f"; dropped: {dropped}"
     lines = [
-        _matched_sentence(model.alignment_),
+        records,
         f"training: {training_sentence(model.history_)}, on {model.device_}{ended}",
     ]
     if model.settings_:
@@ -177,13 +183,6 @@ def _model_lines(model: BaseSynthesizer) -> list[str]:
         for row in model.transcript_.to_dict("records")
     ]
     return [*lines, "", "what crossed each boundary during training:", table(rows)]
-
-
-def _matched_sentence(matched: AlignmentReport | None) -> str:
-    if matched is None:
-        return "records: their number is private and not in the model"
-    dropped = ", ".join(f"{party} {n:,}" for party, n in matched.n_dropped.items())
-    return f"records: {matched.n_matched:,} matched by {matched.matched_by}; dropped: {dropped}"
 
 
 def _half_lines(half: PartyModel) -> list[str]:
@@ -214,10 +213,6 @@ def _half_lines(half: PartyModel) -> list[str]:
         f"{n_parameters:,} parameters; key: {'the index' if half.on is None else half.on}",
         table(columns),
     ]
-
-
-def _bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 # tables

@@ -121,47 +121,33 @@ def judged(synthetic: str) -> list[Option]:
 def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Judged:
     """Read the tables that the options of `judged` name.
 
-    If they may be judged `in_batches` they are, where one of them is a folder.
+    If they may be judged `in_batches` they are, where one of them is a folder: then they are copied
+    to disk, column by column.
     """
     named = [*options.real, *options.holdout]
     paths = [*(file.path for file in named), options.synthetic]
+    frames: dict[str, pd.DataFrame] = {}
+    on: Any
+    real: Any
+    holdout: Any = None
     if in_batches and any(path.is_dir() for path in paths):
-        return _on_disk(options)
-    frames = read_party_frames(by_party(options.real))
-    on = match_on(frames, on_of(options.on), options.key_form)
-    real, parties = _side_by_side(frames, on)
-    texts = texts_of(real.dtypes.to_dict())
-    synthetic, holdout = read(options.synthetic, dtypes=texts), None
-    if options.holdout:
-        holdout, _ = _side_by_side(read_party_frames(by_party(options.holdout), texts), on)
-    return Judged(
-        frames,
-        on,
-        real,
-        synthetic,
-        parties,
-        holdout,
-        None if options.target is None else label([real], options.target),
-        [label([real], name) for name in options.categorical],
-    )
-
-
-def _on_disk(options: argparse.Namespace) -> Judged:
-    """Copy the tables to disk, column by column."""
-    on = MatchOn(on_of(options.on), options.key_form or "")
-    real, alignment = stored_table(by_party(options.real), on)
-    logger.info("%s", alignment)
-    holdout = stored_table(by_party(options.holdout), on)[0] if options.holdout else None
-    return Judged(
-        {},
-        on,
-        real,
-        stored_table({"synthetic": options.synthetic})[0],
-        real.parties,
-        holdout,
-        None if options.target is None else label([real], options.target),
-        [label([real], name) for name in options.categorical],
-    )
+        on = MatchOn(on_of(options.on), options.key_form or "")
+        real, alignment = stored_table(by_party(options.real), on)
+        logger.info("%s", alignment)
+        parties, synthetic = real.parties, stored_table({"synthetic": options.synthetic})[0]
+        if options.holdout:
+            holdout, _ = stored_table(by_party(options.holdout), on)
+    else:
+        frames = read_party_frames(by_party(options.real))
+        on = match_on(frames, on_of(options.on), options.key_form)
+        real, parties = _side_by_side(frames, on)
+        texts = texts_of(real.dtypes.to_dict())
+        synthetic = read(options.synthetic, dtypes=texts)
+        if options.holdout:
+            holdout, _ = _side_by_side(read_party_frames(by_party(options.holdout), texts), on)
+    target = None if options.target is None else label([real], options.target)
+    categorical = [label([real], name) for name in options.categorical]
+    return Judged(frames, on, real, synthetic, parties, holdout, target, categorical)
 
 
 def _side_by_side(

@@ -261,9 +261,9 @@ def next_command(options: argparse.Namespace) -> str | None:
 def exit_code(error: Exception) -> ExitCode:
     """Return what the process returns after an error."""
     match error:
-        case ParameterError() | MissingExtraError() | UnsupportedEventError():
-            return ExitCode.USAGE
-        case PrivacyBudgetError():
+        case (
+            ParameterError() | MissingExtraError() | UnsupportedEventError() | PrivacyBudgetError()
+        ):
             return ExitCode.USAGE
         case PartyDataError() | ContractError() | ArtefactError():
             return ExitCode.DATA

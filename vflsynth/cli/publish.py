@@ -94,12 +94,8 @@ def publish(study: str | os.PathLike[str], *, quiet: bool = False) -> bool:
     VFLSynthError
         Of the step that failed. What was finished before is kept, and the same call goes on.
     """
-    job = _Job(Study.read(Path(study)), quiet=quiet)
-    kept = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
-    with kept, _ending_at_ctrl_c() as check:
-        say(job.plan())
-        check()
-        return job.run(check) == 0
+    with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
+        return run(argparse.Namespace(study=Path(study), plan=False, quiet=quiet)) == 0
 
 
 def interrupted(options: argparse.Namespace) -> str:
@@ -317,8 +313,11 @@ class _Job:
             # A checkpoint goes on only with what it began with.
             shutil.rmtree(self.out / _CHECKPOINT, ignore_errors=True)
             self._write_state(began=digest)
-        if step.name == "verify":
-            self._write_public_key()
+        if step.name == "verify" and self.study.private_key is not None:
+            from vflsynth._signatures import public_key
+
+            public = public_key(self.study.private_key) + "\n"
+            artefacts.replace_text(self.out / "publisher.pub", public)
         arguments = [str(part) for part in step.arguments()]
         logger.info("\n$ vflsynth %s %s", step.name, shlex.join(arguments))
         command = import_module(f"vflsynth.cli.{step.name}")
@@ -370,14 +369,6 @@ class _Job:
     def _write_state(self, **changed: Any) -> None:
         self.state |= changed
         artefacts.replace_text(self.out / STATE, json.dumps(self.state, indent=1))
-
-    def _write_public_key(self) -> None:
-        from vflsynth._signatures import public_key
-
-        assert self.study.private_key is not None
-        artefacts.replace_text(
-            self.out / "publisher.pub", public_key(self.study.private_key) + "\n"
-        )
 
     def _next(self, code: int) -> str:
         out, study = self.out, self.study

@@ -22,19 +22,14 @@ from vflsynth.models import PartyModel
 logger = logging.getLogger("vflsynth")
 
 
-def write(table: pd.DataFrame, path: Path) -> None:
-    """Write records to a file, and say so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        logger.info("replacing %s", path)
-    write_table(table, path)
-    say(f"{path}: {len(table):,} rows, {len(table.columns)} columns")
-
-
 def write_or_print(table: pd.DataFrame, path: Path | None) -> None:
     """Write records to a file, or to standard output the bytes that a csv file would hold."""
     if path is not None:
-        write(table, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            logger.info("replacing %s", path)
+        write_table(table, path)
+        say(f"{path}: {len(table):,} rows, {len(table.columns)} columns")
         return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sample.csv"

@@ -13,7 +13,6 @@ from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames.io import suffix_of
-from vflsynth.methods.synthesizer import BaseSynthesizer
 
 DESCRIPTION = """\
 Draw synthetic records from a saved model.
@@ -66,29 +65,25 @@ def run(options: argparse.Namespace) -> int:
     columns = domains_of(model)
     conditions = dict(condition_of(text, columns) for text in options.where)
     if in_parts:
-        return _sample_parts(model, options)
+        if options.where:
+            raise ParameterError(
+                f"--output {options.output} is a folder, which is for samples without conditions. "
+                "Fix: name a file that ends in .parquet or .csv"
+            )
+        paths = model.sample_to(
+            options.output,
+            options.n,
+            n_jobs=options.jobs,
+            keys=options.keys,
+            random_state=options.seed,
+        )
+        say(f"{options.output}: {options.n:,} rows in {len(paths):,} files")
+        return 0
     table = model.sample(
         options.n, keys=options.keys, conditions=conditions or None, random_state=options.seed
     )
     say_rule_cost(model)
     write_or_print(table, options.output)
-    return 0
-
-
-def _sample_parts(model: BaseSynthesizer, options: argparse.Namespace) -> int:
-    if options.where:
-        raise ParameterError(
-            f"--output {options.output} is a folder, which is for samples without conditions. "
-            "Fix: name a file that ends in .parquet or .csv"
-        )
-    paths = model.sample_to(
-        options.output,
-        options.n,
-        n_jobs=options.jobs,
-        keys=options.keys,
-        random_state=options.seed,
-    )
-    say(f"{options.output}: {options.n:,} rows in {len(paths):,} files")
     return 0
 
 

@@ -61,7 +61,10 @@ def text_of(file: str) -> str:
         keys = made["properties"]
         keys["method"]["enum"] = [method for group in groups for method in Members(group)]
         keys["parameters"] |= _parameters(*groups)
-        keys["parameters"]["properties"]["privacy"] |= _mechanisms()
+        mechanism = _parameters("mechanisms")
+        mechanism["properties"].pop("public_schema")  # has tables of its own
+        mechanism["properties"]["mechanism"] = {"enum": [*Members("mechanisms")]}
+        keys["parameters"]["properties"]["privacy"] |= mechanism
         for key in ("column_kinds", "device", "contract", "verbose"):  # keys of their own, or none
             keys["parameters"]["properties"].pop(key, None)
     return json.dumps(made, indent=1, ensure_ascii=False)
@@ -76,11 +79,3 @@ def _parameters(*groups: str) -> dict[str, Any]:
                 whose.setdefault(parameter, []).append(name)
     said = {name: {"description": f"Of {', '.join(kinds)}."} for name, kinds in whose.items()}
     return {"type": "object", "properties": said, "additionalProperties": False}
-
-
-def _mechanisms() -> dict[str, Any]:
-    """Return the table of a mechanism."""
-    made = _parameters("mechanisms")
-    made["properties"].pop("public_schema")  # has tables of its own
-    made["properties"]["mechanism"] = {"enum": [*Members("mechanisms")]}
-    return made
