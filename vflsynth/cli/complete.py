@@ -66,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
             raise ParameterError(f"--on {options.on}: the table has no such column{near}")
         if key in domains:
             raise ParameterError(f"--on {options.on}: the model draws this column; leave --on out")
-        keys = [known.pop(key)]
+        keys = [known[key]]
+        del known[key]
     table = model.complete(known, n_draws=options.draws, random_state=options.seed)
     sizes = np.asarray(table.attrs["effective_sample_size"])
     if sizes.size:

@@ -129,6 +129,7 @@ def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Jud
     frames: dict[str, pd.DataFrame] = {}
     on: Any
     real: Any
+    synthetic: Any
     holdout: Any = None
     if in_batches and any(path.is_dir() for path in paths):
         on = MatchOn(on_of(options.on), options.key_form or "")

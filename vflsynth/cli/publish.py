@@ -154,7 +154,7 @@ class _Job:
 
     def __init__(self, study: Study, *, quiet: bool) -> None:
         self.study, self.quiet = study, quiet
-        self.out = study.folder
+        self.out = study.path.parent / study.output
         self.contract = study.contract
         if self.contract is None and not study.is_private:
             self.contract = self.out / "contract.toml"
@@ -181,7 +181,7 @@ class _Job:
             kept = out / "tables.txt"
             yield Step("inspect", does, partial(list, command), inputs, outputs, kept)
         bound = () if self.contract is None else (self.contract,)
-        yield Step("fit", study.why, self._fit, files, (model,))
+        yield Step("fit", ": ".join(study.choice), self._fit, files, (model,))
         rows = "as many rows as were matched" if study.rows is None else f"{study.rows:,} rows"
         yield Step("sample", f"draw {rows}", self._sample, (model,), (synthetic,))
         compared = (model, synthetic, *files, *held_out, *bound)

@@ -75,11 +75,6 @@ class Study(Publishing):
         return study
 
     @property
-    def folder(self) -> Path:
-        """Where everything is written."""
-        return self.path.parent / self.output
-
-    @property
     def private_key(self) -> Path | None:
         """What signs the release."""
         return None if self.key is None else self.path.parent / self.key
@@ -141,11 +136,6 @@ class Study(Publishing):
         return self.choice[0]
 
     @property
-    def why(self) -> str:
-        """What is fitted and why, for the plan."""
-        return f"{self.choice[0]}: {self.choice[1]}"
-
-    @property
     def audits(self) -> str | None:
         """What attacks are made, for the plan; None without any."""
         if self.audit_minutes is None:
@@ -163,17 +153,14 @@ class Study(Publishing):
         """Whether an interrupted training goes on from a checkpoint."""
         return "checkpoint" in self._takes and not self.is_private
 
-    @property
-    def _fitted(self) -> dict[str, Any]:
-        """What the file says of the fit; tables and contract are looked at themselves."""
-        said = {k: v for k, v in self.content.items() if k not in ("parties", "contract")}
-        return {"on": None, "parties": list(self.parties), **said}
-
     def said_of(self, step: str) -> Any:
         """Return what the file says that changes a step."""
+        # Tables and contract are looked at themselves.
+        fitted = {"on": None, **self.content, "parties": list(self.parties)}
+        fitted.pop("contract", None)
         everything: dict[str, Any] = {
-            "inspect": self._fitted["on"],
-            "fit": [self.seed, self.method, self._fitted],
+            "inspect": fitted["on"],
+            "fit": [self.seed, self.method, fitted],
             "sample": [self.seed, self.rows],
             "evaluate": [self.target],
             "audit": [self.seed, self.audit_minutes, self.target],

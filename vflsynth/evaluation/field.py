@@ -322,24 +322,26 @@ def _total_variation(first: Integers, second: Integers, size: int) -> float:
     return float(np.abs(shares[0] - shares[1]).sum() / 2.0)
 
 
-def _declared(kind: str, measures: str) -> Metric:
-    return Metric(
+_REPORTS = {
+    f"{kind.capitalize()}Report": Metric(
         name=f"sdmetrics_{kind}",
         title=f"SDMetrics {kind} score",
         direction="higher",
         measures=measures,
     )
-
-
-SDMETRICS_QUALITY = _declared(
-    "quality",
-    "How alike single columns and pairs of columns are, as SDMetrics' QualityReport puts it.",
-)
-SDMETRICS_DIAGNOSTIC = _declared(
-    "diagnostic",
-    "Whether the synthetic table is a valid table of its kind: columns present, values within the "
-    "real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
-)
+    for kind, measures in (
+        (
+            "quality",
+            "How alike single columns and pairs of columns are, as SDMetrics' QualityReport puts "
+            "it.",
+        ),
+        (
+            "diagnostic",
+            "Whether the synthetic table is a valid table of its kind: columns present, values "
+            "within the real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
+        ),
+    )
+}
 
 
 class SDMetricsReports(TableMetric):
@@ -355,12 +357,7 @@ class SDMetricsReports(TableMetric):
 
     def compute(self, tables: Tables) -> MetricResults:
         """Run both reports."""
-        return MetricResults(
-            [
-                _run("QualityReport", SDMETRICS_QUALITY, tables),
-                _run("DiagnosticReport", SDMETRICS_DIAGNOSTIC, tables),
-            ]
-        )
+        return MetricResults(_run(name, metric, tables) for name, metric in _REPORTS.items())
 
 
 def _run(report: str, metric: Metric, tables: Tables) -> MetricResult:

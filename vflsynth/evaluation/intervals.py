@@ -7,7 +7,7 @@ percentile bootstrap need not even contain the value that it describes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,16 +135,11 @@ class GroupedSums:
         each row, shape (row,), None for a single group.
         """
         groups = np.zeros(len(frame), np.uint8) if groups is None else groups
-        return cls.of_chunks(map(features, pieces(frame)), groups)
-
-    @classmethod
-    def of_chunks(cls, chunks: Iterable[Floats], groups: Groups) -> GroupedSums:
-        """Add up matrices of consecutive rows, shape (chunk, feature); `groups` as in `of`."""
         n_groups = int(groups.max()) + 1
         count = np.bincount(groups, minlength=n_groups).astype(np.float64)
         total, product = np.zeros(()), np.zeros(())
         start = 0
-        for matrix in chunks:
+        for matrix in map(features, pieces(frame)):
             of_rows = groups[start : start + len(matrix)]
             parts = [matrix[of_rows == group] for group in range(n_groups)]
             total = total + np.stack([part.sum(axis=0) for part in parts])

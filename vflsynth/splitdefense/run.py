@@ -19,7 +19,7 @@ from vflsynth.run import LocalRun, Options
 from vflsynth.splitdefense.active import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
-from vflsynth.splitdefense.leakage.monitor import Evidence
+from vflsynth.splitdefense.leakage.monitor import AVERAGED, Evidence
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.passive import outputs_of
 from vflsynth.splitdefense.settings import HoldingOut
@@ -126,6 +126,7 @@ class SplitRun(LocalRun):
         evidence = {}
         for name, record in active.records.items():
             party: Any = self.parties[name].party
+            means = {kind: record.mean(kind, replica)[used] for kind in AVERAGED}
             untrained = outputs_of(party.untrained, party.records, len(active.labels))[replica]
             evidence[name] = Evidence(
                 party=name,
@@ -134,11 +135,8 @@ class SplitRun(LocalRun):
                 encoded=party.records.cpu().numpy()[used],
                 features=features[name][0].numpy(),
                 random_features=untrained.cpu().numpy()[used],
-                mean_gradients=record.mean("gradients", replica)[used],
-                residuals=record.mean("residuals", replica)[used],
-                early_gradients=record.mean("early_gradients", replica)[used],
-                all_residuals=record.mean("all_residuals", replica)[used],
-                signs=record.mean("signs", replica)[used],
+                mean_gradients=means.pop("gradients"),
+                **means,
                 snapshots=record.snapshots(replica)[used],
                 beside=beside,
                 spans=party.transformer.spans_,

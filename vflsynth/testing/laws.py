@@ -320,27 +320,18 @@ def replaced(tables: Tables) -> dict[str, Tables]:
         return changed
 
     return {
-        "whose values are far away": other(lambda column: _FAR[family_of(column.dtype)]),
+        "whose values are far away": other(lambda column: _ODD[family_of(column.dtype)][0]),
         "whose values are missing": other(lambda column: None),
-        "whose values are of other types": other(lambda column: _OTHER[family_of(column.dtype)]),
+        "whose values are of other types": other(lambda column: _ODD[family_of(column.dtype)][1]),
     }
 
 
-_OTHER = {
-    "truth value": "perhaps",
-    "whole number": "12 or so",
-    "number": "12 or so",
-    "time": "yesterday",
-    "text": 7.5,
-    "label": 7.5,
+_ODD: dict[str, tuple[Any, Any]] = {
+    "truth value": (True, "perhaps"),
+    "whole number": (10**6, "12 or so"),
+    "number": (1e9, "12 or so"),
+    "time": (pd.Timestamp("1800-01-01"), "yesterday"),
+    "text": ("nowhere", 7.5),
+    "label": ("nowhere", 7.5),
 }
-"""Values that are not of the types of such columns."""
-
-_FAR = {
-    "truth value": True,
-    "whole number": 10**6,
-    "number": 1e9,
-    "time": pd.Timestamp("1800-01-01"),
-    "text": "nowhere",
-    "label": "nowhere",
-}
+"""For each kind of columns a value far from all others, and one that is not of its types."""

@@ -6,10 +6,8 @@ import inspect
 import random
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -94,11 +92,11 @@ def global_random_state() -> tuple[Any, ...]:
     return random.getstate(), numbers.tolist(), position, torch.get_rng_state().tolist()
 
 
-@contextmanager
-def folder() -> Iterator[Path]:
-    """Make a folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory() as path:
-        yield Path(path)
+def reloaded(model: Any) -> Any:
+    """Save a model, and load it."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/model")
+        return type(model).load(f"{folder}/model", device="cpu")
 
 
 def sample_apart(
@@ -131,8 +129,8 @@ def nothing_works_before_fit(case: SynthesizerCase) -> None:
     """Neither sampling nor saving."""
     with refused(NotFittedError, "sample before fit"):
         case.make().sample(3)
-    with folder() as path, refused(NotFittedError, "save before fit"):
-        case.make().save(path / "model")
+    with tempfile.TemporaryDirectory() as path, refused(NotFittedError, "save before fit"):
+        case.make().save(f"{path}/model")
 
 
 def fit_returns_self_and_leaves_its_inputs_alone(case: SynthesizerCase) -> None:
@@ -461,10 +459,7 @@ def declared_kinds_are_used(case: SynthesizerCase) -> None:
         "flag_1": "categorical",
     }
     synth = case.fit_small(column_kinds=declared)
-    with folder() as path:
-        synth.save(path / "model")
-        loaded = type(synth).load(path / "model", device="cpu")
-    for model in (synth, loaded):
+    for model in (synth, reloaded(synth)):
         kinds: dict[Any, str] = {}
         for party in model.parties_.values():
             kinds |= party.transformer.kinds_
@@ -480,9 +475,7 @@ def a_loaded_model_goes_on_with_the_same_samples(case: SynthesizerCase) -> None:
     """With the same parties, history and keys."""
     synth = case.make(random_state=None, column_kinds={0: "datetime"}).fit(zoo())
     synth.sample(2)
-    with folder() as path:
-        synth.save(path / "model")
-        loaded = type(synth).load(path / "model", device="cpu")
+    loaded = reloaded(synth)
     equal(loaded.history_, synth.history_, "the loaded history")
     if not (case.is_private and loaded.alignment_ is None):  # it tells the number of records
         same(loaded.alignment_, synth.alignment_, "the loaded alignment")
@@ -497,9 +490,7 @@ def a_loaded_model_can_be_fitted_again(case: SynthesizerCase) -> None:
     """All parameters are saved, the encoding's too."""
     transformer = TableTransformer({"amount_1": "continuous"}, rare_threshold=0.0)
     synth = case.fit_small(transformer=transformer, column_kinds={"count_1": "continuous"})
-    with folder() as path:
-        synth.save(path / "model")
-        loaded = type(synth).load(path / "model", device="cpu")
+    loaded = reloaded(synth)
     same(repr(loaded.get_params()), repr(synth.get_params()), "the loaded parameters")
     again = loaded.fit(small(), on=KEY).sample(9)
     if not case.is_private:

@@ -138,16 +138,10 @@ def completion_attacks(
     known = list(_known_rows(labels, n_classes, rng))
     half = rng.permutation(len(labels))[: len(labels) // 2]
 
-    def few(features: npt.NDArray[np.float32], model: str) -> Measures:
+    def completed(draws: Sequence[Rows], features: npt.NDArray[np.float32], model: str) -> Measures:
         return _mean(
-            _completion(features, labels, rows, n_classes, model, random_state) for rows in known
+            _completion(features, labels, rows, n_classes, model, random_state) for rows in draws
         )
-
-    def many(features: npt.NDArray[np.float32], model: str) -> Measures:
-        return _completion(features, labels, half, n_classes, model, random_state)
-
-    def tuned(rows: Rows) -> Measures:
-        return _fine_tuned(evidence, bottom_model, rows, random_state)
 
     guessed = _NOT_APPLICABLE
     if all(_measurable(labels[rows], np.delete(labels, rows)) for rows in known):
@@ -157,21 +151,21 @@ def completion_attacks(
         )
     heads = {"logistic": "completion, frozen", "perceptron": "completion, MLP"}
     found = []
-    tuned_by_few = _mean(tuned(rows) for rows in known)
-    for knows, complete, tunings in (
-        (_few(known), few, {"fine-tuned": tuned_by_few, "semi-supervised": guessed}),
-        ("half of the labels", many, {"fine-tuned": tuned(half)}),
+    for knows, draws, more in (
+        (_few(known), known, {"semi-supervised": guessed}),
+        ("half of the labels", [half], {}),
     ):
         floor: Measures = np.fmax.reduce(  # of those that are applicable
             [
-                complete(features, model)
+                completed(draws, features, model)
                 for features in (evidence.encoded, evidence.random_features)
                 for model in heads
             ]
         )
         for model, name in heads.items():
-            found += _measured(name, knows, complete(evidence.features, model), floor)
-        for name, values in tunings.items():
+            found += _measured(name, knows, completed(draws, evidence.features, model), floor)
+        tuned = _mean(_fine_tuned(evidence, bottom_model, rows, random_state) for rows in draws)
+        for name, values in {"fine-tuned": tuned, **more}.items():
             found += _measured(f"completion, {name}", knows, values, floor)
     return as_frame(evidence.party, found)
 
