@@ -292,50 +292,7 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
 
 
-def describe(
-    target: TargetAudit,
-    sentences: list[str],
-    caught: bool,
-    claim: Claim | None,
-    confidence: float,
-) -> dict[str, Any]:
-    """Return what the page says and shows about one target."""
-    strongest = target.strongest
-    attacks = sorted(target.attacks, key=lambda attack: -attack.training_auc)
-    fprs = list(strongest.tpr)
-    return {
-        "title": target.title,
-        "level": "far" if caught else "unknown",
-        "answer": "Better than guessing" if caught else "Not shown to be better than guessing",
-        "sentences": sentences,
-        "picture": _roc_picture(strongest, claim, confidence),
-        "header": [
-            "Statistic",
-            "Adversary",
-            "Accuracy",
-            "AUC",
-            *(f"TPR at FPR {fpr:.0%}" for fpr in fprs),
-            "ε at least",
-        ],
-        "rows": [
-            [
-                attack.statistic + (" (strongest in training)" if attack is strongest else ""),
-                attack.adversary,
-                _cell(attack.accuracy),
-                _cell(attack.auc),
-                *(_cell(attack.tpr[fpr]) for fpr in fprs),
-                f"{attack.epsilon:.2f}",
-            ]
-            for attack in attacks
-        ],
-    }
-
-
-def _cell(estimate: Estimate) -> str:
-    return f"{estimate.value:.2f} ({estimate.low:.2f}–{estimate.high:.2f})"
-
-
-def _roc_picture(attack: Attack, claim: Claim | None, confidence: float) -> Picture:
+def roc_picture(attack: Attack, claim: Claim | None, confidence: float) -> Picture:
     """Draw the strongest attack's ROC with its band, and what the claim allows."""
     curve = roc(attack.scores, attack.is_member, confidence)
     figure, axes = new_figure(3.3, 3.0)

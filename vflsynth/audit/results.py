@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -15,10 +15,11 @@ from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import (
     LOW_FPRS,
     RELATION_WORDS,
+    Attack,
     Claim,
     TargetAudit,
-    describe,
     plain,
+    roc_picture,
     vars_of,
 )
 from vflsynth.audit.game import RELEASES
@@ -317,17 +318,42 @@ class AuditReport:
             threat_model=self.threat_model,
             confidence=f"{self.confidence:.0%}",
             cost_of_time=self._cost_of_time,
-            audits=[
-                describe(
-                    target,
-                    self.conclusion(target),
-                    self.beats_guessing(target),
-                    self.claim,
-                    self.confidence,
-                )
-                for target in self.targets
-            ],
+            audits=list(map(self._shown, self.targets)),
         )
+
+    def _shown(self, audit: TargetAudit) -> dict[str, Any]:
+        """Return what the page says and shows about one target."""
+        strongest, caught = audit.strongest, self.beats_guessing(audit)
+        fprs = list(strongest.tpr)
+
+        def cells(attack: Attack) -> list[str]:
+            estimates = attack.accuracy, attack.auc, *(attack.tpr[fpr] for fpr in fprs)
+            return [f"{own.value:.2f} ({own.low:.2f}–{own.high:.2f})" for own in estimates]
+
+        return {
+            "title": audit.title,
+            "level": "far" if caught else "unknown",
+            "answer": "Better than guessing" if caught else "Not shown to be better than guessing",
+            "sentences": self.conclusion(audit),
+            "picture": roc_picture(strongest, self.claim, self.confidence),
+            "header": [
+                "Statistic",
+                "Adversary",
+                "Accuracy",
+                "AUC",
+                *(f"TPR at FPR {fpr:.0%}" for fpr in fprs),
+                "ε at least",
+            ],
+            "rows": [
+                [
+                    attack.statistic + (" (strongest in training)" if attack is strongest else ""),
+                    attack.adversary,
+                    *cells(attack),
+                    f"{attack.epsilon:.2f}",
+                ]
+                for attack in sorted(audit.attacks, key=lambda attack: -attack.training_auc)
+            ],
+        }
 
     def page(self, title: str = "Privacy audit") -> Page:
         """Return the audit as a self-contained HTML page, with ``save(path)``."""

@@ -187,7 +187,8 @@ class _Job:
         compared = (model, synthetic, *files, *held_out, *bound)
         page = out / "evaluation.html"
         does, kept = "compare the table with the real ones", out / "evaluation.txt"
-        yield Step("evaluate", does, self._evaluate, compared, (page,), kept)
+        command = [*self._judged(), "--model", model, "-o", page]
+        yield Step("evaluate", does, partial(list, command), compared, (page,), kept)
         if study.audits is not None:
             shown = out / "audit.html"
             yield Step("audit", study.audits, self._audit, (model, *files), (audit, shown), audit)
@@ -227,10 +228,6 @@ class _Job:
             command += ["--holdout", *map("{0[0]}={0[1]}".format, study.held_out.items())]
         command += ["--target", study.target] if study.target else []
         return command + ([] if self.contract is None else ["--contract", self.contract])
-
-    def _evaluate(self) -> Sequence[object]:
-        out = self.out
-        return [*self._judged(), "--model", out / "model", "-o", out / "evaluation.html"]
 
     def _audit(self) -> Sequence[object]:
         study, out = self.study, self.out

@@ -29,7 +29,7 @@ from vflsynth.frames import key_of, party_keys
 from vflsynth.frames.keys import STEPS, comparable_types, in_form
 from vflsynth.frames.sources import records_of
 from vflsynth.privacy import PrivacyAccount
-from vflsynth.release import Dossier, release_gate, write_release
+from vflsynth.release import release_gate, write_release
 from vflsynth.release.publishing import KIND
 
 logger = logging.getLogger("vflsynth")
@@ -87,13 +87,6 @@ OPTIONS = [
 
 def run(options: argparse.Namespace) -> int:
     """Judge, print, and write both editions; 1 if a clause fails."""
-    dossier = judge(options)
-    say(str(dossier))
-    return 0 if dossier.passed else 1
-
-
-def judge(options: argparse.Namespace) -> Dossier:
-    """Hold the table against its contract, and write what there is to write."""
     check_artefact(options.output, KIND)
     model, seen = open_model(options.model), file_digest(options.synthetic)
     audit = None if options.audit is None else _audit(options.audit)
@@ -139,7 +132,8 @@ def judge(options: argparse.Namespace) -> Dossier:
         logger.info("to hand out: %s", options.output / "public")
     else:
         logger.info("nothing to hand out: it does not pass")
-    return dossier
+    say(str(dossier))
+    return 0 if dossier.passed else 1
 
 
 def _publishable(judged: Judged) -> pd.DataFrame:

@@ -189,9 +189,27 @@ class Usefulness:
     @cached_property
     def is_classification(self) -> bool:
         """Whether the target is a class."""
-        target = self.tables.target
-        named = target in set(self.tables.categorical)
-        return _is_classification(self.tables.real[target], self.task, named)
+        target: pd.Series[Any] = self.tables.real[self.tables.target]
+        task, kind = self.task, kind_of(target)
+        if task not in ("auto", "classification", "regression"):
+            raise ParameterError(
+                f"task must be 'auto', 'classification' or 'regression', not {task!r}"
+            )
+        predictable = kind in ("numbers", "booleans", "missing")
+        if task == "regression" and is_categorical(target) and not predictable:
+            raise ColumnKindError(
+                f"holds {'values' if kind == 'mixed' else kind} of type {target.dtype} in the real "
+                "table, but task='regression' predicts numbers",
+                fix="turn the column into numbers, or pass task='classification'",
+                column=target.name,
+            )
+        if task != "auto":
+            return task == "classification"
+        if self.tables.target in set(self.tables.categorical) or is_categorical(target):
+            return True
+        values = numbers(target)
+        values = values[~np.isnan(values)]
+        return len(np.unique(values)) <= MOST_CODES and bool((values == np.round(values)).all())
 
     @cached_property
     def target_is_numeric(self) -> bool:
@@ -508,27 +526,6 @@ def _total(scores: dict[str, _Scored], attribute: str) -> Floats:
 def not_applicable(because: str) -> MetricResults:
     """Return both results without values; `because` completes "not applicable, because ..."."""
     return MetricResults([TSTR.not_applicable(because), TOTAL_DIFFERENCE.not_applicable(because)])
-
-
-def _is_classification(target: pd.Series[Any], task: Task, named: bool) -> bool:
-    if task not in ("auto", "classification", "regression"):
-        raise ParameterError(f"task must be 'auto', 'classification' or 'regression', not {task!r}")
-    kind = kind_of(target)
-    predictable = kind in ("numbers", "booleans", "missing")
-    if task == "regression" and is_categorical(target) and not predictable:
-        raise ColumnKindError(
-            f"holds {'values' if kind == 'mixed' else kind} of type {target.dtype} in the real "
-            "table, but task='regression' predicts numbers",
-            fix="turn the column into numbers, or pass task='classification'",
-            column=target.name,
-        )
-    if task != "auto":
-        return task == "classification"
-    if named or is_categorical(target):
-        return True
-    values = numbers(target)
-    values = values[~np.isnan(values)]
-    return len(np.unique(values)) <= MOST_CODES and bool((values == np.round(values)).all())
 
 
 def _forest(protocol: Protocol, is_classification: bool, random_state: int) -> BaseEstimator:

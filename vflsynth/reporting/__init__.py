@@ -151,7 +151,7 @@ def render(package: str, template: str, **values: Any) -> Markup:
     it uses must be given.
     """
     from jinja2 import DictLoader, Environment, StrictUndefined
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     environment = Environment(
         autoescape=True,
@@ -160,16 +160,10 @@ def render(package: str, template: str, **values: Any) -> Markup:
         lstrip_blocks=True,
         loader=DictLoader({"base.html": _read("vflsynth.reporting", "base.html")}),
     )
-    environment.filters["name"] = _with_breaks
+    # A long name may break after underscores, and not inside words.
+    environment.filters["name"] = lambda name: Markup(str(escape(name)).replace("_", "_<wbr>"))
     css = Markup(_read("vflsynth.reporting", "page.css"))
     return Markup(environment.from_string(_read(package, template)).render(css=css, **values))
-
-
-def _with_breaks(name: object) -> Markup:
-    """Let a long name break after underscores, and not inside words."""
-    from markupsafe import Markup, escape
-
-    return Markup(str(escape(name)).replace("_", "_<wbr>"))
 
 
 def _read(package: str, name: str) -> str:

@@ -43,6 +43,8 @@ from vflsynth.splitdefense.targets import (
 )
 
 _MOST_PARTIES_FOR_HEADS = 4
+_FEWEST_TO_HOLD_OUT = 100
+"""Records without which none are held out: a tenth of fewer says nothing."""
 
 
 class BottomLearning(TrainedLearning):
@@ -368,12 +370,16 @@ class SplitMethod(Method):
 
         Raises ParameterError.
         """
-        held_out = 0.0 if self.parameters.patience is None else self.parameters.validation_fraction
         settings: SplitSettings = self.parameters.settings()
         if self.is_private:
             settings = replace(settings, batch_size=self._private_length.batch_size)
         else:
-            settings = settings.for_records(n_records, held_out)
+            held_out = 0
+            if self.parameters.patience is not None and n_records >= _FEWEST_TO_HOLD_OUT:
+                share = self.parameters.validation_fraction
+                held_out = min(round(share * n_records), n_records - 1)
+            batch_size = min(settings.batch_size, n_records - held_out)
+            settings = replace(settings, batch_size=batch_size, n_held_out=held_out)
         for objective in self.objectives:
             objective.check_architecture(settings)
         return settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
@@ -157,10 +157,6 @@ class Part(BaseEstimator):  # type: ignore[misc]
 Fusion = Literal["concat", "sum", "mean"]
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 
-_FEWEST_TO_HOLD_OUT = 100
-"""Records without which none are held out: a tenth of fewer says nothing."""
-
-
 AS_PUBLISHED: dict[str, Any] = {
     "patience": None,
     "weight_decay": 0.0,
@@ -188,14 +184,6 @@ class SplitSettings:
     betas: tuple[float, float]
     weight_decay: float
     numeric_bins: int = 0
-
-    def for_records(self, n_records: int, validation_fraction: float) -> SplitSettings:
-        """Return the settings of a training on so many records, some of them held out."""
-        held_out = min(round(validation_fraction * n_records), n_records - 1)
-        if n_records < _FEWEST_TO_HOLD_OUT:
-            held_out = 0
-        batch_size = min(self.batch_size, n_records - held_out)
-        return replace(self, batch_size=batch_size, n_held_out=held_out)
 
     def optimizer(self, module: nn.Module) -> FlatAdam:
         """Return the optimiser of every network."""
