@@ -18,7 +18,6 @@ from vflsynth.adversary import (
     Statistic,
     default_adversaries,
 )
-from vflsynth.adversary.encoding import Floats
 from vflsynth.audit.findings import Claim, TargetAudit
 from vflsynth.audit.game import (
     MODEL,
@@ -287,7 +286,15 @@ def audit_mechanism(
     values = {"n_runs": n_runs, "confidence": confidence, "random_state": random_state}
     check_values("audit_mechanism", **values)
     started, cpu = time.perf_counter(), time.process_time()
-    features = _releases(release, n_runs)
+    worlds = [inside for inside in (True, False) for _ in range(n_runs)]
+    runs = [np.asarray(release(inside), dtype=np.float64) for inside in worlds]
+    shapes = {run.shape for run in runs}
+    if len(shapes) > 1 or not all(np.isfinite(run).all() for run in runs):
+        raise ParameterError(
+            "release must return finite numbers, always of the same shape; got the shapes "
+            + ", ".join(map(str, sorted(shapes)))
+        )
+    features = np.stack(runs).reshape(len(runs), -1)  # (run, number)
     attacks = tuple(
         judge_attack(
             "release",
@@ -312,19 +319,3 @@ def audit_mechanism(
         time.process_time() - cpu,
         2 * n_runs,
     )
-
-
-def _releases(release: Release, n_runs: int) -> Floats:
-    """Run the mechanism in both worlds; shape (run, number)."""
-    runs = [
-        np.asarray(release(inside), dtype=np.float64)
-        for inside in (True, False)
-        for _ in range(n_runs)
-    ]
-    shapes = {run.shape for run in runs}
-    if len(shapes) > 1 or not all(np.isfinite(run).all() for run in runs):
-        raise ParameterError(
-            "release must return finite numbers, always of the same shape; got the shapes "
-            + ", ".join(map(str, sorted(shapes)))
-        )
-    return np.stack(runs).reshape(len(runs), -1)

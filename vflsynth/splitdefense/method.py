@@ -473,15 +473,8 @@ def _groups(
     protections: Sequence[Protection | None], device: torch.device
 ) -> list[tuple[Protection, Tensor]]:
     """Replicas that have the same protection, together."""
-    groups: list[tuple[Protection, list[int]]] = []
-    for replica, protection in enumerate(protections):
-        if protection is None:
-            continue
-        same = next(
-            (members for other, members in groups if to_json(other) == to_json(protection)), None
-        )
-        if same is None:
-            groups.append((protection, [replica]))
-        else:
-            same.append(replica)
-    return [(p, torch.tensor(members, device=device)) for p, members in groups]
+    groups: dict[str, tuple[Protection, list[int]]] = {}
+    for replica, own in enumerate(protections):
+        if own is not None:
+            groups.setdefault(str(to_json(own)), (own, []))[1].append(replica)
+    return [(own, torch.tensor(members, device=device)) for own, members in groups.values()]

@@ -154,7 +154,13 @@ class LeakageReport(Page):
         else:
             said = "None of the attacks tried tells more of labels than the baseline, "
         said += f"{worst['measure']} {worst['value']:.2f}; {self._columns}."
-        return said + " Other attacks may disclose more." + self._outputs
+        # What outputs alone tell is the baseline of other attacks, and a leak by itself.
+        best = _top(self.frame[self.frame["sees"] == OWN_OUTPUTS], "value")
+        return (
+            f"{said} Other attacks may disclose more. Without any gradient, outputs of "
+            f"{best['party']} rank records by label with AUC {best['value']:.2f}, columns and "
+            f"untrained models with {best['baseline']:.2f}."
+        )
 
     @property
     def _columns(self) -> str:
@@ -168,16 +174,6 @@ class LeakageReport(Page):
         how = f"{worst['attack']}, {worst['knows']} known"
         guess = f"{worst['measure']} {worst['value']:.2f}, without the cut {worst['baseline']:.2f}"
         return f"of columns, {what} is read best ({how}: {guess})"
-
-    @property
-    def _outputs(self) -> str:
-        """What outputs alone tell: it is the baseline of other attacks, and a leak by itself."""
-        rows = self.frame[self.frame["sees"] == OWN_OUTPUTS]
-        best = _top(rows, "value")
-        return (
-            f" Without any gradient, outputs of {best['party']} rank records by label with AUC "
-            f"{best['value']:.2f}, columns and untrained models with {best['baseline']:.2f}."
-        )
 
     @cached_property
     def html(self) -> str:
