@@ -29,14 +29,13 @@ from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.encoders.base import Curve
 from vflsynth.columns.table import check_public
 from vflsynth.exceptions import ArtefactError, EmptyColumnError, EncodedMatrixError, ParameterError
-from vflsynth.testing.laws import Check, checks_of, refused, require, same
+from vflsynth.testing.laws import Case, Check, checks_of, refused, require, same
 
 
 @dataclass(frozen=True)
-class ColumnCase:
+class ColumnCase(Case[ColumnTransformer]):
     """A kind of columns whose laws are checked, not fitted, with a column."""
 
-    value: ColumnTransformer
     column: pd.Series[Any]
 
     def __str__(self) -> str:
@@ -271,14 +270,10 @@ def column_kind_checks(transformer: ColumnTransformer, column: pd.Series[Any]) -
 
 
 @dataclass(frozen=True)
-class EncoderCase:
+class EncoderCase(Case[Encoder]):
     """An encoder whose laws are checked, not fitted, with numbers of shape (record,)."""
 
-    value: Encoder
     numbers: npt.NDArray[np.float64]
-
-    def __str__(self) -> str:
-        return str(self.value)
 
     def fitted(self, zero: float = 0.0, unit: float = 1.0) -> Encoder:
         """Return an encoder that is fitted to the numbers, counted from `zero` in units."""

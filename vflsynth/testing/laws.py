@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,8 @@ from vflsynth.codec import from_json, parameters_to_json, to_json
 from vflsynth.columns import PublicSchema
 from vflsynth.datasets import make_party_frames
 from vflsynth.frames.logical import family_of
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,17 @@ class Check:
             ) from error
 
 
-def checks_of(case: Any) -> list[Check]:
+@dataclass(frozen=True)
+class Case(Generic[Value]):
+    """An object whose laws are checked, with what they need of it."""
+
+    value: Value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+def checks_of(case: Case[Any]) -> list[Check]:
     """Return one check per law of a case: those of its module, and of parameters if it has any.
 
     Laws of a module are, in its order, all functions of one `case` of the case's class.

@@ -11,19 +11,15 @@ from sklearn.base import BaseEstimator, clone
 
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyLedger
-from vflsynth.testing.laws import Check, checks_of, refused, require, same
+from vflsynth.testing.laws import Case, Check, checks_of, refused, require, same
 from vflsynth.testing.noninterference import carriers, check_private
 
 
 @dataclass(frozen=True)
-class MechanismCase:
+class MechanismCase(Case[BaseEstimator]):
     """A mechanism whose laws are checked, and how it plans for some public numbers."""
 
-    value: BaseEstimator
     plan: Callable[[Any], Any]
-
-    def __str__(self) -> str:
-        return str(self.value)
 
     def planned(self, **parameters: Any) -> Any:
         """Return the plan of a clone with other parameters."""

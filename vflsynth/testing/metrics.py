@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any, cast
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation import MetricResult, MetricResults, TableMetric, Tables
-from vflsynth.testing.laws import Check, checks_of, require
+from vflsynth.testing.laws import Case, Check, checks_of, require
 from vflsynth.testing.synthesizers import global_random_state
 
 NASTY_NUMBERS: dict[str, Callable[[int], Any]] = {
@@ -71,11 +70,8 @@ def ordinary_table(n_rows: int = 120, seed: int = 0) -> pd.DataFrame:
     )
 
 
-@dataclass(frozen=True)
-class MetricCase:
+class MetricCase(Case[TableMetric]):
     """A metric whose laws are checked."""
-
-    value: TableMetric
 
     def __str__(self) -> str:
         return f"{type(self.value).__name__} ({self.value.name!r})"

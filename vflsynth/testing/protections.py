@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from vflsynth._random import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense.protections import Context, Draws, Protection
-from vflsynth.testing.laws import Check, checks_of, refused, require, same
+from vflsynth.testing.laws import Case, Check, checks_of, refused, require, same
 
 
-@dataclass(frozen=True)
-class ProtectionCase:
+class ProtectionCase(Case[Protection]):
     """A protection whose laws are checked."""
-
-    value: Protection
-
-    def __str__(self) -> str:
-        return str(self.value)
 
     def protect(
         self, gradients: Tensor, *, step: int = 0, seeds: tuple[int, ...] = (0, 1)

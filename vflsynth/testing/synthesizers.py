@@ -24,15 +24,16 @@ from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
 from vflsynth.testing.laws import (
     KEY,
+    Case,
     Check,
     checks_of,
     refused,
     require,
     same,
+    same_table,
     small,
     zoo,
 )
-from vflsynth.testing.laws import same_table as equal
 from vflsynth.testing.noninterference import check_private
 
 
@@ -48,14 +49,8 @@ class Fitted(NamedTuple):
         return cls(model, model.sample(20))
 
 
-class SynthesizerCase:
+class SynthesizerCase(Case[BaseSynthesizer]):
     """A synthesizer whose laws are checked: never fitted itself, the fastest that can be had."""
-
-    def __init__(self, estimator: BaseSynthesizer) -> None:
-        self.value = estimator
-
-    def __str__(self) -> str:
-        return str(self.value)
 
     @property
     def is_private(self) -> bool:
@@ -142,7 +137,7 @@ def fit_returns_self_and_leaves_its_inputs_alone(case: SynthesizerCase) -> None:
     require(synth.fit(frames) is synth, "fit does not return its object")
     same(list(frames), list(before), "the parties after fit")
     for party, frame in frames.items():
-        equal(frame, before[party], f"the frame of {party!r} after fit")
+        same_table(frame, before[party], f"the frame of {party!r} after fit")
     after = {name: repr(value) for name, value in synth.get_params(deep=True).items()}
     same(after, parameters, "the parameters after fit")
     require(not hasattr(transformer, "spans_"), "the transformer that was given is fitted")
@@ -167,7 +162,7 @@ def fit_forgets_the_previous_fit(case: SynthesizerCase) -> None:
     columns = list(case.small.model.history_)
     same(list(again.history_), columns, "the columns of a second fit's history")
     if not case.is_private:
-        equal(again.sample(20), case.small.sample, "the sample of a second fit")
+        same_table(again.sample(20), case.small.sample, "the sample of a second fit")
 
 
 def a_failed_fit_keeps_the_model(case: SynthesizerCase) -> None:
@@ -176,7 +171,7 @@ def a_failed_fit_keeps_the_model(case: SynthesizerCase) -> None:
     before = synth.sample(5, random_state=1)
     with refused(Exception, "a column of complex numbers", says="party"):
         synth.fit({"party": pd.DataFrame({"a": np.arange(40) + 1j})})
-    equal(synth.sample(5, random_state=1), before, "the sample after a failed fit")
+    same_table(synth.sample(5, random_state=1), before, "the sample after a failed fit")
 
 
 # -- repeatable fits -------------------------------------------------------------------------------
@@ -188,8 +183,8 @@ def same_random_state_same_bytes(case: SynthesizerCase) -> None:
     one, other = (
         s.history_.drop(columns="seconds", errors="ignore") for s in (again, case.zoo.model)
     )
-    equal(one, other, "the history of a second fit")
-    equal(again.sample(20), case.zoo.sample, "the sample of a second fit")
+    same_table(one, other, "the history of a second fit")
+    same_table(again.sample(20), case.zoo.sample, "the sample of a second fit")
     differs = case.fit_small(random_state=1).sample(20)
     require(not differs.equals(case.small.sample), "random states 0 and 1 give the same sample")
 
@@ -198,7 +193,7 @@ def generators_are_random_states(case: SynthesizerCase) -> None:
     """Equal generators give equal results; None never does."""
     for make_state in (np.random.default_rng, np.random.RandomState):
         one, other = (case.fit_small(random_state=make_state(5)).sample(5) for _ in "ab")
-        equal(one, other, f"a sample of an equal {type(make_state(5)).__name__}")
+        same_table(one, other, f"a sample of an equal {type(make_state(5)).__name__}")
     unseeded = [case.fit_small(random_state=None).sample(20) for _ in "ab"]
     require(not unseeded[0].equals(unseeded[1]), "random_state=None repeats itself")
 
@@ -214,7 +209,7 @@ def global_random_state_is_neither_read_nor_changed(case: SynthesizerCase) -> No
         found = case.fit_small().sample(20)
         require(global_random_state() == own, "fit or sample change a global random state")
     if not case.is_private:
-        equal(found, expected, "a sample after seeding the global states differently")
+        same_table(found, expected, "a sample after seeding the global states differently")
 
 
 def the_order_of_the_parties_changes_no_value(case: SynthesizerCase) -> None:
@@ -223,14 +218,14 @@ def the_order_of_the_parties_changes_no_value(case: SynthesizerCase) -> None:
     other = case.make().fit(dict(reversed(frames.items()))).sample(20)
     columns = [label for frame in reversed(frames.values()) for label in frame]
     same(other.columns.tolist(), columns, "the columns of parties in another order")
-    equal(other[table.columns.tolist()], table, "a sample of parties in another order")
+    same_table(other[table.columns.tolist()], table, "a sample of parties in another order")
 
 
 def the_order_of_rows_changes_no_value(case: SynthesizerCase) -> None:
     """Records are matched by key."""
     shuffled = {party: f.sample(frac=1, random_state=9) for party, f in small().items()}
     other = case.make().fit(shuffled, on=KEY).sample(20)
-    equal(other, case.small.sample, "a sample of shuffled tables")
+    same_table(other, case.small.sample, "a sample of shuffled tables")
 
 
 def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
@@ -241,7 +236,7 @@ def names_of_columns_change_no_value(case: SynthesizerCase) -> None:
     }
     other = case.make().fit(renamed, on=KEY).sample(20)
     other = other.rename(columns=lambda label: label.removesuffix(" renamed"))
-    equal(other, case.small.sample, "a sample of renamed columns")
+    same_table(other, case.small.sample, "a sample of renamed columns")
 
 
 def no_two_private_fits_are_alike(case: SynthesizerCase) -> None:
@@ -316,7 +311,7 @@ def two_samples_differ_and_a_seeded_one_repeats(case: SynthesizerCase) -> None:
     """Without a seed every call goes on from the last one."""
     sample = case.zoo.model.sample
     require(not sample(20).equals(sample(20)), "two samples are the same")
-    equal(sample(20, random_state=4), sample(20, random_state=4), "a seeded sample")
+    same_table(sample(20, random_state=4), sample(20, random_state=4), "a seeded sample")
     different = not sample(20, random_state=4).equals(sample(20, random_state=5))
     require(different, "two seeds give the same sample")
 
@@ -326,7 +321,7 @@ def a_longer_sample_begins_like_a_shorter_one(case: SynthesizerCase) -> None:
     sample = case.zoo.model.sample
     long, short = sample(8_200, random_state=4), sample(5, random_state=4)
     same(len(long), 8_200, "the number of rows")
-    equal(long.head(5), short, "the beginning of a longer sample")
+    same_table(long.head(5), short, "the beginning of a longer sample")
     tail, head = long.tail(8).reset_index(drop=True), long.head(8).reset_index(drop=True)
     require(not tail.equals(head), "the second block is the first one again")
 
@@ -336,10 +331,10 @@ def parts_are_the_table(case: SynthesizerCase) -> None:
     parts = case.zoo.model.sample(9, by_party=True, random_state=4)
     same(list(parts), list(zoo()), "the parties")
     table = case.zoo.model.sample(9, random_state=4)
-    equal(pd.concat(parts.values(), axis=1), table, "the parts, joined")
+    same_table(pd.concat(parts.values(), axis=1), table, "the parts, joined")
     alone = sample_apart(case.zoo.model.parties_, 9, 4)
     for party, part in parts.items():
-        equal(alone[party], part, f"what party {party!r} samples alone")
+        same_table(alone[party], part, f"what party {party!r} samples alone")
 
 
 def conditions_hold(case: SynthesizerCase) -> None:
@@ -400,7 +395,7 @@ def fresh_keys_are_put_into_the_key_column(case: SynthesizerCase) -> None:
     require(table[KEY].is_unique and not set(table[KEY]) & real, f"keys {table[KEY].tolist()}")
     parts = synth.sample(30, keys=True, by_party=True, random_state=1)
     joined = parts["party_1"].merge(parts["party_2"], on=KEY, validate="one_to_one")
-    equal(joined, table, "the parts, joined by key")
+    same_table(joined, table, "the parts, joined by key")
     require(KEY not in synth.sample(3).columns, "a sample without keys has a key column")
 
 
@@ -476,14 +471,14 @@ def a_loaded_model_goes_on_with_the_same_samples(case: SynthesizerCase) -> None:
     synth = case.make(random_state=None, column_kinds={0: "datetime"}).fit(zoo())
     synth.sample(2)
     loaded = reloaded(synth)
-    equal(loaded.history_, synth.history_, "the loaded history")
+    same_table(loaded.history_, synth.history_, "the loaded history")
     if not (case.is_private and loaded.alignment_ is None):  # it tells the number of records
         same(loaded.alignment_, synth.alignment_, "the loaded alignment")
     same(loaded.interrupted_, False, "the loaded interrupted_")
     same(list(loaded.parties_), list(synth.parties_), "the loaded parties")
-    equal(loaded.sample(20), synth.sample(20), "the loaded model's next sample")
+    same_table(loaded.sample(20), synth.sample(20), "the loaded model's next sample")
     keyed = loaded.sample(20, keys=True)
-    equal(keyed, synth.sample(20, keys=True), "the loaded model's next sample with keys")
+    same_table(keyed, synth.sample(20, keys=True), "the loaded model's next sample with keys")
 
 
 def a_loaded_model_can_be_fitted_again(case: SynthesizerCase) -> None:
@@ -494,7 +489,7 @@ def a_loaded_model_can_be_fitted_again(case: SynthesizerCase) -> None:
     same(repr(loaded.get_params()), repr(synth.get_params()), "the loaded parameters")
     again = loaded.fit(small(), on=KEY).sample(9)
     if not case.is_private:
-        equal(again, synth.sample(9), "the sample of a loaded model that is fitted again")
+        same_table(again, synth.sample(9), "the sample of a loaded model that is fitted again")
 
 
 REPEATABLE_LAWS = (
