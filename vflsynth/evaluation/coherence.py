@@ -11,12 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.evaluation.columns import (
-    CategoricalColumn,
-    Column,
-    Floats,
-    Integers,
-)
+from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, Integers
 from vflsynth.evaluation.intervals import sample_rows, wilson
 from vflsynth.evaluation.metric import Metric, MetricResult
 from vflsynth.evaluation.tables import Compared, Tables

@@ -17,13 +17,7 @@ from vflsynth.evaluation.columns import (
     TableEncoder,
     pieces,
 )
-from vflsynth.evaluation.intervals import (
-    BOOTSTRAP,
-    DRAWS,
-    around,
-    sample_rows,
-    wilson,
-)
+from vflsynth.evaluation.intervals import BOOTSTRAP, DRAWS, around, sample_rows, wilson
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
 from vflsynth.evaluation.tables import SAMPLED, Compared, Tables
 from vflsynth.frames import StoredTable

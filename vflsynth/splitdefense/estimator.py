@@ -13,19 +13,11 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth._random import RandomState
-from vflsynth._validation import (
-    Choice,
-    Number,
-    Optional,
-    Pair,
-    Rule,
-    Sizes,
-    check_parameters,
-)
+from vflsynth._validation import Choice, Number, Optional, Rule, Sizes, check_parameters
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.public import typed_frames
 from vflsynth.exceptions import ParameterError
-from vflsynth.methods.parameters import check_combination
+from vflsynth.methods.parameters import check_combination, rules_of
 from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, Options, history_frame, party_templates
@@ -45,8 +37,6 @@ from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections import Protection
 from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import ClassWeight, Fusion, SplitSettings
-
-_POSITIVE = Number(0, closed=(False, True))
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -174,11 +164,9 @@ class BaseSplitClassifier(FittedSplitClassifier):
         "patience": Optional(Number(1, whole=True)),
         "validation_fraction": Number(0, 1, closed=(False, False)),
         "batch_size": Number(1, whole=True),
-        "learning_rate": _POSITIVE,
-        "betas": Pair(Number(0, 1, closed=(True, False))),
         "weight_decay": Number(0),
-        "verbose": Number(0, whole=True),
     }
+    """What parameters may be that synthesizers do not have, or with other numbers."""
 
     party_columns: Mapping[str, Sequence[Hashable]] | None = None
     active: str | None = None
@@ -372,7 +360,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
 
     def _prepare(self, X: Any, y: Any) -> None:
         """Check parameters and, for single tables, what scikit-learn checks of X and y."""
-        check_parameters(type(self).__name__, self.get_params(deep=False), self._rules)
+        rules = rules_of(type(self), self._rules)
+        check_parameters(type(self).__name__, self.get_params(deep=False), rules)
         check_combination(self)
         for name, part, kind in (
             ("objective", self.make_objective(), Objective),
