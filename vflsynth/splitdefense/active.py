@@ -151,11 +151,6 @@ class ActiveParty:
             self.own.keep(SelectionNotice(SERVER, self.own.name, epoch, better))
         return loss, better
 
-    @property
-    def finished(self) -> bool:
-        """Whether no replica got better for as many epochs as it may wait."""
-        return self.patience is not None and bool((self.waited >= self.patience).all())
-
     # -- protection ------------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -248,8 +243,9 @@ class SplitLearning(Algorithm):
 
     @property
     def finished(self) -> bool:
-        """Whether the loss on held-out records has not fallen for long enough."""
-        return self.active.finished
+        """Whether no replica's loss on held-out records has fallen for as long as it may wait."""
+        patience = self.active.patience
+        return patience is not None and bool((self.active.waited >= patience).all())
 
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Mean losses since the last report by name, each of shape (replica,)."""
