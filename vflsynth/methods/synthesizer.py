@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
@@ -119,28 +120,10 @@ def _mechanism(text: str) -> Mechanism:
     return made
 
 
-class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
-    """A scikit-learn estimator over party frames whose fitted form is one model per party.
+class _Fitted(BaseEstimator):  # type: ignore[misc]
+    """What a fit leaves, and what counts where a synthesizer has no such parameter."""
 
-    Subclasses have parameters, with rules for them, and say by which method they learn with which
-    mechanism. Every one has `random_state`, `column_kinds` and `transformer`.
-    """
-
-    registry_group: ClassVar[str] = "synthesizers"
-
-    methods: ClassVar[Mapping[type[Mechanism] | None, type[Method]]]
-    """The method for every mechanism that the synthesizer can have; None is without privacy."""
-
-    joins: ClassVar[bool] = False
-    """Whether it joins the parties' tables, which no message may carry."""
-
-    _rules: ClassVar[Mapping[str, Range]] = {}
-
-    column_kinds: Mapping[Any, str] | None
-    contract: Contract | None = None
     structure: str = "exact"
-    transformer: TableTransformer | None
-    random_state: RandomState
     device: str = "cpu"
     verbose: int = 0
     memory_limit: float | None = None
@@ -153,6 +136,30 @@ class BaseSynthesizer(BaseEstimator):  # type: ignore[misc]
     interrupted_: bool
     transcript_: pd.DataFrame | None
     privacy_ledger_: PrivacyLedger | None = None
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class BaseSynthesizer(_Fitted):
+    """A scikit-learn estimator over party frames whose fitted form is one model per party.
+
+    Subclasses add parameters, with rules for them, and say by which method they learn with which
+    mechanism.
+    """
+
+    registry_group: ClassVar[str] = "synthesizers"
+
+    methods: ClassVar[Mapping[type[Mechanism] | None, type[Method]]]
+    """The method for every mechanism that the synthesizer can have; None is without privacy."""
+
+    joins: ClassVar[bool] = False
+    """Whether it joins the parties' tables, which no message may carry."""
+
+    _rules: ClassVar[Mapping[str, Range]] = {}
+
+    column_kinds: Mapping[Any, str] | None = None
+    contract: Contract | None = None
+    transformer: TableTransformer | None = None
+    random_state: RandomState = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy.typing as npt
 from sklearn.base import clone
 
 from vflsynth._random import RandomState, secret_from
 from vflsynth.exceptions import ParameterError
+from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.synthesizer import BaseSynthesizer, PartyFrames
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import Callback, LocalRun, Options
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class TrainedSynthesizer(BaseSynthesizer):
     """Base of what trains in epochs: callbacks, checkpoints, many models at once."""
+
+    structure: Literal["exact", "ignore"] = "exact"
+    memory_limit: float | None = None
+    device: str = "auto"
+    verbose: int = 1
+    privacy: Mechanism | None = None
 
     def fit(
         self,

@@ -11,9 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from vflsynth._random import RandomState, secret_from
 from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
-from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract
-from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod
 from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.models.completing import weigh_rows
@@ -157,15 +154,6 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     patience: int = 10
     learning_rate: float = 2e-3
     weight_average: float = 0.998
-    column_kinds: Mapping[Any, str] | None = None
-    contract: Contract | None = None
-    structure: Literal["exact", "ignore"] = "exact"
-    transformer: TableTransformer | None = None
-    memory_limit: float | None = None
-    device: str = "auto"
-    random_state: RandomState = None
-    verbose: int = 1
-    privacy: Mechanism | None = None
 
     def log_prob(
         self, frame: pd.DataFrame, *, n_draws: int = 64, random_state: RandomState = 0

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy.typing as npt
 
 from vflsynth._random import RandomState
-from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract
-from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.parameters import check_combination
 from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.methods.trained import TrainedSynthesizer
@@ -47,15 +44,6 @@ class GANSynthesizer(TrainedSynthesizer):
     calibrate_marginals: bool = True
     resample: int = 1
     wire_precision: Precision = "float32"
-    column_kinds: Mapping[Any, str] | None = None
-    contract: Contract | None = None
-    structure: Literal["exact", "ignore"] = "exact"
-    transformer: TableTransformer | None = None
-    memory_limit: float | None = None
-    device: str = "auto"
-    random_state: RandomState = None
-    verbose: int = 1
-    privacy: Mechanism | None = None
 
     def fit_replicas(
         self,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from vflsynth._random import RandomState
 from vflsynth._validation import Number, Rule
-from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract
 from vflsynth.methods.latent_tree.mechanism import LatentTree
 from vflsynth.methods.latent_tree.method import LatentTreeMethod
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -90,7 +87,3 @@ class DPLTSynthesizer(BaseSynthesizer):
     group_size: int = 3
     n_states: int = 8
     n_latent_states: int = 8
-    column_kinds: Mapping[Any, str] | None = None
-    contract: Contract | None = None
-    transformer: TableTransformer | None = None
-    random_state: RandomState = None

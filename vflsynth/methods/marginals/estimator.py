@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from vflsynth._random import RandomState
-from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.marginals.method import CopulaMethod, IndependentMethod
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -57,11 +53,7 @@ class IndependentSynthesizer(BaseSynthesizer):
 
     methods: ClassVar = {None: IndependentMethod}
 
-    column_kinds: Mapping[Any, str] | None = None
-    contract: Contract | None = None
     structure: Literal["exact", "ignore"] = "exact"
-    transformer: TableTransformer | None = None
-    random_state: RandomState = None
     privacy: Mechanism | None = None
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from vflsynth._random import RandomState
 from vflsynth._validation import Number, Rule
-from vflsynth.columns import TableTransformer
-from vflsynth.contract import Contract
 from vflsynth.methods.pairwise.mechanism import PairwiseTables
 from vflsynth.methods.pairwise.method import PairwiseMethod
 from vflsynth.methods.synthesizer import BaseSynthesizer
@@ -91,7 +88,3 @@ class MixtureSynthesizer(BaseSynthesizer):
     n_states: int = 8
     n_labels: int = 16
     n_components: int = 128
-    column_kinds: Mapping[Any, str] | None = None
-    contract: Contract | None = None
-    transformer: TableTransformer | None = None
-    random_state: RandomState = None
