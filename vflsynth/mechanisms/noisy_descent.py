@@ -111,11 +111,6 @@ def of_rows(trace: LayerTrace, rows: slice, factor: float = 1.0) -> LayerTrace:
     )
 
 
-def layers_of(network: MLP) -> list[Layer]:
-    """Weights and biases of a network, first layer first."""
-    return list(network.layers)
-
-
 def layer_traces(
     network: MLP, trace: Sequence[Tensor], cotangents: Sequence[Tensor]
 ) -> list[LayerTrace]:

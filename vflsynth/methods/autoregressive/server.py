@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -51,16 +52,12 @@ class ContextServer(nn.Module):
         return found
 
     def contexts(self, features: Mapping[str, Tensor], receiver: str) -> Tensor:
-        """Make a receiver's contexts without noise, (replica, record, context) in a ball."""
-        total: Tensor | None = None
-        for name in self.settings.senders(receiver):
-            place = self.settings.receivers(name).index(receiver)
-            part = self.sender(name)(features[name], place)
-            total = part if total is None else total + part
-        if total is None:
-            some = next(iter(features.values()))
-            return some.new_zeros(*some.shape[:2], 0)
-        return into_ball(total)
+        """Make a later party's contexts without noise, (replica, record, context) in a ball."""
+        parts = [
+            self.sender(name)(features[name], self.settings.receivers(name).index(receiver))
+            for name in self.settings.senders(receiver)
+        ]
+        return into_ball(functools.reduce(torch.add, parts))
 
     @torch.no_grad()
     def noisy_contexts(

@@ -12,23 +12,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
 from vflsynth.mechanisms import DPSGDPlan, FirstLayerPlan
 from vflsynth.mechanisms.first_layer import perturb_gradient
 from vflsynth.mechanisms.noisy_descent import (
     NoisyDescent,
     layer_traces,
-    layers_of,
     of_rows,
     zero_gradients,
 )
 from vflsynth.methods.gan.discriminator import Discriminator
 from vflsynth.methods.gan.party import GANParty
-from vflsynth.methods.gan.settings import Settings
 from vflsynth.networks import MLP
 from vflsynth.privacy import StepBudget
 from vflsynth.privacy.dpsgd import LayerTrace
-from vflsynth.protocol import PoissonSchedule, Schedule
+from vflsynth.protocol import PoissonSchedule
 
 
 def penalty_traces(
@@ -73,7 +70,7 @@ def descend_critic(
     cotangents = discriminator.cotangents(trace, torch.ones_like(trace[-1]))
     traces = without_last_bias(layer_traces(discriminator, trace, cotangents))
     _, penalty, _ = discriminator.critic_gradient(mixed, penalty_weight, upstream=mixed[:, :0, :1])
-    descent.add(layers_of(discriminator), traces, n_real)
+    descent.add(discriminator.layers, traces, n_real)
     fake_score = trace[-1][:, -descent.batch_size :].mean((1, 2))
     return fake_score, penalty, discriminator.input_gradient(cotangents)
 
@@ -89,17 +86,9 @@ class CriticParty(GANParty):
     discriminator: Discriminator
     descent: Critic
 
-    def build_with(
-        self, descent: Critic, settings: Settings, schedule: Schedule, streams: RandomStreams
-    ) -> None:
-        """Encode the records, and make networks and optimisers."""
-        self.build(settings, schedule, streams)
-        self.discriminator = Discriminator(
-            self.transformer.width_, settings.first_part, bias=settings.bias, streams=streams
-        )
-        self.discriminator_optimizer = settings.optimizer(self.discriminator)
-        self.descent = descent
-        descent.start(self)
+    def _new_discriminator(self) -> Discriminator:
+        hidden, bias = self.settings.first_part, self.settings.bias
+        return Discriminator(self.transformer.width_, hidden, bias=bias, streams=self.streams)
 
     @torch.no_grad()
     def train_discriminator(self, until: int) -> None:
@@ -255,6 +244,6 @@ class DPSGDGANCritic(DPSGDCritic):
             penalties,
         ]
         zero_gradients(discriminator)
-        self.noisy.release(layers_of(discriminator), terms)
+        self.noisy.release(discriminator.layers, terms)
         fake_score = trace[-1][:, batch : 2 * batch].mean((1, 2))
         return fake_score, torch.zeros_like(fake_score)

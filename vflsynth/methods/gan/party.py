@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import torch
@@ -58,11 +60,14 @@ class GANParty(TrainableParty):
         super().__init__(name, frame, on)
         self.losses = RunningLosses()
 
-    def build(self, settings: Settings, schedule: Schedule, streams: RandomStreams) -> None:
+    def build_with(
+        self, descent: Any, settings: Settings, schedule: Schedule, streams: RandomStreams
+    ) -> None:
         """Encode the records, and make networks and optimisers.
 
-        The schedule comes from the secret shared by the parties; `streams` are the party's own, for
-        initial weights and Gumbel noise.
+        `descent` is how mechanisms have the discriminator descend. The schedule comes from the
+        secret shared by the parties; `streams` are the party's own, for initial weights and Gumbel
+        noise.
         """
         self.settings, self.schedule, self.streams = settings, schedule, streams
         records = torch.tensor(self.transformer.spread(self.encode())).to(streams.device)
@@ -82,6 +87,13 @@ class GANParty(TrainableParty):
         self.judged: list[GeneratorSampler] = []
         self.scored: list[GeneratorSampler] = []
         self.row_weights: dict[int, tuple[Tensor, Tensor]] = {}
+        self.discriminator = self._new_discriminator()
+        self.discriminator_optimizer = settings.optimizer(self.discriminator)
+        self.descent = descent
+        descent.start(self)
+
+    @abstractmethod
+    def _new_discriminator(self) -> nn.Module: ...
 
     def _hidden_streams(self) -> RandomStreams:
         """Where the initial weights of the generator's hidden layers come from."""

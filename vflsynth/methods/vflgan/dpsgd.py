@@ -10,7 +10,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGDPlan
-from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, layers_of
+from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces
 from vflsynth.methods.gan.critics import DPSGDDescent, between_fakes, descend_critic
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import SampledFeatures, Shape
@@ -62,7 +62,7 @@ class DPSGDCut(DPSGDDescent, Cut):
         F is D_s plus the head: its gradient at the features is dD_s/df_i plus the head's weight.
         """
         first, head = party.discriminator.first_part, party.discriminator.second_part
-        layers, fake_score = layers_of(first), trace[-1].new_zeros(len(trace[-1]))
+        layers, fake_score = [*first.layers], trace[-1].new_zeros(len(trace[-1]))
         cut_gradients = message.gradients
         if head is not None:
             cut_gradients = cut_gradients + head.weight.mT

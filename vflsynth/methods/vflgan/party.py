@@ -11,12 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.gan.critics import FirstLayerNoise
 from vflsynth.methods.gan.discriminator import JointSlope, LocalDiscriminator, PartSlope
 from vflsynth.methods.gan.party import GANParty
-from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
@@ -27,7 +25,7 @@ from vflsynth.methods.vflgan.messages import (
     SampledFeatures,
     Shape,
 )
-from vflsynth.protocol import SERVER, Message, Schedule, answers, pack, takes, unpack
+from vflsynth.protocol import SERVER, Message, answers, pack, takes, unpack
 from vflsynth.protocol.messages import CutGradients
 
 C = TypeVar("C", DiscriminatorGradients, JointSlopes, GeneratorGradients)
@@ -55,22 +53,15 @@ class VFLGANParty(GANParty):
         self._open: tuple[list[Tensor], Tensor] | None = None
         self._part: PartSlope | None = None
 
-    def build_with(
-        self, descent: Cut, settings: Settings, schedule: Schedule, streams: RandomStreams
-    ) -> None:
-        """Encode the records, and make networks and optimisers."""
-        self.build(settings, schedule, streams)
-        self.discriminator = LocalDiscriminator(
+    def _new_discriminator(self) -> LocalDiscriminator:
+        return LocalDiscriminator(
             self.transformer.width_,
-            settings.first_part,
-            bias=settings.bias,
-            second_part=settings.private_heads,
-            penalty=settings.gradient_penalty,
-            streams=streams,
+            self.settings.first_part,
+            bias=self.settings.bias,
+            second_part=self.settings.private_heads,
+            penalty=self.settings.gradient_penalty,
+            streams=self.streams,
         )
-        self.discriminator_optimizer = settings.optimizer(self.discriminator)
-        self.descent = descent
-        descent.start(self)
 
     @answers(Shape)
     def shape(self, step: int) -> Shape:
