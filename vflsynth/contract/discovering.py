@@ -118,19 +118,16 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
     """
     if len(frame) < LEAST_SURPRISE:
         return []
+    table = _Table(frame)
     with np.errstate(all="ignore"):  # infinite and huge numbers
-        return _discovered(_Table(frame), nearly)
-
-
-def _discovered(table: _Table, nearly: bool) -> list[Finding]:
-    equal = list(_equalities(table))
-    table.drop({finding.rule.columns[0] for finding in equal})
-    flags = list(_one_hot(table))
-    computed = [*_dates(table, nearly), *_arithmetic(table, nearly)]
-    dependent = list(_dependencies(table, [*equal, *computed], flags, nearly))
-    levels = list(_levels(table, [*computed, *flags, *dependent], nearly))
-    table.drop({label for finding in flags for label in finding.rule.columns})
-    ordered = list(_orders(table, [*computed, *dependent], levels, nearly))
+        equal = list(_equalities(table))
+        table.drop({finding.rule.columns[0] for finding in equal})
+        flags = list(_one_hot(table))
+        computed = [*_dates(table, nearly), *_arithmetic(table, nearly)]
+        dependent = list(_dependencies(table, [*equal, *computed], flags, nearly))
+        levels = list(_levels(table, [*computed, *flags, *dependent], nearly))
+        table.drop({label for finding in flags for label in finding.rule.columns})
+        ordered = list(_orders(table, [*computed, *dependent], levels, nearly))
     return [*equal, *computed, *ordered, *flags, *dependent, *levels]
 
 
@@ -432,9 +429,7 @@ def _confirmed(
         return None
     if form.kind == "ratio" and (used[-1][known] == 0.0).any():
         return None
-    with np.errstate(all="ignore"):
-        made = form.of(used[0][known], used[-1][known][None])[0]
-        scaled = _scaled(made, factor)
+    scaled = _scaled(form.of(used[0][known], used[-1][known][None])[0], factor)
     slack = 1e-9 if places is None else 0.5 * 10.0**-places
     strange = np.abs(np.roll(own[known], 1 + n // 3) - scaled) > slack + 1e-9 * np.abs(scaled)
     if (surprise := float(strange.sum())) < LEAST_SURPRISE:
@@ -820,31 +815,26 @@ def codes_among(frame: pd.DataFrame) -> dict[Hashable, float]:
     variance between codes, and ``strange`` is at least `_STRANGE` of ``between``. Labels count as
     one column of zeros and ones per value, summed up.
     """
-    with np.errstate(all="ignore"):
-        return _codes(_Table(frame.iloc[_Table(frame).rows(20_000)].reset_index(drop=True)))
-
-
-def _codes(table: _Table) -> dict[Hashable, float]:
+    table = _Table(frame.iloc[_Table(frame).rows(20_000)].reset_index(drop=True))
     found: dict[Hashable, float] = {}
-    targets: dict[Hashable, Floats] = {}
-    for label in table.labels:
-        targets[label] = _target(table, label)
-    for label in table.numbers:
-        values = table.values(label)
-        known = np.isfinite(values)
-        if not known.any() or (values[known] % 1 != 0).any():
-            continue
-        levels, codes = np.unique(values[known], return_inverse=True)
-        if not 3 <= len(levels) <= _MOST_LEVELS or known.sum() < 10 * len(levels):
-            continue
-        scores = [
-            _strangeness(codes, len(levels), columns[:, known])
-            for other, columns in targets.items()
-            if other != label and len(columns)
-        ]
-        worst = max(scores, default=0.0)
-        if worst >= _STRANGE:
-            found[label] = worst
+    with np.errstate(all="ignore"):
+        targets = {label: _target(table, label) for label in table.labels}
+        for label in table.numbers:
+            values = table.values(label)
+            known = np.isfinite(values)
+            if not known.any() or (values[known] % 1 != 0).any():
+                continue
+            levels, codes = np.unique(values[known], return_inverse=True)
+            if not 3 <= len(levels) <= _MOST_LEVELS or known.sum() < 10 * len(levels):
+                continue
+            scores = [
+                _strangeness(codes, len(levels), columns[:, known])
+                for other, columns in targets.items()
+                if other != label and len(columns)
+            ]
+            worst = max(scores, default=0.0)
+            if worst >= _STRANGE:
+                found[label] = worst
     return found
 
 

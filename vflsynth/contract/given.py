@@ -79,9 +79,10 @@ def modelled_wanted(
             found[composite.label] = Wanted(tuple(labels[k] for k in np.flatnonzero(fits)))
     for step in preparation.steps:
         if _is_by_labels(step) and step.column in wanted:
-            determining = _wanted_by(step, wanted)
-            if determining is not None:
-                found.setdefault(step.by[0], determining)
+            fits = wanted[step.column].satisfied(pd.Series(array_of([*step.values], step.dtype)))
+            keys = (key[0] for key, fit in zip(step.keys, fits) if fit and key[0] is not None)
+            if determining := tuple(keys):
+                found.setdefault(step.by[0], Wanted(determining))
     for label in set(preparation.rounded) & set(found):
         own = found.pop(label)
         if not own.missing:
@@ -92,13 +93,6 @@ def modelled_wanted(
 def _is_by_labels(step: Step) -> TypeGuard[Lookup]:
     """Whether a column is not modelled, and one column of labels says what it is."""
     return isinstance(step, Lookup) and not step.of_numbers and step.is_left_out
-
-
-def _wanted_by(step: Lookup, wanted: Mapping[Any, Wanted]) -> Wanted | None:
-    """Return what a column of labels has to be for the one that it determines to be as wanted."""
-    fits = wanted[step.column].satisfied(pd.Series(array_of([*step.values], step.dtype)))
-    values = [key[0] for key, fit in zip(step.keys, fits) if fit and key[0] is not None]
-    return Wanted(tuple(values)) if values else None
 
 
 def modelled_rows(

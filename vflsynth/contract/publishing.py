@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 from sklearn.base import clone
@@ -80,13 +80,13 @@ def prepared_party(
         template = with_defaults(template)
     if private or not exact:
         return made, template
-    own = _Spoken() if made is None else _Spoken.of(made, contract, party, frame)
-    free = frame[[label for label in frame.columns if label not in {on, *own.gone}]]
+    gone, written, holding = _spoken(made, contract, party, frame)
+    free = frame[[label for label in frame.columns if label not in {on, *gone}]]
     declared = {*(template.encoders or {}), *(template.overrides or {})}
     for label in free.columns:  # of some types nothing can be found out
         with naming(party, label):
             check_can_be_written(free[label])
-    found = Structure.of(free, template.rare_records or 0, declared, own.written, own.holding)
+    found = Structure.of(free, template.rare_records or 0, declared, written, holding)
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)
@@ -101,36 +101,29 @@ def prepared_party(
     return made, found.encoded(template)
 
 
-@dataclass(frozen=True)
-class _Spoken:
-    """What of a party's columns is the contract's, when relations that were found are kept.
+def _spoken(
+    made: Preparation | None, contract: Contract | None, party: str, frame: pd.DataFrame
+) -> tuple[set[Hashable], set[Hashable], list[Rule]]:
+    """Say what of a party's columns is the contract's, when relations that were found are kept.
 
-    Columns are `gone`: not there, or not yet what they are published as; `written`: there, and not
-    to be written again. All records keep the own rules that are `holding`.
+    Returns columns that are not there, or not yet what they are published as; those that are there,
+    and not to be written again; and the own rules that all records keep.
     """
-
-    gone: frozenset[Hashable] = frozenset()
-    written: frozenset[Hashable] = frozenset()
-    holding: tuple[Rule, ...] = ()
-
-    @classmethod
-    def of(
-        cls, made: Preparation, contract: Contract | None, party: str, frame: pd.DataFrame
-    ) -> Self:
-        """Read it off a party's preparation under a contract."""
-        columns = {} if contract is None else contract.of(party).columns
-        coarser = (k for k, n in made.rounded.items() if not _has_decimals(frame[k], n))
-        gone = {*made.left_out, *coarser}
-        gone |= {rule.repaired_column for rule in (*made.across, *made.settled_later)}
-        holding = []
-        for rule in made.rules:
-            if rule.keeps(frame[list(rule.columns)]).all():
-                holding += [] if gone & {*rule.columns} else [rule]
-            elif rule.repaired_column is not None:
-                gone.add(rule.repaired_column)
-        written = {k for c in made.composites for k in c.columns}
-        written |= {k for k, own in columns.items() if own.bounds or own.categories}
-        return cls(frozenset(gone), frozenset(written), tuple(holding))
+    if made is None or contract is None:
+        return set(), set(), []
+    coarser = (k for k, n in made.rounded.items() if not _has_decimals(frame[k], n))
+    gone = {*made.left_out, *coarser}
+    gone |= {rule.repaired_column for rule in (*made.across, *made.settled_later)}
+    holding = []
+    for rule in made.rules:
+        if rule.keeps(frame[list(rule.columns)]).all():
+            holding += [] if gone & {*rule.columns} else [rule]
+        elif rule.repaired_column is not None:
+            gone.add(rule.repaired_column)
+    written = {k for c in made.composites for k in c.columns}
+    columns = contract.of(party).columns
+    written |= {k for k, own in columns.items() if own.bounds or own.categories}
+    return gone, written, holding
 
 
 def _has_decimals(column: pd.Series[Any], decimals: int) -> bool:
@@ -214,71 +207,44 @@ def with_contract(
     `template` has the kinds that were declared elsewhere; ContractError if they are others. Its
     `rare_records` and `extreme_records` count only above the contract's.
     """
-    plan = _Encoding(template, contract, party, frame, prepared)
-    encoders = {k: v for k, v in (template.encoders or {}).items() if k not in plan.gone}
-    made: TableTransformer = clone(template).set_params(
-        kinds=plan.kinds(private=private), encoders=encoders or None
-    )
+    columns = contract.of(party).columns
+    gone = {*prepared.left_out, *(label for c in prepared.composites for label in c.columns)}
+    kinds = dict(template.kinds or {})
+    for label, column in columns.items():
+        if column.kind is not None and kinds.setdefault(label, column.kind) != column.kind:
+            raise ContractError(
+                f"party {party!r}, column {label!r}: the contract says {column.kind!r} "
+                f"and column_kinds {kinds[label]!r}. Fix: say it once"
+            )
+        known = private or label in kinds
+        if column.role is not None and column.is_modelled and not known:
+            with naming(party, label):
+                kinds[label] = infer_kind(frame[label], may_be_published=True)
+    kinds = _without(kinds, gone) | {c.label: "categorical" for c in prepared.composites}
+    encoders = _without(template.encoders, gone)
+    made: TableTransformer = clone(template).set_params(kinds=kinds, encoders=encoders or None)
     if private:
         return made
+    usual, overrides = contract.rare_records, _without(template.overrides, gone)
+    for label, column in columns.items():
+        least = usual if column.rare_records is None else column.rare_records
+        said: dict[str, Any] = {"rare_records": least}
+        said["extreme_records"] = 0 if column.extremes else least
+        if column.categories is not None:
+            said["categories"] = tuple(column.categories)
+        if label not in gone and said != dict.fromkeys(said, usual):
+            overrides[label] = {**said, **overrides.get(label, {})}
     made.set_params(
-        rare_records=max(contract.rare_records, template.rare_records or 0),
-        extreme_records=max(contract.rare_records, template.extreme_records or 0),
-        overrides=plan.overrides() or None,
+        rare_records=max(usual, template.rare_records or 0),
+        extreme_records=max(usual, template.extreme_records or 0),
+        overrides=overrides or None,
     )
     return made
 
 
-@dataclass(frozen=True, eq=False)
-class _Encoding:
-    """What a contract says of how one party's columns are encoded."""
-
-    template: TableTransformer
-    contract: Contract
-    party: str
-    frame: pd.DataFrame
-    prepared: Preparation
-
-    @property
-    def columns(self) -> Mapping[Hashable, ColumnContract]:
-        return self.contract.of(self.party).columns
-
-    @property
-    def gone(self) -> set[Hashable]:
-        """Columns that the modelled table has not."""
-        composed = (label for c in self.prepared.composites for label in c.columns)
-        return {*composed, *self.prepared.left_out}
-
-    def kinds(self, *, private: bool) -> dict[Hashable, str]:
-        """Return kinds by column: declared, agreed, or inferred for those that have a role."""
-        kinds = dict(self.template.kinds or {})
-        for label, column in self.columns.items():
-            if column.kind is not None and kinds.setdefault(label, column.kind) != column.kind:
-                raise ContractError(
-                    f"party {self.party!r}, column {label!r}: the contract says {column.kind!r} "
-                    f"and column_kinds {kinds[label]!r}. Fix: say it once"
-                )
-            known = private or label in kinds
-            if column.role is not None and column.is_modelled and not known:
-                with naming(self.party, label):
-                    kinds[label] = infer_kind(self.frame[label], may_be_published=True)
-        kinds = {label: kind for label, kind in kinds.items() if label not in self.gone}
-        return kinds | {c.label: "categorical" for c in self.prepared.composites}
-
-    def overrides(self) -> dict[Hashable, Mapping[str, Any]]:
-        """Return settings by column that differ from those of the table."""
-        usual, gone = self.contract.rare_records, self.gone
-        given = self.template.overrides or {}
-        made = {label: own for label, own in given.items() if label not in gone}
-        for label, column in self.columns.items():
-            least = usual if column.rare_records is None else column.rare_records
-            said: dict[str, Any] = {"rare_records": least}
-            said["extreme_records"] = 0 if column.extremes else least
-            if column.categories is not None:
-                said["categories"] = tuple(column.categories)
-            if label not in gone and said != dict.fromkeys(said, usual):
-                made[label] = {**said, **made.get(label, {})}
-        return made
+def _without(said: Mapping[Hashable, Any] | None, gone: set[Hashable]) -> dict[Hashable, Any]:
+    """Return what is said of the columns that the modelled table has."""
+    return {label: own for label, own in (said or {}).items() if label not in gone}
 
 
 def with_public(schema: PublicSchema | None, contract: Contract) -> PublicSchema | None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.codec import array_of
@@ -166,7 +165,10 @@ class Check(Rule):
             if isinstance(kind, np.dtype) and kind.kind in "iu":
                 values = np.rint(values)
             elif isinstance(kind, np.dtype) and kind.kind == "f":
-                values = _tidy(np.asarray(values, dtype=np.float64))
+                values = np.asarray(values, dtype=np.float64)
+                rounded = np.round(values, _PLACES)  # .1 + .2 to .3; what has more places stays
+                close = np.isclose(rounded, values, rtol=1e-12, atol=1e-12)
+                values = np.where(close, rounded, values)
             made = pd.Series(np.broadcast_to(values, len(known)))
             if isinstance(dtype, pd.DatetimeTZDtype):
                 made = made.dt.tz_localize("UTC")  # what expressions compute with
@@ -327,12 +329,6 @@ class Determines(Rule):
         pairs = combinations_of(table, self.columns)
         kept = (known.get(tuple(key), value) == value for *key, value in pairs)
         return np.fromiter(kept, np.bool_, len(table))
-
-
-def _tidy(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Round .1 + .2 to .3, and leave alone what has more places."""
-    rounded = np.round(values, _PLACES)
-    return np.where(np.isclose(rounded, values, rtol=1e-12, atol=1e-12), rounded, values)
 
 
 def as_rules(rules: Iterable[Rule | str]) -> tuple[Rule, ...]:
