@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -100,6 +100,10 @@ class Algorithm(ABC):
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+
+    def tell(self, make: Callable[[str], Message]) -> None:
+        """Send every party the message that is made for its name."""
+        self.channel.scatter({name: make(name) for name in self.channel.names})
 
     @property
     def device(self) -> torch.device:
@@ -364,16 +368,12 @@ class Method(ABC):
         """Whether halves can be made of releases alone, as private runs make them."""
         return cls.learner is not None or cls.learning is not Method.learning
 
-    def finish(self, party: Any) -> None:  # noqa: B027 (most methods have nothing to do)
-        """Do what a party does before its half is taken, in runs that are not private."""
-
     def samplers(self, party: Any, settings: Any) -> Sequence[RowSampler]:
         """Return what draws a party's columns, one per replica, in runs that are not private."""
         raise ProtocolError(f"{type(self).__name__} draws no columns")
 
     def halves(self, party: Any, settings: Any, on: Hashable, minter: KeyMinter) -> list[Any]:
         """Return a party's half of a model that is not private, one per replica."""
-        self.finish(party)
         return [
             PartyModel(party.name, party.transformer, sampler, on=on, minter=minter)
             for sampler in self.samplers(party, settings)

@@ -204,6 +204,13 @@ class Party(Participant):
                 found.update(self.transformer.transform(part).tobytes())
         return found.hexdigest()
 
+    def check_shape(self, what: str, found: Tensor, expected: tuple[int, ...]) -> None:
+        """Refuse, with ProtocolError, what was received in another shape."""
+        if found.shape != expected:
+            raise ProtocolError(
+                f"party {self.name!r} got {what} of shape {tuple(found.shape)}; expected {expected}"
+            )
+
     @answers(KeyList)
     def key_list(self, step: int) -> KeyList:
         """Return the keys of all rows."""

@@ -254,9 +254,7 @@ class SplitLearning(Algorithm):
             received = self.channel.gather(HeldOutOutputs, epoch)
             losses["held_out_loss"], better = self.active.judge(epoch, received)
             self._better = better
-            self.channel.scatter(
-                {name: SelectionNotice(SERVER, name, epoch, better) for name in self.channel.names}
-            )
+            self.tell(lambda name: SelectionNotice(SERVER, name, epoch, better))
         return losses
 
     def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:

@@ -93,11 +93,7 @@ class SplitParty(TrainableParty):
             raise ProtocolError(f"party {self.name!r} got cut gradients it did not ask for")
         (step, outputs), self._pending = self._pending, None
         gradients = message.gradients
-        if gradients.shape != outputs.shape:
-            raise ProtocolError(
-                f"party {self.name!r} got cut gradients of shape {tuple(gradients.shape)}; "
-                f"expected {tuple(outputs.shape)}"
-            )
+        self.check_shape("cut gradients", gradients, tuple(outputs.shape))
         if self.descent is not None:
             torch.autograd.backward(outputs, gradients)
             self.descent.step(n_records(self.schedule, step))

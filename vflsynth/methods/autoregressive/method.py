@@ -130,27 +130,19 @@ class TrainAlone(Algorithm):
             self.sent.write({"made of": made_of, **networks, **labelled("contexts", contexts)})
         some = next(iter(parts.values()))
         nothing = some.new_zeros(*some.shape[:2], 0)
-        self.channel.scatter(
-            {
-                name: RecordContexts(
-                    SERVER,
-                    name,
-                    0,
-                    contexts.get(name, nothing),
-                    self.settings.bound if self.settings.senders(name) else 0.0,
-                )
-                for name in self.channel.names
-            }
+        self.tell(
+            lambda name: RecordContexts(
+                SERVER,
+                name,
+                0,
+                contexts.get(name, nothing),
+                self.settings.bound if self.settings.senders(name) else 0.0,
+            )
         )
 
     def send_weights(self) -> None:
         """Give every party what makes contexts of its features, real and synthetic."""
-        self.channel.scatter(
-            {
-                name: SenderWeights(SERVER, name, 0, self.server.weights_of(name))
-                for name in self.channel.names
-            }
-        )
+        self.tell(lambda name: SenderWeights(SERVER, name, 0, self.server.weights_of(name)))
 
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Have every party train for an epoch; log-likelihoods of its columns."""
@@ -222,12 +214,7 @@ class TrainTogether(TrainAlone):
         rows = next(iter(self.channel.gather(BatchRows, step).values())).rows
         contexts = self.server.batch_contexts(rows) if self.server.features else {}
         nothing = torch.zeros(*rows.shape, 0, device=self.device)
-        self.channel.scatter(
-            {
-                name: BatchContexts(SERVER, name, step, contexts.get(name, nothing))
-                for name in self.channel.names
-            }
-        )
+        self.tell(lambda name: BatchContexts(SERVER, name, step, contexts.get(name, nothing)))
         received = self.channel.gather(ContextGradients, step)
         if contexts:
             self.server.descend({name: received[name].gradients for name in contexts})
@@ -238,23 +225,15 @@ class TrainTogether(TrainAlone):
         some = next(iter(self.server.features.values()), None)
         if some is not None:
             nothing = some.new_zeros(len(some), self.settings.n_held_out or some.shape[1], 0)
-            self.channel.scatter(
-                {
-                    name: HeldOutContexts(SERVER, name, epoch, contexts.get(name, nothing))
-                    for name in self.channel.names
-                }
+            self.tell(
+                lambda name: HeldOutContexts(SERVER, name, epoch, contexts.get(name, nothing))
             )
         return super().report(epoch)
 
     def judge(self, epoch: int, reports: Mapping[str, LikelihoodReport]) -> None:
         """Keep all parties' weights of the epoch whose joint likelihood is highest."""
         self._improved = self.server.judge(self._latest)
-        self.channel.scatter(
-            {
-                name: SelectionNotice(SERVER, name, epoch, self._improved)
-                for name in self.channel.names
-            }
-        )
+        self.tell(lambda name: SelectionNotice(SERVER, name, epoch, self._improved))
         self._finished = bool((self.server.waited >= self.settings.patience).all())
 
     def end(self, epoch: int) -> None:
@@ -381,14 +360,11 @@ class AutoregressiveMethod(Method):
     )
     memory = staticmethod(estimate_memory)
 
-    def finish(self, party: AutoregressiveParty) -> None:
-        """Calibrate."""
-        party.finish()
-
     def samplers(
         self, party: AutoregressiveParty, settings: AutoregressiveSettings
     ) -> list[RowSampler]:
-        """Return the densities that were kept, and what is passed on to later parties."""
+        """Calibrate; return the densities that were kept, and what is passed on to later ones."""
+        party.calibrate()
         return [
             AutoregressiveSampler(
                 party.transformer.spans_,

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.party import (
     ENCODED_AT_ONCE,
     RunningMeans,
@@ -169,7 +168,7 @@ class AutoregressiveParty(TrainableParty):
     @takes(RecordContexts)
     def take_contexts(self, message: RecordContexts) -> None:
         """Keep the one noisy snapshot."""
-        self._check("contexts", message.contexts, (*self.codes.shape[:2], self.context_dim))
+        self.check_shape("contexts", message.contexts, (*self.codes.shape[:2], self.context_dim))
         self.contexts = message.contexts
 
     @takes(RelayedFeatures)
@@ -178,16 +177,10 @@ class AutoregressiveParty(TrainableParty):
         replicas, n_records, _ = self.codes.shape
         block = self.settings.block(message.step)
         shape = (replicas, block.stop - block.start, self.context_dim)
-        self._check("contexts", message.features, shape)
+        self.check_shape("contexts", message.features, shape)
         if self.contexts.shape[-1] != self.context_dim:
             self.contexts = self.values.new_zeros(replicas, n_records, self.context_dim)
         self.contexts[:, block] = message.features
-
-    def _check(self, what: str, found: Tensor, expected: tuple[int, ...]) -> None:
-        if found.shape != expected:
-            raise ProtocolError(
-                f"party {self.name!r} got {what} of shape {tuple(found.shape)}; expected {expected}"
-            )
 
     @takes(SenderWeights)
     def take_sender(self, message: SenderWeights) -> None:
@@ -195,7 +188,7 @@ class AutoregressiveParty(TrainableParty):
         if self.sender is None:
             return
         n_weights = sum(parameter[0].numel() for parameter in self.sender.parameters())
-        self._check("weights", message.weights, (len(self.codes), n_weights))
+        self.check_shape("weights", message.weights, (len(self.codes), n_weights))
         with torch.no_grad():
             start = 0
             for parameter in self.sender.parameters():
@@ -357,7 +350,7 @@ class AutoregressiveParty(TrainableParty):
     def take_batch(self, message: BatchContexts) -> None:
         """Take a step with the contexts of a batch."""
         rows = self.schedule.rows(message.step)
-        self._check("contexts", message.contexts, (*rows.shape, self.context_dim))
+        self.check_shape("contexts", message.contexts, (*rows.shape, self.context_dim))
         self._gradients = message.contexts
         if self.network is not None:
             self._gradients = self.descend(message.step, message.contexts)
@@ -371,7 +364,7 @@ class AutoregressiveParty(TrainableParty):
     def take_held_out(self, message: HeldOutContexts) -> None:
         """Keep the contexts of the held-out records for the next look at them."""
         n = self.settings.n_held_out or self.codes.shape[1]
-        self._check("contexts", message.contexts, (len(self.codes), n, self.context_dim))
+        self.check_shape("contexts", message.contexts, (len(self.codes), n, self.context_dim))
         self.held_out_contexts = message.contexts
 
     @takes(SelectionNotice)
@@ -381,7 +374,7 @@ class AutoregressiveParty(TrainableParty):
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def finish(self) -> None:
+    def calibrate(self) -> None:
         """Give drawn records the codes' shares that the training records have.
 
         Columns are drawn given the contexts of real records, and output biases moved one column

@@ -184,9 +184,7 @@ class GANAlgorithm(Algorithm):
     def select(self, epoch: int, keep: Tensor) -> None:
         """Tell the parties which replicas' generators to keep, a bool of shape (replica,)."""
         keep = keep.to(self.device)
-        self.channel.scatter(
-            {name: SelectionNotice(SERVER, name, epoch, keep) for name in self.channel.names}
-        )
+        self.tell(lambda name: SelectionNotice(SERVER, name, epoch, keep))
 
     def state(self) -> dict[str, Tensor]:
         """Return the server's state and the best distance so far."""

@@ -27,7 +27,7 @@ from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
 from vflsynth.methods.pairwise.server import PairwiseServer
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, Channel
-from vflsynth.secure import MOST_STATES, Codebook
+from vflsynth.secure import MOST_STATES
 
 _COPIES = 8
 """Of all products, while the server fits."""
@@ -53,7 +53,10 @@ class PublishPairs(Algorithm):
         tables, products = self.channel.gather(ColumnTables, 0), {}
         book = self.server.codebook(tables)
         if self.terms is not None:
-            self.channel.scatter(_codes_for(book))
+            codes = book.all
+            sizes, dims = (torch.tensor([code.shape[axis] for code in codes]) for axis in (0, 1))
+            flat = torch.tensor(np.concatenate([code.ravel() for code in codes]))
+            self.tell(lambda name: StateCodes(SERVER, name, 0, sizes, dims, flat))
             products = noisy_products(self.channel, book, self.terms)
         starts = self._normal("starts of the mixture", self.server.starts_shape(book))
         splits = self._normal("splits of the mixture", self.server.splits_shape(book))
@@ -148,10 +151,3 @@ class PairwiseMethod(ProductsMethod):
         fit = 8 * _COPIES * states**2 * n_all // max(1, n_own)
         own = super().memory(party, settings, size)
         return own + tables + fit + 8 * size.n_records * 4 * n_own
-
-
-def _codes_for(book: Codebook) -> dict[str, StateCodes]:
-    codes = book.all
-    sizes, coordinates = (torch.tensor([code.shape[axis] for code in codes]) for axis in (0, 1))
-    flat = torch.tensor(np.concatenate([code.ravel() for code in codes]))
-    return {name: StateCodes(SERVER, name, 0, sizes, coordinates, flat) for name in book.codes}

@@ -83,14 +83,9 @@ class VertiGANParty(CriticParty):
             raise ProtocolError(f"party {self.name!r} got backbone gradients it did not ask for")
         own, self._pending = self._pending[len(self._backbone) :], None
         sizes = [weight[0].numel() for weight in self._backbone]
-        expected = (len(self.streams.secrets), sum(sizes))
         packed = message.gradients.unsqueeze(1)
         gradients = unpack(packed, self.settings.wire_precision).squeeze(1)
-        if gradients.shape != expected:
-            raise ProtocolError(
-                f"party {self.name!r} got backbone gradients of shape "
-                f"{tuple(gradients.shape)}; expected {expected}"
-            )
+        self.check_shape("backbone gradients", gradients, (len(self.streams.secrets), sum(sizes)))
         summed = [
             part.reshape(weight.shape)
             for part, weight in zip(torch.split(gradients, sizes, dim=1), self._backbone)

@@ -252,11 +252,7 @@ class VFLGANParty(GANParty):
             )
         (_, _, trace), self._pending = self._pending, None
         replicas, _, features = trace[-1].shape
-        if message.gradients.shape != (replicas, rows, features):
-            raise ProtocolError(
-                f"party {self.name!r} got cut gradients of shape {tuple(message.gradients.shape)}; "
-                f"expected {replicas, rows, features}"
-            )
+        self.check_shape("cut gradients", message.gradients, (replicas, rows, features))
         return trace
 
 
