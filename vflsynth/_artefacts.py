@@ -250,7 +250,20 @@ def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     umask. Raises ArtefactError if it cannot be written, as on a full disk.
     """
     try:
-        _replace_text(path, text, mode)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        side = path.with_name(f".{path.name}")
+        side.unlink(missing_ok=True)  # what a crash left may have another mode
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(side, flags, mode), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        side.rename(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # else the name could be that of the old file after a power failure
+        finally:
+            os.close(folder)
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -258,23 +271,6 @@ def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
 def _unwritable(path: Path, error: OSError) -> ArtefactError:
     """Name what was to be written: the error of a full disk does not."""
     return ArtefactError(f"{path} cannot be written: {error}")
-
-
-def _replace_text(path: Path, text: str, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    side = path.with_name(f".{path.name}")
-    side.unlink(missing_ok=True)  # what a crash left may have another mode
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with open(os.open(side, flags, mode), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    side.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # else the name could be that of the old file after a power failure
-    finally:
-        os.close(folder)
 
 
 def json_equal(content: Any) -> Any:

@@ -391,11 +391,6 @@ def not_held(dtype: Any) -> ColumnKindError:
     )
 
 
-def one_hot(codes: npt.NDArray[np.intp], out: Matrix) -> None:
-    """Set ``out[i, codes[i]] = 1`` for every record of a zeroed matrix of shape (record, slot)."""
-    out[np.arange(len(codes)), codes] = 1.0
-
-
 def from_one_hot(matrix: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Index of the largest entry of each record, the first one if several are equal."""
     return np.asarray(matrix.argmax(axis=1))

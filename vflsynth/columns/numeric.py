@@ -43,7 +43,6 @@ from vflsynth.columns.base import (
     OutputSpan,
     check_seen,
     from_one_hot,
-    one_hot,
 )
 from vflsynth.columns.encoders.base import Encoder, encoder_of
 from vflsynth.columns.ranges import (
@@ -191,7 +190,7 @@ class NumericTransformer(ColumnTransformer):
             out[:, 0] = scaled
             n_values = 1
         if self.n_states_ > 1:
-            one_hot(states, out[:, n_values:])
+            out[:, n_values:][np.arange(len(states)), states] = 1.0
 
     def _coded(self, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Move values that few records hold to what they count as."""

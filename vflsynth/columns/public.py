@@ -34,9 +34,7 @@ class PublicTransformer(ColumnTransformer):
     Numbers and times become standard scores within ±12, by the histogram's mean and standard
     deviation; categories of the public list that are visible above the noise become one-hot, and
     others are not synthesised. Missing values get a state of their own if they are visible above
-    the noise. Made by `of`, not fitted. If the histogram has a quantile map, which it gets when
-    training is over, decoding applies it: generated numbers are then decoded, and encoded ones are
-    not.
+    the noise. Made by `of`, not fitted.
 
     Notes
     -----

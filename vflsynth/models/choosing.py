@@ -53,13 +53,9 @@ class RowScores:
     bias: Tensor
     last: Tensor
 
-    def features(self, rows: Tensor) -> Tensor:
-        """Compute the features of encoded rows, (row, feature)."""
-        return row_features(rows, self.weight, self.offset)
-
     def part(self, rows: Tensor) -> Tensor:
         """Compute what the party adds before the hidden layer, (row, hidden)."""
-        return self.features(rows) @ self.first
+        return row_features(rows, self.weight, self.offset) @ self.first
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what has to be saved besides `times`."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import torch
@@ -154,19 +153,11 @@ class GeneratorSpec:
         hidden_streams: RandomStreams | None = None,
     ) -> Generator:
         """Build a generator; see `Generator` for where its initial weights come from."""
-        make: Callable[..., Generator] = Generator  # also of constants, which nobody draws
-        if self.head is not None and spans:
-            make = partial(SequentialGenerator, head=self.head)
-        return make(
-            self.latent_dim,
-            self.hidden,
-            spans,
-            bias=self.bias,
-            temperature=self.temperature,
-            batch_norm_eps=self.batch_norm_eps,
-            streams=streams,
-            hidden_streams=hidden_streams,
-        )
+        own = asdict(self) | {"spans": spans, "streams": streams, "hidden_streams": hidden_streams}
+        if own["head"] is not None and spans:
+            return SequentialGenerator(**own)
+        del own["head"]  # also of constants, which nobody draws
+        return Generator(**own)
 
     def n_weights(self, spans: Sequence[OutputSpan]) -> int:
         """Return how many weights a generator has at least."""
