@@ -83,10 +83,7 @@ def read_integers(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
 
 def read_floats(column: pd.Series[Any]) -> tuple[npt.NDArray[np.float64], Flags]:
     """Values as float64 (NaN where missing) and missing flags; infinity is an error."""
-    if isinstance(column.dtype, np.dtype):
-        values = column.to_numpy(dtype=np.float64)
-    else:
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     infinite = np.isinf(values)
     if infinite.any():
         raise InfiniteValueError(

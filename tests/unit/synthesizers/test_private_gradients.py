@@ -595,7 +595,7 @@ def plant_first_layer_weight_without_noise(patch):
 def plant_noise_on_the_second_layer(patch):
     def descend(self, party, message):
         losses = Cut.descend(self, party, message)
-        self.first_layer.perturb(party.discriminator.first_part.layers[1])
+        self.perturb(party.discriminator.first_part.layers[1])
         return losses
 
     patch.setattr(FirstLayerCut, "descend", descend)

@@ -495,7 +495,7 @@ def plant_first_layer_scaled_by_one_party(patch):
     honest = FirstLayerCritic.descend
 
     def scaled(self, party, step):
-        noise = self.first_layer
+        noise = self
         if party.name == "bank":
             more = 1.2 * noise.plan.noise_multiplier
             noise.plan = dataclasses.replace(noise.plan, noise_multiplier=more)
@@ -507,7 +507,7 @@ def plant_first_layer_scaled_by_one_party(patch):
 def plant_noise_on_the_second_layer(patch):
     def descend(self, party, step):
         losses = Critic.descend(self, party, step)
-        self.first_layer.perturb(party.discriminator.layers[1])
+        self.perturb(party.discriminator.layers[1])
         return losses
 
     patch.setattr(FirstLayerCritic, "descend", descend)

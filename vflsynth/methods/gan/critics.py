@@ -137,11 +137,13 @@ class Critic:
 class FirstLayerNoise:
     """Clips and perturbs the gradient of one layer, weight and bias as one vector.
 
-    `vflsynth.mechanisms.first_layer` says how, and what that does not protect. A generator of
-    `noise` is for tests only, see `vflsynth.privacy.noise`.
+    `vflsynth.mechanisms.first_layer` says how, and what that does not protect. Made as all descents
+    of mechanisms are; `noise` is for tests only, see `vflsynth.privacy.noise`.
     """
 
-    def __init__(self, plan: FirstLayerPlan, noise: torch.Generator | None = None) -> None:
+    def __init__(
+        self, plan: FirstLayerPlan, batch_size: int, noise: torch.Generator | None = None
+    ) -> None:
         self.plan, self._noise = plan, noise
         self.budget = StepBudget(plan.steps)
 
@@ -155,17 +157,14 @@ class FirstLayerNoise:
             gradient.copy_(replaced_by)
 
 
-class FirstLayerCritic(Critic):
+class FirstLayerCritic(FirstLayerNoise, Critic):
     """The plain descent, with a perturbed first layer."""
-
-    def __init__(self, first_layer: FirstLayerNoise) -> None:
-        self.first_layer = first_layer
 
     def descend(self, party: CriticParty, step: int) -> tuple[Tensor, Tensor]:
         """Pay for the step, then set the gradients."""
-        self.first_layer.budget.take()
+        self.budget.take()
         losses = super().descend(party, step)
-        self.first_layer.perturb(party.discriminator.layers[0])
+        self.perturb(party.discriminator.layers[0])
         return losses
 
 

@@ -12,13 +12,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGD, Discriminators, FirstLayer
-from vflsynth.methods.gan.critics import (
-    Critic,
-    CriticParty,
-    DPSGDCritic,
-    FirstLayerCritic,
-    FirstLayerNoise,
-)
+from vflsynth.methods.gan.critics import Critic, CriticParty, DPSGDCritic, FirstLayerCritic
 from vflsynth.methods.gan.method import GANAlgorithm, GANMethod, GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vertigan.messages import BackboneGradients, SummedBackboneGradients
@@ -150,10 +144,7 @@ class VertiGANMethod(GANMethod):
     party = VertiGANParty
     owners = Discriminators.PRIVATE
     plain_descent = Critic
-    descents: ClassVar = {
-        DPSGD: DPSGDCritic,
-        FirstLayer: lambda plan, _, noise: FirstLayerCritic(FirstLayerNoise(plan, noise)),
-    }
+    descents: ClassVar = {DPSGD: DPSGDCritic, FirstLayer: FirstLayerCritic}
 
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.mechanisms import DPSGD, Discriminators, DPSGDPlan, FirstLayer, Mechanism
-from vflsynth.methods.gan.critics import FirstLayerNoise
 from vflsynth.methods.gan.discriminator import Penalty
 from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
 from vflsynth.methods.gan.settings import Settings
@@ -87,10 +86,7 @@ class VFLGANMethod(GANMethod):
     default_steps = 7_200
     plain_descent = Cut
     encoding: ClassVar = {"continuous": "ranks"}
-    descents: ClassVar = {
-        DPSGD: DPSGDCut,
-        FirstLayer: lambda plan, _, noise: FirstLayerCut(FirstLayerNoise(plan, noise)),
-    }
+    descents: ClassVar = {DPSGD: DPSGDCut, FirstLayer: FirstLayerCut}
 
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]

@@ -291,19 +291,16 @@ class Cut:
         )
 
 
-class FirstLayerCut(Cut):
+class FirstLayerCut(FirstLayerNoise, Cut):
     """The plain descent, with a perturbed first layer."""
-
-    def __init__(self, first_layer: FirstLayerNoise) -> None:
-        self.first_layer = first_layer
 
     def features(self, party: VFLGANParty, step: int) -> Message:
         """Pay for the step, then compute features of the batch."""
-        self.first_layer.budget.take()
+        self.budget.take()
         return super().features(party, step)
 
     def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
         """Clip and perturb the gradient of the first layer."""
         losses = super().descend(party, message)
-        self.first_layer.perturb(party.discriminator.first_part.layers[0])
+        self.perturb(party.discriminator.first_part.layers[0])
         return losses
