@@ -13,10 +13,15 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.base import Algorithm, Duration, Method, SharedDraws
-from vflsynth.learning.party import labelled, section
-from vflsynth.methods.autoregressive.conditional import network_of
-from vflsynth.methods.autoregressive.memory import estimate_memory
+from vflsynth.learning.base import Algorithm, Duration, Method, SharedDraws, Size
+from vflsynth.learning.party import ENCODED_AT_ONCE, labelled, section
+from vflsynth.methods.autoregressive.conditional import (
+    COLUMNS_AT_ONCE,
+    embedding_widths,
+    n_outputs_of,
+    network_of,
+)
+from vflsynth.methods.autoregressive.layout import MOST_SEEING_ALL, N_SEEN, VALUE_FEATURES, Layout
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
     BatchRows,
@@ -29,7 +34,14 @@ from vflsynth.methods.autoregressive.messages import (
     RelayedFeatures,
     SenderWeights,
 )
-from vflsynth.methods.autoregressive.party import AutoregressiveParty
+from vflsynth.methods.autoregressive.party import (
+    CHUNK,
+    CHUNK_OF_MANY,
+    MOST_CALIBRATED,
+    MOST_CALIBRATED_OF_MANY,
+    MOST_ENCODED,
+    AutoregressiveParty,
+)
 from vflsynth.methods.autoregressive.sampler import AutoregressiveSampler
 from vflsynth.methods.autoregressive.server import (
     ContextServer,
@@ -58,8 +70,6 @@ MOST_STEPS = 125
 
 class TrainAlone(Algorithm):
     """Contexts first, if there are any, and then every party trains alone; one report an epoch."""
-
-    advice = "Lower learning_rate"
 
     def __init__(
         self, channel: Channel, settings: AutoregressiveSettings, server: ContextServer
@@ -358,7 +368,56 @@ class AutoregressiveMethod(Method):
         "fit fewer columns, let a party have more than 64 of them (each then sees the 16 that tell "
         "most of it), or use a smaller hidden, batch_size or n_features"
     )
-    memory = staticmethod(estimate_memory)
+
+    def memory(
+        self, party: AutoregressiveParty, settings: AutoregressiveSettings, size: Size
+    ) -> int:
+        """Estimate the bytes that one party's half of a fit takes at its peak, roughly.
+
+        Encoded records; features, at the party and of a bounded number of records at the server;
+        weights with gradients, moments, averages and what was kept; and what is largest of a
+        training step, a look at the held-out records, and the calibration at the end.
+        """
+        layout = Layout(party.transformer.spans_)
+        n_columns, width = len(layout.columns), layout.width
+        n_records, replicas = size.n_records, size.n_replicas
+        if not n_columns:
+            return 0
+        n_codes = sum(column.n_codes for column in layout.columns)
+        sizes = embedding_widths(layout)
+        for i in layout.numeric:
+            sizes[i] += VALUE_FEATURES
+        context, shown = settings.width_for(party.name) + 1, sum(sizes)
+        outputs = n_outputs_of(layout)
+        some = n_columns > MOST_SEEING_ALL
+        hidden = settings.hidden_of_many if some else settings.hidden
+        seen = sum(sorted(sizes)[-N_SEEN:]) if some else shown
+        first = (seen + context) * n_columns * hidden
+        weights = first + n_columns * hidden * (hidden + outputs)
+        at_once = min(COLUMNS_AT_ONCE, n_columns) if some else n_columns
+        chunk = CHUNK_OF_MANY if some else CHUNK
+        # Of a record: inputs, several times over with their gradients; layers; outputs.
+        layers = at_once * ((seen if some else 0) + 4 * hidden + 4 * outputs)
+        batch = settings.batch_size * (2 if settings.unmatched == "train" else 1)
+        training = batch * (5 * (shown + context) + int(2.5 * layers) + n_columns * hidden)
+        looking = min(chunk, settings.n_held_out or n_records) * (2 * (shown + context) + layers)
+        calibrated = min(MOST_CALIBRATED_OF_MANY if some else MOST_CALIBRATED, n_records)
+        calibrating = calibrated * (shown + 6 * n_columns + 4 * outputs)
+        records = replicas * n_records * (n_columns + len(layout.numeric) + context)
+        at_once = min(ENCODED_AT_ONCE, n_records)
+        encoding = min(at_once * width, MOST_ENCODED) if some else at_once * width
+        parties = len(settings.order)
+        features = settings.n_features * (2 * (n_codes + VALUE_FEATURES * len(layout.numeric)))
+        if parties > 1:
+            features += 4 * replicas * settings.n_features * settings.n_featured
+        masked = 0 if some else (3 * first if replicas == 1 else (2 + replicas) * first)
+        return 4 * (  # bytes of a float32
+            records
+            + features
+            + replicas * 8 * weights
+            + masked
+            + max(3 * encoding, replicas * training, replicas * looking, 2 * weights + calibrating)
+        )
 
     def samplers(
         self, party: AutoregressiveParty, settings: AutoregressiveSettings

@@ -140,14 +140,12 @@ class VFLGANServer(GANServer):
 
     def _split(self, kind: type[C], step: int, gradients: Tensor) -> dict[str, C]:
         parts = gradients.split_with_sizes(list(self.feature_dims.values()), -1)
-        return {
-            name: kind(SERVER, name, step, self._packed(f"{kind.__name__}|{name}", step, part))
-            for name, part in zip(self.feature_dims, parts)
-        }
-
-    def _packed(self, label: str, step: int, values: Tensor) -> Tensor:
-        draw = partial(self.streams.uniform, f"rounding|{label}", step)
-        return pack(values, self.settings.wire_precision, draw)
+        replies = {}
+        for name, part in zip(self.feature_dims, parts):
+            draw = partial(self.streams.uniform, f"rounding|{kind.__name__}|{name}", step)
+            packed = pack(part, self.settings.wire_precision, draw)
+            replies[name] = kind(SERVER, name, step, packed)
+        return replies
 
     def _all_unpacked(self, received: Mapping[str, Any]) -> dict[str, Any]:
         precision = self.settings.wire_precision
