@@ -108,7 +108,7 @@ class ActiveNode(ServerNode):
             return
         shown_account(self.site)
         opened = self.opened = open_account(self.site, self.job.name, self.ledger)
-        if not done:
+        if not done or not opened.has(self.ledger.entries):
             opened.check(self.ledger.entries)
             opened.spend(self.ledger.entries)
             remember(self.site.folder, {self.site.party: opened.show()})

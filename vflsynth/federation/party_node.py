@@ -366,7 +366,7 @@ class PartyNode(BlindedRun):
         plan = self.method.plan
         if plan is not None and self.site.budget is not None:
             self.account = self.opened = open_account(self.site, self.job.name, plan.ledger)
-            self.opened.check(plan.releases(self.agreed.epoch + 1))
+            self._paid = self.opened.begin(plan.releases, self._paid)
 
     @answers(AccountHeads)
     def account_heads(self, step: int) -> AccountHeads:

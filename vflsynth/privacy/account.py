@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -279,6 +280,20 @@ class OpenAccount:
         self.run = run
         self._check_relation()
 
+    def begin(self, releases: Callable[..., Sequence[LedgerEntry]], done: int) -> int:
+        """Check what a run will release, and return up to which epoch it is paid for.
+
+        `releases` is as `Plan.releases`. The epoch is `done`, after which the run goes on; 0 where
+        the account does not have what came before.
+        """
+        paid = done if self.has(releases(1, done)) else 0
+        self.check(releases(paid + 1))
+        return paid
+
+    def has(self, entries: Sequence[LedgerEntry]) -> bool:
+        """Whether runs before this one booked such releases, and as many."""
+        return _times(entries) <= _times(self._before)
+
     def check(self, entries: Sequence[LedgerEntry]) -> None:
         """Refuse, with PrivacyBudgetError, a run that would overshoot, before any release."""
         for where, budget in self._limits.items() if entries else ():
@@ -364,6 +379,17 @@ def merged(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[LedgerEn
                 together = LedgerEntry(new.purpose, replace(new.event, steps=steps))
                 return (*entries[:-1], together)
     return (*entries, new)
+
+
+def _times(entries: Sequence[LedgerEntry]) -> Counter[LedgerEntry]:
+    """Count how often each was released."""
+    found: Counter[LedgerEntry] = Counter()
+    for entry in entries:
+        event, times = entry.event, 1
+        if isinstance(event, SampledRelease):
+            event, times = replace(event, steps=1), event.steps
+        found[replace(entry, event=event)] += times
+    return found
 
 
 def _attempts(records: Sequence[Mapping[str, Any]]) -> tuple[Attempt, ...]:

@@ -246,10 +246,10 @@ class PartyRun(Participant):
         if not self.seat.has_columns:
             return
         self.method.agree(self.agreed.counts, self.n_records)
+        self._paid = self.agreed.epoch
         self.open_account()
         self.encode()
-        self._paid = self.agreed.epoch
-        self._pay(self._paid + 1)  # before anything leaves, its size included
+        self._pay(self.agreed.epoch + 1)  # before anything leaves, its size included
 
     def draw_dummies(self) -> int:
         """Return how many dummies hide what is common; the same at all parties, anew each time."""

@@ -211,8 +211,8 @@ class ServerRun(ABC):
 
     def pay_first(self, account: OpenAccount, done: int) -> None:
         """Refuse a run that would overshoot; pay for the next epoch, and what comes before it."""
-        account.check(self.releases(done + 1))
-        account.spend(self.releases(done + 1, done + 1))
+        paid = account.begin(self.releases, done)
+        account.spend(self.releases(paid + 1, done + 1))
 
     def releases(self, first_epoch: int, last_epoch: int | None = None) -> list[LedgerEntry]:
         """Return what all replicas release; see `Plan.releases`."""

@@ -99,7 +99,7 @@ class SplitRun(LocalRun):
         entries = [entry for ledger in ledgers for entry in ledger.entries]
         run = f"fit of {type(self.method.parameters).__name__}"
         opened = self._opened = account.open(run, ledgers[0])
-        if not self.agreed.epoch:  # one that goes on has the responses that it had
+        if not self.agreed.epoch or not opened.has(entries):  # one that goes on has its responses
             opened.check(entries)
             opened.spend(entries)
 

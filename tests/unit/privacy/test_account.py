@@ -145,6 +145,25 @@ def test_sampled_releases_are_composed_by_an_accountant_for_them(account):
     assert 2.0 < account.left() < 2.5
 
 
+def test_a_run_that_goes_on_pays_for_what_the_account_does_not_have(account):
+    release = GaussianRelease("sum", "a", 30.0, 1.0, NeighbouringRelation.ADD_OR_REMOVE_ONE)
+    step = SampledRelease((release,), Sampler.POISSON, 0.1, 1)
+
+    def releases(first, last=4):
+        if last < first:
+            return []
+        return [LedgerEntry("training", replace(step, steps=3 * (last + 1 - first)))]
+
+    opened = account.open("run", PLAN)
+    assert opened.begin(releases, 2) == 0, "another account has its first two epochs"
+    for epoch in (1, 2, 3):
+        opened.spend(releases(epoch, epoch))
+    opened.close()
+    opened = account.open("run", PLAN)
+    assert [opened.begin(releases, done) for done in range(5)] == [0, 1, 2, 3, 0]
+    opened.close()
+
+
 def test_steps_of_one_mechanism_are_added_up():
     def step(steps, noise=1.0):
         release = GaussianRelease("sum", "a", noise, 1.0, NeighbouringRelation.ADD_OR_REMOVE_ONE)
@@ -589,6 +608,9 @@ def test_randomised_labels_add_up_in_an_account_of_their_own(account, tmp_path):
     model.fit(X, y, account=account, checkpoint=tmp_path / "checkpoint")
     model.fit(X, y, account=account, resume=tmp_path / "checkpoint")
     assert account.left() == 0.5, "who goes on draws no other responses"
+    other = PrivacyAccount.create(tmp_path / "other.json", Budget(1.0, DELTA))
+    model.fit(X, y, account=other, resume=tmp_path / "checkpoint")
+    assert other.left() == 0.0, "and pays where they are not booked"
     before = account.path.read_bytes()
     with pytest.raises(PrivacyBudgetError, match="from epsilon 2 to 4"):
         model.fit_replicas(X, y, random_states=[1, 2], account=account)
