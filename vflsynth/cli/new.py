@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
         "rows": 1000 if epsilon else None,
         "audit_minutes": minutes,
         "key": "publisher.pem",
-        "seed": 0,
+        "seed": secrets.randbelow(2**31),  # it is committed to: nobody is to guess it
     }
     study = {
         "on": on,

@@ -91,7 +91,7 @@ class ColumnContract:
             if self.kind is not None:
                 column_kind(self.kind)
             for name in ("bounds", "categories"):
-                if (values := getattr(self, name)) is not None:
+                if not isinstance(values := getattr(self, name), str | None):
                     object.__setattr__(self, name, tuple(values))
             self.public_schema("column")
         except (ParameterError, ColumnKindError, TypeError) as error:
@@ -117,6 +117,21 @@ class ColumnContract:
         )
 
 
+def _checked(given: Mapping[Any, Any], kind: type) -> dict[Any, Any]:
+    """Return what is said of each party or column; ContractError if it is of another type."""
+    if not isinstance(given, Mapping):
+        raise ContractError(
+            f"got {given!r} for a mapping of names to a {kind.__name__} each. Fix: "
+            "vflsynth.contract.read_contract reads a file"
+        )
+    for name, said in given.items():
+        if not isinstance(said, kind):
+            raise ContractError(
+                f"got a {type(said).__name__} for {name!r}. Fix: give a {kind.__name__}"
+            )
+    return dict(given)
+
+
 @register
 @dataclass(frozen=True)
 class PartyContract:
@@ -136,7 +151,7 @@ class PartyContract:
     rules: Sequence[Rule | str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", dict(self.columns))
+        object.__setattr__(self, "columns", _checked(self.columns, ColumnContract))
         object.__setattr__(self, "rules", as_rules(self.rules))
 
     @property
@@ -217,7 +232,7 @@ class Contract:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parties", dict(self.parties))
+        object.__setattr__(self, "parties", _checked(self.parties, PartyContract))
         object.__setattr__(self, "readers", _readers(self.readers))
         object.__setattr__(self, "rules", as_rules(self.rules))
         check_parameters("a contract", vars(self), rules_of(type(self)))

@@ -295,7 +295,8 @@ def reason_against(
     contract = getattr(estimator, "contract", None)
     if not isinstance(contract, Contract | None):
         return ParameterError(
-            f"contract of {name} must be None or a Contract, got a {type(contract).__name__}"
+            f"contract of {name} must be None or a Contract, got a {type(contract).__name__}. Fix: "
+            "vflsynth.contract.read_contract reads a file"
         )
     if not hasattr(estimator, "methods"):
         return None

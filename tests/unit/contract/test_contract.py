@@ -348,6 +348,20 @@ def test_parties_that_disagree_are_named():
         Contract.agreed({"one": says, "other": other})
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Contract("contract.toml"), "read_contract reads a file"),
+        (lambda: Contract({"lab": "x"}), "got a str for 'lab'. Fix: give a PartyContract"),
+        (lambda: PartyContract({"age": {}}), "got a dict for 'age'. Fix: give a ColumnContract"),
+        (lambda: ColumnContract(categories="uv"), "must be a list of values"),
+    ],
+)
+def test_what_is_said_in_another_type_is_refused(make, said):
+    with pytest.raises(ContractError, match=said):
+        make()
+
+
 def test_two_kinds_of_one_column_are_refused():
     contract = Contract({"other": PartyContract({"zip": ColumnContract(kind="categorical")})})
     synth = IndependentSynthesizer(contract=contract, column_kinds={"zip": "integer"})
