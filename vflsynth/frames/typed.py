@@ -135,7 +135,16 @@ def with_types(
     for label in frame.columns:
         if label not in dtypes:
             continue
-        dtype, column = pd.api.types.pandas_dtype(dtypes[label]), frame[label]
+        column = frame[label]
+        try:
+            dtype = pd.api.types.pandas_dtype(dtypes[label])
+        except TypeError as error:
+            raise ColumnKindError(
+                f"pandas has no type {dtypes[label]!r}",
+                fix="state one that it has, such as 'Int64' or 'str'",
+                party=party,
+                column=label,
+            ) from error
         if decimal != "." and family_of(dtype) in ("number", "whole number"):
             column = column.str.replace(decimal, ".", regex=False)
         try:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vflsynth.exceptions import TableFileError
+from vflsynth.exceptions import ColumnKindError, TableFileError
 from vflsynth.frames import read_table, write_table
 
 TIMES = ["2020-01-01 10:00:00", None, "2021-06-30 23:59:59"]
@@ -192,6 +192,13 @@ def test_unreadable_files_are_named_errors(name, content, words, tmp_path):
         csv(tmp_path, content, name)
     for word in [*words, "'lab'", "Fix: "]:
         assert word in str(caught.value)
+
+
+def test_a_type_that_pandas_does_not_have_is_named(tmp_path):
+    path = tmp_path / "lab.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ColumnKindError, match="column 'b': pandas has no type 'strr'"):
+        read_table(path, dtypes={"b": "strr"})
 
 
 def test_stated_text_in_another_encoding_is_named(tmp_path):

@@ -564,6 +564,9 @@ def test_report_needs_evidence(tables):
     silent = SplitNNClassifier(active="bank", monitor=False, epochs=1).fit(frames, y, on="id")
     with pytest.raises(ParameterError, match="monitor=True"):
         leakage_report(silent)
+    told = SplitNNClassifier(active="bank", classes=[0, 1], epochs=1, random_state=0)
+    with pytest.raises(ParameterError, match="have one label"):
+        leakage_report(told.fit(frames, np.zeros_like(y), on="id"))
 
 
 def small_report(labels, **columns):

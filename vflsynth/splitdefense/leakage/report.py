@@ -93,6 +93,8 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
             "there is no evidence of what passive parties received: fit with monitor=True and at "
             "least one passive party, and make the report in the same process"
         )
+    if len(set(next(iter(classifier.evidence_.values())).labels)) < 2:
+        raise ParameterError("all records that were trained on have one label: nothing can be told")
     return LeakageReport(measured(classifier, random_state), classifier)
 
 
