@@ -755,6 +755,7 @@ def test_evaluate_prints_and_writes_a_report(folder, synthetic, capsys):
     result = capsys.readouterr().out
     assert "Fréchet distance" in result
     assert "TSTR" in result
+    assert "tested on 30 % of the real rows" in result
     html = page.read_text(encoding="utf-8")
     assert "Fréchet distance during training" in html
     assert "wasserstein_shared" in html

@@ -67,7 +67,7 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Judge, print, and write the report."""
     results, dossier = judge(options)
-    say(results.to_json() if options.json else repr(results))
+    say(results.to_json() if options.json else "\n".join([repr(results), "", *results.remarks]))
     if dossier is not None and not options.json:
         say(f"\n{dossier}")
     return 0

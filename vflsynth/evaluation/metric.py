@@ -209,6 +209,11 @@ class MetricResults(Mapping[str, MetricResult]):
     def _repr_html_(self) -> str:
         return self.to_frame().to_html(border=0, float_format="{:.4g}".format, na_rep="")
 
+    @property
+    def remarks(self) -> list[str]:
+        """What goes with the results, each once: rows that were sampled, columns left out."""
+        return list(dict.fromkeys(note for own in self._results.values() for note in own.notes))
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row per metric, indexed by its name.
 

@@ -159,7 +159,7 @@ def page_of(
         interval=_interval,
         tables=[_table(result) for result in _with_own_parts(results)],
         notes=[str(note) for note in notes],
-        remarks=list(dict.fromkeys(note for result in results.values() for note in result.notes)),
+        remarks=results.remarks,
         has_parties=tables.parties is not None,
         close=f"{CLOSE:.0%}",
         partly=f"{PARTLY:.0%}",
