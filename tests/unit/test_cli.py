@@ -984,7 +984,7 @@ def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, cap
          "column_kinds.marker: there is no 'number' among the column kinds; there are boolean"),
         (["fit", "lab.csv", "-o", "x", "--set", "epochs"], 2, "NAME=VALUE"),
         (["fit", "lab.csv", "-o", "x", "--set", "epoch=3"], 2,
-         "command line: VFLGANSynthesizer has no 'epoch'; there are latent_dim,"),
+         "command line: VFLGANSynthesizer has no 'epoch'; there are column_kinds,"),
         (["fit", "lab.csv", "-o", "x", "--epochs", "0"], 2, "epochs must be"),
         (["fit", "lab.csv", "-o", "x", "--device", "abacus"], 2, "abacus"),
         (["fit", "lab.csv", "-o", "x", "--checkpoint", "y"], 2, "--seed"),

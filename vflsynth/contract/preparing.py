@@ -58,6 +58,7 @@ class Preparation:
     selects: bool = False
 
     def __post_init__(self) -> None:
+        hash(tuple(self.columns))  # a file may say what is no label
         parts = {
             Composite: self.composites,
             Rule: (*self.rules, *self.across),
