@@ -574,7 +574,8 @@ class BaseSynthesizer(_Fitted):
     def _check_memory(self, n: int) -> None:
         """Refuse a table that is larger than what memory is left."""
         free = available_memory(torch.device("cpu"))
-        dtypes = [own.dtype for half in self.parties_.values() for own in half.domains.values()]
+        encoders = [half.transformer.transformers_.values() for half in self.parties_.values()]
+        dtypes = [column.dtype_ for own in encoders for column in own]
         sizes = (1 if dtype == "category" else getattr(dtype, "itemsize", 8) for dtype in dtypes)
         needed = n * sum(sizes)
         if free is not None and needed > free:
