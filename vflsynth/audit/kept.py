@@ -25,7 +25,7 @@ logger = logging.getLogger("vflsynth")
 
 Observation = dict[str, Floats]
 
-_FORMAT = 1  # of the cache; part of every key
+_FORMAT = 2  # of the cache; part of every key
 _MODEL = "model-{:05d}.safetensors"
 
 
