@@ -1159,7 +1159,7 @@ def test_termination_does_what_ctrl_c_does(folder, capsys, monkeypatch, on_ctrl_
 @pytest.mark.slow
 def test_reader_that_goes_away_is_no_error(folder):
     command = [sys.executable, "-m", "vflsynth"]
-    command += ["sample", str(folder / "model"), "-n", "5000"]
+    command += ["sample", str(folder / "model"), "-n", "50000"]  # more than a pipe holds
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
         process.stdout.close()
