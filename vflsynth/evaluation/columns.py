@@ -285,7 +285,7 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
     """Raise if a column is text, times or durations in one table only: nothing would be equal.
 
     Neither is converted: 01067, read as a number, has become 1067 for good, and a number has no
-    unit. Warns if it came back as text without its zero.
+    unit. Warns if it came back as text without its zero, or if times of one have no zone.
     """
     mine, theirs = kind_of(real), kind_of(other)
     accepted = {"mixed", "missing"}
@@ -298,6 +298,14 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
             fix="give the column the same type in both tables; csv files forget types, parquet "
             f"files keep them, and pandas.read_csv(..., dtype={{{real.name!r}: str}}) keeps text",
             column=real.name,
+        )
+    types = (getattr(column.dtype, "pyarrow_dtype", column.dtype) for column in (real, other))
+    zones = {str(getattr(dtype, "tz", None)) for dtype in types}
+    if mine == theirs == "times" and "None" in zones and zones - {"None", "UTC"}:
+        warn_user(
+            f"column {real.name!r}: times have a time zone in one of the real and the {table} "
+            "table alone; those without are read as UTC. Fix: give both the same",
+            PublishingWarning,
         )
     if mine == theirs == "text":
         own, labels = (set(column.dropna().unique()) for column in (real, other))
@@ -371,12 +379,14 @@ def numbers(values: pd.Series[Any]) -> Floats:
 
     Missing and infinite ones are NaN; other values raise ColumnKindError.
     """
+    if isinstance(values.dtype, pd.PeriodDtype):
+        values = values.dt.to_timestamp()
     if _is_instant(values):
         # In UTC and NumPy's types first: Arrow's neither mix time zones nor turn into floats.
-        instants = pd.to_datetime(values, utc=True)
-        values = (instants - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds()
+        instants = pd.DatetimeIndex(pd.to_datetime(values, utc=True))
+        values = (instants - pd.Timestamp("1970-01-01", tz="UTC")).total_seconds().to_series()
     elif _is_duration(values):
-        values = pd.to_timedelta(values).dt.total_seconds()
+        values = pd.TimedeltaIndex(pd.to_timedelta(values)).total_seconds().to_series()
     try:
         plain = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError) as error:

@@ -80,6 +80,14 @@ def test_labels_and_gaps_that_only_the_synthetic_table_has_are_seen():
             pd.Series(pd.to_timedelta([1, 2], unit="h")),
             pd.Series(pd.to_timedelta([1, 2], unit="h")).astype("duration[s][pyarrow]"),
         ),
+        (
+            pd.Series(pd.to_timedelta([1, 2000], unit="D")),
+            pd.Series(pd.to_timedelta([1, 2000], unit="D")).astype("duration[ns][pyarrow]"),
+        ),
+        (
+            pd.Series(["2020-01-01", "2021-01-01"], dtype="timestamp[ns][pyarrow]"),
+            pd.Series(pd.PeriodIndex(["2020-01-01", "2021-01-01"], freq="D")),
+        ),
     ],
     ids=lambda series: str(series.dtype),
 )
@@ -190,6 +198,13 @@ def test_dates_of_any_kind_meet_in_a_holdout_table():
     encoder = TableEncoder(*tables[:2], holdout=tables[2])
     for table in tables[1:]:
         np.testing.assert_array_equal(encoder.encode(table), encoder.encode(tables[0]))
+
+
+def test_times_without_a_zone_beside_others_are_said_to_be_read_as_utc():
+    naive = pd.Series(pd.date_range("2020", periods=4))
+    zoned = pd.DataFrame({"t": naive.dt.tz_localize("Europe/Berlin")})
+    with pytest.warns(PublishingWarning, match=r"'t': times have a time zone in one .* as UTC"):
+        TableEncoder(zoned, naive.to_frame("t"))
 
 
 def test_rare_labels_share_one_feature():
