@@ -22,12 +22,15 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from vflsynth import IndependentSynthesizer, VFLGANSynthesizer
 from vflsynth.cli import main
 from vflsynth.cli.audit import _SCHEMES
+from vflsynth.cli.judged import Judged
 from vflsynth.cli.main import command_parser
 from vflsynth.cli.methods import modes
 from vflsynth.cli.records import open_model
+from vflsynth.cli.release import _publishable
 from vflsynth.cli.tables import PartyFile
 from vflsynth.contract import read_contract
 from vflsynth.evaluation import train_test
+from vflsynth.exceptions import ColumnMismatchError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
 from vflsynth.registry import Members
@@ -882,6 +885,24 @@ singling_out = "a test"
 linkability = "a test"
 inference = "a test"
 """
+
+
+def test_keys_in_the_index_are_released_if_they_are_fresh():
+    """Where real tables have theirs in the index: 'sample --keys' puts fresh ones there."""
+    real = {party: pd.DataFrame({party: [1.0, 2.0]}, index=[7, 8]) for party in "ab"}
+    judged = pd.concat(real.values(), axis=1)
+
+    def published(keys):
+        drawn = judged.set_axis(pd.Index(keys).rename("id"))
+        return _publishable(Judged(real, None, judged, drawn, {}, None, None, []))
+
+    assert published([10, 11]).columns.tolist() == ["a", "b"]
+    for keys in ([7, 10], ["07", "x"], range(7, 9)):
+        with pytest.raises(ColumnMismatchError, match="keys of real records"):
+            published(keys)
+    drawn = judged.set_axis(pd.MultiIndex.from_product([[7, 8], [0]]))
+    with pytest.raises(ColumnMismatchError, match=r"'index': .* cannot be judged"):
+        _publishable(Judged(real, None, judged, drawn, {}, None, None, []))
 
 
 @pytest.mark.usefixtures("blank_pictures")

@@ -140,29 +140,28 @@ def _publishable(judged: Judged) -> pd.DataFrame:
     """Return what is judged, all but fresh keys: nothing goes out that nobody looked at."""
     synthetic: pd.DataFrame = judged.synthetic
     keys = {party: key_of(judged.on, party) for party in judged.frames}
-    if not isinstance(synthetic.index, pd.RangeIndex):  # a file of parquet holds it, too
-        synthetic = synthetic.copy(deep=False)
-        name = None if None in keys.values() else synthetic.index.name
-        synthetic.insert(0, name, synthetic.index)
-    foreign: list[Any] = [name for name in synthetic.columns if name not in judged.real.columns]
-    for on in {*keys.values()} & {*foreign}:
+    shared = [name for name in synthetic.columns if name in judged.real.columns]
+    held: dict[Any, Any] = {name: synthetic[name] for name in synthetic.columns.drop(shared)}
+    index = synthetic.index
+    if index.name is not None or not isinstance(index, pd.RangeIndex):  # parquet holds it, too
+        is_key = None in keys.values() and index.nlevels == 1
+        held[None if is_key else index.name or "index"] = index
+    for on in {*keys.values()} & {*held}:
         known = (party_keys(frame, keys[party]) for party, frame in judged.frames.items())
-        fresh, *real = map(_written, (pd.Index(synthetic[on]), *known))
+        fresh, *real = map(_written, (pd.Index(held.pop(on)), *known))
         if fresh & set().union(*real):
             raise ColumnMismatchError(
                 "the table to publish holds keys of real records",
                 fix="leave them out, or let 'vflsynth sample --keys' make fresh ones",
-                column=on,
+                column="index" if on is None else on,
             )
-        foreign.remove(on)
-        synthetic = synthetic.drop(columns=on)
-    if foreign:
+    for name in held:
         raise ColumnMismatchError(
             "is in the table to publish and in no real one, so that it cannot be judged",
             fix="drop it from the file, or give the tables of all parties with --real",
-            column=foreign[0],
+            column=name,
         )
-    return synthetic
+    return synthetic[shared]
 
 
 def _written(keys: pd.Index) -> set[Any]:
