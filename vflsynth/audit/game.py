@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -99,9 +100,9 @@ class LeaveOneOutGame:
         }
         self.table = pd.concat(list(self.aligned.values()), axis=1)
 
-    def check_columns(self, names: Iterable[Hashable]) -> None:
+    def check_columns(self, *roles: Iterable[Hashable] | None) -> None:
         """Refuse sensitive columns and quasi-identifiers that no party has, before any training."""
-        for name in names:
+        for name in chain.from_iterable(own for own in roles if own is not None):
             if name not in self.table.columns:
                 raise ColumnMismatchError(
                     "named as sensitive or quasi-identifier, but no table has such a column that "

@@ -266,7 +266,7 @@ def audit_disclosure(
         check_model(synthesizer)
     left_out = columns_left_out(synthesizer)
     game = LeaveOneOutGame(party_frames, on, left_out)
-    game.check_columns((*sensitive, *(quasi_identifiers or ())))
+    game.check_columns(sensitive, quasi_identifiers)
     rng = np.random.default_rng([random_state, 11])
     order = rng.permutation(len(game.table))
     training = game.table.iloc[order[: len(order) // 2]]

@@ -143,8 +143,7 @@ def audit_synthetic_data(
         sources[MODEL] = {density.label: density.label}
         observer = Observers(observer, density)
     asked = disclosure if disclosure is None else {"attacker": attacker} | dict(disclosure)
-    for role in ("sensitive", "quasi_identifiers"):
-        game.check_columns((disclosure or {}).get(role) or ())
+    game.check_columns(*map((disclosure or {}).get, ("sensitive", "quasi_identifiers")))
     shadows = Shadows(synthesizer, game.worlds(list(chosen)), on, observer, settings)
     return Play("ASSD", game, chosen, shadows, sources, claim, asked).report()
 

@@ -174,10 +174,11 @@ def test_both_attackers_answer_where_the_model_is_held():
 def test_columns_that_no_table_has_are_named_before_any_training(role):
     table = population(120, 5).rename_axis("key")
     frames = {name: table[columns] for name, columns in PARTIES.items()}
+    named = {role: pd.Index(["label", "labels"])}  # of no truth value
     with pytest.raises(ColumnMismatchError, match="did you mean 'label'"):
-        audit_disclosure(None, frames, **{role: ["labels"]})
+        audit_disclosure(None, frames, **named)
     with pytest.raises(ColumnMismatchError, match="did you mean 'label'"):
-        audit_synthetic_data(None, frames, disclosure={role: ["labels"]})
+        audit_synthetic_data(None, frames, disclosure=named)
 
 
 @pytest.mark.parametrize("seed", [0, *later(1)])
