@@ -905,6 +905,14 @@ def test_keys_in_the_index_are_released_if_they_are_fresh():
         _publishable(Judged(real, None, judged, drawn, {}, None, None, []))
 
 
+@pytest.mark.parametrize(("name", "words"), [("p.parquet", "is a folder"), ("d.toml", "unknown")])
+def test_what_cannot_be_handed_out_is_not_judged(name, words, tmp_path, capsys):
+    (tmp_path / "p.parquet").mkdir()
+    command = ["release", "model", "--real", "lab=lab.csv", "--synthetic", str(tmp_path / name)]
+    assert main([*command, "-o", str(tmp_path / "out")]) in {2, 3}
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("blank_pictures")
 def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
     """A model of two epochs is bad: only a contract that asks for little lets it pass."""

@@ -26,6 +26,7 @@ from vflsynth.cli.records import open_model
 from vflsynth.codec import parameters_to_json, to_json
 from vflsynth.exceptions import ArtefactError, ColumnMismatchError, ParameterError
 from vflsynth.frames import key_of, party_keys
+from vflsynth.frames.io import suffix_of
 from vflsynth.frames.keys import STEPS, comparable_types, in_form
 from vflsynth.frames.sources import records_of
 from vflsynth.privacy import PrivacyAccount
@@ -88,6 +89,9 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Judge, print, and write both editions; 1 if a clause fails."""
     check_artefact(options.output, KIND)
+    suffix_of(options.synthetic)  # another kind of file is an error
+    if options.synthetic.is_dir():
+        raise ParameterError(f"--synthetic {options.synthetic} is a folder; one file is handed out")
     model, seen = open_model(options.model), file_digest(options.synthetic)
     audit = None if options.audit is None else _audit(options.audit)
     judged = read_judged(options)
