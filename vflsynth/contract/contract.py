@@ -121,7 +121,7 @@ def _checked(given: Mapping[Any, Any], kind: type) -> dict[Any, Any]:
     """Return what is said of each party or column; ContractError if it is of another type."""
     if not isinstance(given, Mapping):
         raise ContractError(
-            f"got {given!r} for a mapping of names to a {kind.__name__} each. Fix: "
+            f"got a {type(given).__name__} for a mapping of names to a {kind.__name__} each. Fix: "
             "vflsynth.contract.read_contract reads a file"
         )
     for name, said in given.items():

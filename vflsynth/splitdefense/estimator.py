@@ -434,7 +434,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
         else:
             if on is not None:
                 raise ParameterError(
-                    f"on={on!r} names a key column of parties' tables, and X is a single table, "
+                    "on names a key column of parties' tables, and X is a single table, "
                     "whose rows are numbered. Fix: leave on out, and the key column out of X"
                 )
             table = self._table(X, y, reset=True)

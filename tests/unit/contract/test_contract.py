@@ -352,6 +352,7 @@ def test_parties_that_disagree_are_named():
     ("make", "said"),
     [
         (lambda: Contract("contract.toml"), "read_contract reads a file"),
+        (lambda: PartyContract(pd.DataFrame({"age": [41]})), "^got a DataFrame for a"),  # no cells
         (lambda: Contract({"lab": "x"}), "got a str for 'lab'. Fix: give a PartyContract"),
         (lambda: PartyContract({"age": {}}), "got a dict for 'age'. Fix: give a ColumnContract"),
         (lambda: ColumnContract(categories="uv"), "must be a list of values"),
