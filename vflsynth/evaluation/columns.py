@@ -309,7 +309,8 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
         )
     if mine == theirs == "text":
         own, labels = (set(column.dropna().unique()) for column in (real, other))
-        if ({label.lstrip("0") for label in own if label.isdigit()} - own - {""}) & labels:
+        codes = (label for label in own if label.startswith("0") and label.isdigit())
+        if ({code.lstrip("0") for code in codes} - own - {""}) & labels:
             warn_user(
                 f"column {real.name!r}: codes of the real table stand in the {table} table without "
                 "the zeros before them, and are other labels. Fix: have whatever wrote the "
