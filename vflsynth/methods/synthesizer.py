@@ -578,7 +578,7 @@ class BaseSynthesizer(_Fitted):
         dtypes = [column.dtype_ for own in encoders for column in own]
         sizes = (1 if dtype == "category" else getattr(dtype, "itemsize", 8) for dtype in dtypes)
         needed = n * sum(sizes)
-        if free is not None and needed > free:
+        if free is not None and needed > max(free, 2**30):  # a gigabyte is always tried
             raise MemoryLimitError(
                 f"{n:,} records take at least {size_text(needed)} of memory, and {size_text(free)} "
                 "are left",
