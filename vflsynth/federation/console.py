@@ -226,10 +226,11 @@ def _cards(state: SiteState) -> Iterator[dict[str, str]]:
 
 def _row(job: JobState) -> dict[str, Any]:
     left = job.found.get("seconds_left")
+    outcome = re.sub(r"^(\w+): .*", r"\1", str(job.outcome), flags=re.S)  # which may name columns
     return {
         "name": job.job,
         "level": "partly" if job.running else "close" if job.outcome == "finished" else "far",
-        "state": job.found.get("phase", "running") if job.running else job.outcome,
+        "state": job.found.get("phase", "running") if job.running else outcome,
         "epoch": f"{job.found['epoch']}/{job.found['n_epochs']}" if "epoch" in job.found else "",
         "left": duration_text(left) if job.running and left is not None else "",
         "attempts": job.attempts,

@@ -110,6 +110,15 @@ def test_a_broken_trail_is_shown(site):
     assert metrics(broken) != metrics(whole)
 
 
+def test_an_error_is_shown_without_its_text_which_may_name_columns(site):
+    (site.folder / "job").mkdir(parents=True)
+    outcome = {"outcome": "ColumnKindError: column 'ill': has no kind"}
+    (site.folder / "job" / "report-001.json").write_text(json.dumps(outcome))
+    shown = page(SiteState.of(site))
+    assert ">ColumnKindError<" in shown
+    assert "column 'ill'" not in shown.replace("&#39;", "'")
+
+
 @pytest.mark.parametrize("content", ['{"outc', "[]", ""])
 def test_files_that_are_damaged_do_not_take_the_page_away(site, content):
     for name, outcome in [("good", "finished"), ("<script>", "<script>alert(1)</script>")]:
