@@ -72,7 +72,7 @@ class Bounds:
         Of another party: each of its rows is a guess at one of this site's keys, and a party that
         makes rows up learns which of its guesses are right.
     least_matched : int, optional
-        With fewer common records than this, nothing is trained.
+        With fewer common records than this, dummies included, nothing is trained.
     most_counts : int, default=10
         Attempts, of all jobs together, in which dummies hide how many records are common from the
         server: it sees another sum of both in each, also if it stops the run then, and the mean of
@@ -154,8 +154,8 @@ class Site:
     folder : Path
         Checkpoints, this site's half of the model and its reports.
     table : Path, optional
-        The party's table, csv or parquet; for private runs parquet. The server has none, unless it
-        is an active party.
+        The party's table, csv or parquet; for private runs parquet, or csv whose types `schema`
+        has. The server has none, unless it is an active party.
     key : str, optional
         Key column of the table, where it has another name than the job says.
     labels : str, optional

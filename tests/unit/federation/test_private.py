@@ -476,6 +476,16 @@ def test_a_csv_file_is_refused_before_it_is_read(make_private_trial, tmp_path, n
         assert word in str(caught.value)
 
 
+def test_a_csv_file_is_read_where_the_site_file_states_all_types(make_private_trial, tmp_path):
+    trial = make_private_trial()
+    frame = trial.frames["party_1"]
+    write_table(frame, tmp_path / "lab.csv")
+    types = {label: str(dtype) for label, dtype in frame.dtypes.items()}
+    schema = replace(trial.schema, dtypes=types)
+    trial.change("party_1", table=tmp_path / "lab.csv", schema=schema)
+    assert PartyNode(trial.job, trial.sites["party_1"]).seat.frame.shape == frame.shape
+
+
 def test_runs_without_privacy_read_csv_files(make_trial, tmp_path):
     trial = make_trial()
     write_table(trial.frames["party_1"], tmp_path / "lab.csv")
