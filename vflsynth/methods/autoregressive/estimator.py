@@ -109,7 +109,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
 
     A record that one party alone has is training data too, unless `unmatched` is "ignore": the
     synthetic table can tell whether it was used. No message has anything of it but through that
-    party's mean likelihoods, and audits (`vflsynth.audit`) look at matched records only.
+    party's mean likelihoods, with "trained" also its gradients, and audits (`vflsynth.audit`) look
+    at matched records only.
 
     Privacy: no differential privacy. The server sees fixed features of records, once, and
     a few numbers of every record. The bound of `bits_per_record` is about one party's contexts and

@@ -39,7 +39,7 @@ class IndependentSynthesizer(BaseSynthesizer):
     values (see `vflsynth.methods.marginals.distributions`); no record is kept.
 
     Privacy: no differential privacy; quantiles are values of single records, though nothing tells
-    whose, and extremes are exact.
+    whose.
 
     Examples
     --------
