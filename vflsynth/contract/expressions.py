@@ -230,7 +230,10 @@ def _is_comparison(op: ast.cmpop, right: ast.expr) -> bool:
 def _evaluate(node: ast.expr, rows: pd.DataFrame) -> Any:
     label = label_of(node)
     if label is not None:
-        return plain_values(rows[label])
+        values = plain_values(rows[label])
+        # Of small whole numbers, and of those without a sign, sums and differences need not fit.
+        fits = values.dtype.kind in "iu" and (values <= np.iinfo(np.int64).max).all()
+        return values.astype(np.int64) if fits else values
     match node:
         case ast.Constant():
             return node.value

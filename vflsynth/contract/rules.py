@@ -163,12 +163,16 @@ class Check(Rule):
         kind = getattr(dtype, "numpy_dtype", dtype)
         try:
             if isinstance(kind, np.dtype) and kind.kind in "iu":
-                values = np.rint(values)
+                values = np.broadcast_to(values, len(known))
+                there = np.isfinite(values)
+                known, values = known[there], values[there]
+                values = np.rint(values) if values.dtype.kind == "f" else values
             elif isinstance(kind, np.dtype) and kind.kind == "f":
                 values = np.asarray(values, dtype=np.float64)
                 rounded = np.round(values, _PLACES)  # .1 + .2 to .3; what has more places stays
                 close = np.isclose(rounded, values, rtol=1e-12, atol=1e-12)
                 values = np.where(close, rounded, values)
+                values = np.where(np.isfinite(values), values, np.nan)  # nothing divides by 0
             made = pd.Series(np.broadcast_to(values, len(known)))
             if isinstance(dtype, pd.DatetimeTZDtype):
                 made = made.dt.tz_localize("UTC")  # what expressions compute with

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflsynth.contract import Expression
+from vflsynth.contract import Check, Expression
 from vflsynth.exceptions import ContractError
 
 NUMBERS = st.sampled_from(["a", "b", "2", "0.5", "(a + b)", "(a - 3)", "abs(b)", "min(a, b)", "-a"])
@@ -114,6 +114,31 @@ def test_times_and_odd_labels():
 def test_sums_of_tenths_are_equal():
     table = pd.DataFrame({"a": [0.1, 0.1], "b": [0.2, 0.2], "c": [0.3, 0.30001]})
     assert Expression("c == a + b").keeps(table).tolist() == [True, False]
+
+
+def test_small_whole_numbers_add_up_beyond_their_types():
+    table = pd.DataFrame({"a": [100, 1], "b": [101, 1]})
+    small = table.astype("uint8").assign(c=np.array([201, 2], "int16"), d=np.uint64(2**63))
+    small.insert(0, "e", np.array([2**60 + 1, 2**60]))
+    assert Expression("c == a + b").keeps(small.astype({"a": "int8", "b": "int8"})).all()
+    assert Expression("a - b < 0").keeps(small).tolist() == [True, False]
+    assert Expression("d > a").keeps(small).all()
+    assert Check("c == a + b").repair(small.assign(c=0))["c"].tolist() == [201, 2]
+    assert Check("e == e2 + b").repair(small.assign(e2=2**60)).e.tolist() == [
+        2**60 + 101,
+        2**60 + 1,
+    ]
+
+
+def test_what_divides_by_zero_is_no_published_number():
+    table = pd.DataFrame({"a": [6.0, 1.0], "b": [2, 0], "c": [0.0, 5.0]})
+    assert Check("c == a / b").repair(table)["c"].tolist() == [
+        3.0,
+        pytest.approx(np.nan, nan_ok=True),
+    ]
+    whole = Check("c == a / b").repair(table.astype({"c": "int64"}))
+    assert whole["c"].tolist() == [3, 5]
+    assert Check("c == a / b").keeps(whole).tolist() == [True, False]
 
 
 def test_types_that_do_not_compare_are_named_without_values():
