@@ -162,6 +162,8 @@ def _held(dtype: Any, value: Any, wrong: Any) -> Any:
     """Return a number or time as a column's type has it."""
     kind = numpy_dtype(dtype).kind
     try:
+        if kind in "mM" and pd.api.types.is_number(value):
+            raise TypeError  # pandas would count nanoseconds
         if kind == "M":
             time = pd.Timestamp(value)
             if has_timezone(dtype) and time.tz is None:

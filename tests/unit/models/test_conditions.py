@@ -230,6 +230,7 @@ def test_evidence_contains_all_encoded_values_that_are_wanted(kind, request):
         ({"b": Range()}, ColumnKindError, "open at both ends"),
         ({"b": []}, ColumnKindError, "no value was asked for"),
         ({"when": "some day"}, ColumnKindError, "give a time"),
+        ({"when": Range(low=2020)}, ColumnKindError, "give a time"),
         ({"b": 1000}, ConditionError, "column 'b': 0 of .*0.00% of the model's records"),
         ({"a": None}, ConditionError, "column 'a': 0 of"),
         ("a = 1", ParameterError, "must map columns"),
