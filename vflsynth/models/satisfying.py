@@ -26,6 +26,9 @@ _SMALLEST_BLOCK, _LARGEST_BLOCK = 1 << 10, 1 << 16
 _SPARE = 1.2
 """More draws than the acceptance so far asks for."""
 
+_ENOUGH_TO_TELL = 200_000
+"""Draws after which the search ends if `most` would not give half of what is wanted."""
+
 
 Flags = npt.NDArray[np.bool_]
 
@@ -113,7 +116,7 @@ def draw_until(
     *,
     most: int,
 ) -> Accepted:
-    """Draw blocks of records until `n` are accepted, or `most` are drawn.
+    """Draw blocks of records until `n` are accepted, or `most` are drawn, or would be too few.
 
     `draw` takes a number of records and a secret, and returns tables by party; row i is one record
     in all of them. `judge` returns those that are kept, and a bool per record; `Demands.judge` for
@@ -129,6 +132,8 @@ def draw_until(
         tables, chosen = judge(draw(size, derive(secret, f"block {len(kept)}")))
         kept.append({name: table[chosen] for name, table in tables.items()})
         n_drawn, n_accepted = n_drawn + size, n_accepted + int(chosen.sum())
+        if n_drawn >= _ENOUGH_TO_TELL and 2 * n_accepted * most < n * n_drawn:
+            break
     kept = kept or [draw(0, secret)]
     return Accepted(
         {name: stacked([part[name] for part in kept]).head(n) for name in kept[0]},

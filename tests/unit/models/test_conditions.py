@@ -353,6 +353,8 @@ def test_draws_stop_when_there_are_enough_or_too_many():
     assert len({secret for _, secret in calls}) == len(calls)
     found = draw_until(draw, lambda t: (t, t["p"]["x"].to_numpy() > 9), 3, b"s", most=5000)
     assert (found.n_accepted, found.n_drawn) == (0, 5000)
+    found = draw_until(draw, lambda t: (t, t["p"]["x"].to_numpy() > 9), 99, b"s", most=10_000_000)
+    assert 200_000 <= found.n_drawn < 300_000
     assert len(draw_until(draw, lambda t: (t, t["p"]["x"] == 0), 0, b"s", most=10).tables["p"]) == 0
 
 
