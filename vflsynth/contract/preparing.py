@@ -19,7 +19,14 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import Bounds, PublicSchema
 from vflsynth.columns.arrays import kind_of_values
 from vflsynth.contract.contract import PartyContract
-from vflsynth.contract.recoding import Composite, Pseudonym, Surrogate, composite_of, pseudonym
+from vflsynth.contract.recoding import (
+    Composite,
+    Pseudonym,
+    Surrogate,
+    composite_of,
+    pseudonym,
+    rounded,
+)
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
 from vflsynth.contract.structure import Ordered, Step
 from vflsynth.exceptions import ContractError
@@ -181,6 +188,13 @@ class Preparation:
             made["dtypes"] |= {c.label: "str" for c in self.composites}
         return PublicSchema(**made)
 
+    def replaced(self, n: int, secret: bytes, party: str) -> dict[Hashable, pd.Series[Any]]:
+        """Draw what comes out in place of columns that are not modelled."""
+        streams = RandomStreams([derive(secret, f"surrogates of {party}")])
+        rng = streams.numpy_generators("values", 0)[0]
+        pseudonyms = derive(secret, "pseudonyms")
+        return {own.label: own.draw(n, rng, pseudonyms) for own in self.replacements}
+
     def restore(
         self, table: pd.DataFrame, secret: bytes, party: str, *, repairs: bool = True
     ) -> pd.DataFrame:
@@ -194,14 +208,10 @@ class Preparation:
             columns |= composite.restore(table)
         for step in self.steps:
             columns[step.column] = step.restore(columns, table.index)
-        streams = RandomStreams([derive(secret, f"surrogates of {party}")])
-        rng = streams.numpy_generators("values", 0)[0]
-        pseudonyms = derive(secret, "pseudonyms")
-        for replacement in self.replacements:
-            columns[replacement.label] = replacement.draw(len(table), rng, pseudonyms)
+        columns |= self.replaced(len(table), secret, party)
         for label, decimals in self.rounded.items():
             if label in columns and kind_of_values(columns[label].dtype) in "iuf":
-                columns[label] = columns[label].round(decimals)
+                columns[label] = rounded(columns[label], decimals)
         made = pd.DataFrame({k: columns[c].array for k, c in enumerate(self.columns)}, copy=False)
         made.columns = pd.Index(self.columns, tupleize_cols=False)
         made.index = table.index

@@ -16,6 +16,7 @@ from vflsynth.columns.kinds import is_index
 from vflsynth.contract.checking import check_rules, check_units
 from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
 from vflsynth.contract.preparing import Preparation, keeps_order
+from vflsynth.contract.recoding import rounded
 from vflsynth.contract.rules import Rule, as_rules
 from vflsynth.contract.structure import Structure
 from vflsynth.exceptions import ContractError
@@ -129,7 +130,9 @@ def _spoken(
 def _has_decimals(column: pd.Series[Any], decimals: int) -> bool:
     """Whether no number of a column is changed by rounding."""
     known = column.dropna()
-    return kind_of_values(column.dtype) not in "iuf" or bool((known.round(decimals) == known).all())
+    return kind_of_values(column.dtype) not in "iuf" or bool(
+        (rounded(known, decimals).array == known.array).all()
+    )
 
 
 def preparation(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.codec import array_of
-from vflsynth.columns.arrays import kind_of_values
+from vflsynth.columns.arrays import kind_of_values, numpy_dtype, read_integers, write_numbers
 from vflsynth.contract.rules import Combination, combinations_of
 from vflsynth.registry import register
 
@@ -111,6 +111,18 @@ def is_true(found: pd.Series[Any]) -> pd.Series[Any]:
     return found.fillna(False).astype("bool")
 
 
+def rounded(column: pd.Series[Any], decimals: int) -> pd.Series[Any]:
+    """Return numbers rounded to decimals, whole ones to tens within what their type holds."""
+    if kind_of_values(column.dtype) == "f":
+        return column.round(decimals)
+    if decimals >= 0:
+        return column
+    values, missing = read_integers(column)
+    tens, limits = 10**-decimals, np.iinfo(numpy_dtype(column.dtype))
+    low, high = -(-limits.min // tens) * tens, limits.max // tens * tens
+    return write_numbers(np.round(values, decimals).clip(low, high), missing, column.dtype, None)
+
+
 _CLASSES = {"9": string.digits, "a": string.ascii_lowercase, "A": string.ascii_uppercase}
 _DOMAIN = "@example.org"
 """Reserved for examples (RFC 2606): no letter of a surrogate can reach anybody."""
@@ -154,12 +166,21 @@ class Surrogate:
         for _ in range(_ATTEMPTS):
             drawn = rng.multinomial(n - len(values), [*self.shapes.values()])
             made = [_filled(shape, k, rng) for shape, k in zip(self.shapes, drawn)]
-            values |= dict.fromkeys(rng.permutation(np.concatenate(made)).tolist())
+            values |= dict.fromkeys(
+                map(self._value, rng.permutation(np.concatenate(made)).tolist())
+            )
             if len(values) == n:
                 break
         filled = [*values, *rng.choice([*values], n - len(values)).tolist()]
-        whole = pd.api.types.is_integer_dtype(self.dtype)
-        return _series([int(v) for v in filled] if whole else filled, self.dtype, self.label)
+        return _series(filled, self.dtype, self.label)
+
+    def _value(self, text: str) -> Any:
+        """Return what the type holds: for whole numbers beyond it others, of as many digits."""
+        if not pd.api.types.is_integer_dtype(self.dtype):
+            return text
+        least, most = 10 ** (len(text) - 1), np.iinfo(numpy_dtype(self.dtype)).max
+        least *= least <= most  # no record may have said how many digits there are
+        return int(text) if int(text) <= most else least + int(text) % (most - least + 1)
 
 
 @register

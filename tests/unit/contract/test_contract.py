@@ -238,6 +238,17 @@ def test_surrogates_of_whole_numbers_have_all_their_digits():
         assert abs(found - 1.0 / len(found)).max() < 0.08
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "UInt64"])
+def test_surrogates_of_whole_numbers_are_of_their_type(dtype):
+    largest = np.iinfo(dtype.lower()).max
+    numbers = pd.Series([largest, largest - 1], dtype=dtype)
+    for least in (1, 5):
+        drawn = Surrogate.fit(numbers, least).draw(300, np.random.default_rng(0), b"")
+        assert drawn.dtype == numbers.dtype
+        assert (drawn >= 0).all()
+        assert (drawn.astype(str).str.len() == len(str(largest))).all() or least == 5
+
+
 def test_pseudonyms_are_the_same_at_all_parties():
     said = {"key": ColumnContract(role="identifier", replacement="pseudonym")}
     frames = family()
@@ -305,6 +316,17 @@ def test_decimals_round_what_comes_out(fitted):
     table = IndependentSynthesizer(contract=contract, random_state=0).fit(family(), "id").sample(50)
     assert (table["net"] % 1 == 0).all()
     assert "mail" not in table
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "UInt8", "Int64"])
+def test_tens_stay_within_the_type_of_whole_numbers(dtype):
+    numbers = pd.Series([127, 3, 116] * 30, dtype=dtype)
+    numbers = numbers + 128 * (dtype.lower() == "uint8")
+    frames = {"one": pd.DataFrame({"x": numbers}), "other": pd.DataFrame({"y": range(90)})}
+    contract = Contract({"one": PartyContract({"x": ColumnContract(decimals=-1)})})
+    drawn = IndependentSynthesizer(contract=contract, random_state=0).fit(frames).sample(200)["x"]
+    assert drawn.dtype == numbers.dtype
+    assert set(drawn) <= {0, 120, 130, 240, 250}
 
 
 # -- agreement -------------------------------------------------------------------------------------
