@@ -240,7 +240,13 @@ def nearest_rows(
         fits = kept.reshape(chosen.shape)
         sizes *= fits.mean(1)
         chosen = (np.arange(len(known)) * n_candidates + fits.argmax(1))[:, None]
-    return {name: stacked([own.iloc[chosen[:, 0]]]) for name, own in pool.items()}, sizes
+    found = {name: stacked([own.iloc[chosen[:, 0]]]) for name, own in pool.items()}
+    for name, own in found.items():  # a draw may be chosen more than once
+        if (prepared := halves[name].preparation) is not None:
+            fresh = prepared.replaced(len(own), derive(secret, "replacements"), name)
+            for label, column in fresh.items():
+                own[label] = column.array
+    return found, sizes
 
 
 def _comparison(drawn: pd.Series[Any], given: pd.Series[Any]) -> tuple[str, Floats, Floats]:

@@ -185,6 +185,12 @@ def test_completed_records_keep_what_is_given_and_the_rules(kind, rows, request,
     assert_rules(again, frames)
 
 
+def test_completed_records_have_a_pseudonym_each(independent):
+    given = independent.sample(1, random_state=0)[["grade"]]
+    completed = independent.complete(given.iloc[[0] * 3000])
+    assert completed["case"].is_unique
+
+
 def test_a_known_part_of_a_combination_decides_the_rest(synth):
     rows = pd.DataFrame({"grade": ["bad", "mild", None], "score": [np.nan, np.nan, 2.0]})
     table = synth.complete(rows, random_state=0)
