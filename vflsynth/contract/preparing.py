@@ -163,6 +163,8 @@ class Preparation:
 
     def settled(self, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
         """Restore what others tell, after cells of a published table were given values to keep."""
+        if not self.steps:
+            return table
         columns: dict[Hashable, pd.Series[Any]] = {k: table[k] for k in table.columns}
         for step in self.steps:
             made = step.settled(columns, table.index)

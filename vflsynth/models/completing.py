@@ -24,7 +24,7 @@ from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
 from vflsynth.exceptions import ConditionError, ParameterError
 from vflsynth.models.party_model import PartyModel, stacked
 from vflsynth.models.samplers import Completion
-from vflsynth.models.satisfying import Demands, Flags
+from vflsynth.models.satisfying import Demands, Flags, filled
 
 _BLOCK = 1 << 14
 """Draws at once."""
@@ -107,7 +107,7 @@ def weigh_rows(
     def judge(rows: slice) -> Judge:
         part = known.iloc[rows]
         repeated = part.iloc[np.arange(len(part)).repeat(n_draws)].reset_index(drop=True)
-        return partial(demands.judge, given=repeated)
+        return partial(demands.judge, given=partial(filled, known=repeated, halves=halves))
 
     return _in_blocks(halves, len(known), n_draws, secret, evidence, judge if rules else None)
 

@@ -120,10 +120,7 @@ def complete_rows(
             rows=lost[:5].tolist(),
         )
     _warn_of_few(sizes)
-    tables = {
-        name: table if (own := halves[name].preparation) is None else own.settled(table, known)
-        for name, table in filled(tables, known).items()
-    }
+    tables = filled(tables, known, halves)
     return _with_attrs(tables, effective_sample_size=sizes.tolist()), demands.cost
 
 

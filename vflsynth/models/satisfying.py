@@ -46,14 +46,15 @@ class Demands:
         self.kept = np.zeros(len(self.rules), np.int64)
         self.n_drawn = self.n_accepted = 0
 
-    def judge(self, tables: Tables, given: pd.DataFrame | None = None) -> tuple[Tables, Flags]:
+    def judge(
+        self, tables: Tables, given: Callable[[Tables], Tables] | None = None
+    ) -> tuple[Tables, Flags]:
         """Compute what rules compute, put in what is given, and say which records may stay.
 
-        Row i of all parties' tables, as the halves draw them, is one record; `given` has known
-        cells.
+        Row i of all parties' tables, as the halves draw them, is one record; `given` puts in known
+        cells, see `filled`.
         """
-        fill = None if given is None else partial(filled, known=given)
-        tables, kept = judged(tables, self.rules, fill)
+        tables, kept = judged(tables, self.rules, given)
         accepted = np.asarray(kept.all(axis=0), np.bool_)
         self.kept += kept.sum(axis=1)
         self.n_drawn += len(accepted)
@@ -73,8 +74,10 @@ class Demands:
         return Cost(self.n_drawn, self.n_accepted, dict(zip(titles, shares.tolist())))
 
 
-def filled(tables: Mapping[str, pd.DataFrame], known: pd.DataFrame) -> Tables:
-    """Put what is given into drawn columns, whose types stay.
+def filled(
+    tables: Mapping[str, pd.DataFrame], known: pd.DataFrame, halves: Mapping[str, PartyModel]
+) -> Tables:
+    """Put what is given into drawn columns, whose types stay, and restore what these tell.
 
     Raises ColumnKindError if a column's type cannot hold it.
     """
@@ -87,6 +90,8 @@ def filled(tables: Mapping[str, pd.DataFrame], known: pd.DataFrame) -> Tables:
             with naming(party, label):
                 column[there] = held_as(column.dtype, known[label][there]).array
             table[label] = column
+        if (prepared := halves[party].preparation) is not None:
+            found[party] = prepared.settled(table, known)
     return found
 
 
@@ -236,7 +241,7 @@ def nearest_rows(
     if n_candidates > 1:
         tried = {name: stacked([own.iloc[chosen.ravel()]]) for name, own in pool.items()}
         there = known.iloc[np.arange(len(known)).repeat(n_candidates)].reset_index(drop=True)
-        pool, kept = demands.judge(tried, there)
+        pool, kept = demands.judge(tried, partial(filled, known=there, halves=halves))
         fits = kept.reshape(chosen.shape)
         sizes *= fits.mean(1)
         chosen = (np.arange(len(known)) * n_candidates + fits.argmax(1))[:, None]

@@ -191,6 +191,17 @@ def test_completed_records_have_a_pseudonym_each(independent):
     assert completed["case"].is_unique
 
 
+def test_rules_hold_of_what_follows_from_what_is_given(frames):
+    clinic = frames["clinic"][frames["clinic"]["total"] <= 80]  # total is found to be a sum
+    limited = Contract({"clinic": PartyContract(rules=["total <= 80"])})
+    frames = {"clinic": clinic, "lab": frames["lab"][["grade"]].loc[clinic.index]}
+    model = IndependentSynthesizer(contract=limited, random_state=0).fit(frames)
+    completed = model.complete(clinic[["net"]])
+    assert (completed["net"] == clinic["net"]).all()
+    assert (completed["total"] == completed["net"] + completed["tax"]).all()
+    assert (completed["total"] <= 80).all()
+
+
 def test_a_known_part_of_a_combination_decides_the_rest(synth):
     rows = pd.DataFrame({"grade": ["bad", "mild", None], "score": [np.nan, np.nan, 2.0]})
     table = synth.complete(rows, random_state=0)
