@@ -310,12 +310,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors as safetensors."""
+def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return tensors as safetensors."""
     from safetensors.torch import save
 
+    return save({k: v.detach().cpu().contiguous() for k, v in tensors.items()})
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors as safetensors."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}))
+    path.write_bytes(tensor_bytes(tensors))
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -60,6 +62,7 @@ def sample_parts(
     # Of the secret, what tells nothing of it.
     print_ = derive(secret, "fingerprint of parts").hex()[:32]
     expected = {"sample": print_, "rows": n, "part_rows": part_rows, "keys": keys, "call": call}
+    expected["model"] = _fingerprint(model)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / _MANIFEST).exists():
         if artefacts.read_json(folder / _MANIFEST) != expected:
@@ -103,6 +106,17 @@ def call_of(folder: Path) -> int | None:
     found = artefacts.read_json(folder / _MANIFEST)
     call = found.get("call") if isinstance(found, dict) else None
     return call if isinstance(call, int) else None
+
+
+def _fingerprint(model: Model) -> str:
+    """Return a digest of a model: of one seed there may be several."""
+    found = hashlib.sha256()
+    for half in model.parties_.values():
+        rules = None if half.preparation is None else half.preparation.titles
+        said = [half.name, half.transformer.to_dict(), half.sampler.to_dict(), rules]
+        found.update(json.dumps(said, sort_keys=True).encode())
+        found.update(artefacts.tensor_bytes(half.sampler.tensors()))
+    return found.hexdigest()
 
 
 def _write_saved(kind: type[Model], saved: Path, *task: Any) -> None:

@@ -103,6 +103,17 @@ def test_a_folder_of_another_sample_is_refused(model, tmp_path, changes):
         sampled(model, tmp_path, **changes)
 
 
+def test_a_folder_of_another_model_of_the_same_seed_is_refused(model, tmp_path):
+    whole = sampled(model, tmp_path / "out")
+    other = IndependentSynthesizer(random_state=0)
+    other.fit(make_party_frames(200, 2, random_state=1), on=KEY)
+    with pytest.raises(ArtefactError, match="another sample"):
+        sampled(other, tmp_path / "out")
+    model.save(tmp_path / "model")
+    (tmp_path / "out" / "part-00001.parquet").unlink()
+    assert sampled(type(model).load(tmp_path / "model"), tmp_path / "out") == whole
+
+
 def test_a_folder_of_something_else_is_refused(model, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ArtefactError, match="not empty"):
