@@ -191,9 +191,21 @@ class _Units:
             others = right.elts if isinstance(right, ast.List | ast.Tuple) else [right]
             for other in others:
                 self._alike(left, other)
+                if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+                    self._check_order(left)
+                    self._check_order(other)
             if not isinstance(op, ast.In | ast.NotIn):
                 left = right
         return Unit.TRUTH
+
+    def _check_order(self, node: ast.expr) -> None:
+        """Refuse what has an order of its own: values are compared, here texts by their letters."""
+        dtype = self.dtypes.get(label_of(node))
+        if getattr(dtype, "ordered", False) and self.of(node) == Unit.TEXT:
+            raise self._refused(
+                f"{ast.unparse(node)} has categories whose order a rule does not know",
+                'list them, as in grade in ["low", "medium"], or give the column numbers',
+            )
 
     def _alike(self, left: ast.expr, right: ast.expr) -> Unit:
         one, other = self.of(left), self.of(right)

@@ -131,6 +131,14 @@ def test_what_means_nothing_is_refused(stays, rule):
         check_units([Check(rule)], dict(stays.dtypes))
 
 
+def test_texts_with_an_order_of_their_own_are_not_compared_by_letters():
+    grades = pd.CategoricalDtype(["low", "medium", "high"], ordered=True)
+    check_units([Check("grade == 'low' or size < 3")], {"grade": grades, "size": np.dtype("int64")})
+    check_units([Check("word < 'm'")], {"word": pd.StringDtype()})
+    with pytest.raises(ContractError, match="order a rule does not know"):
+        check_units([Check("'medium' <= grade")], {"grade": grades})
+
+
 def test_what_others_know_of_a_person_is_proposed_as_quasi_identifier(stays):
     contract, reasons = propose({"hospital": stays.assign(postal_code="A1", language="de")})
     roles = {label: c.role for label, c in contract.of("hospital").columns.items()}
