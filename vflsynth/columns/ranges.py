@@ -127,7 +127,7 @@ class TimeRanges:
         if not durations:
             if not isinstance(ends[0], pd.Timestamp):
                 step = _per_day(own)
-            ends = tuple(_in_zone(name, dtype, pd.Timestamp(end)) for end in ends)
+            ends = tuple(in_zone(name, dtype, pd.Timestamp(end)) for end in ends)
         try:
             low, high = _count(ends[0], own, up=True), _count(ends[1], own, up=False)
             if step > 1:  # days are not of equal length everywhere: the last one is a whole step
@@ -207,7 +207,7 @@ def _words(bounds: Bounds) -> str:
     return f"({bounds.low}, {bounds.high})"
 
 
-def _in_zone(name: Hashable, dtype: Any, end: pd.Timestamp) -> pd.Timestamp:
+def in_zone(name: Hashable, dtype: Any, end: pd.Timestamp) -> pd.Timestamp:
     """Take a time without a zone for one of the column's own."""
     if end.tz is None:
         if not has_timezone(dtype):

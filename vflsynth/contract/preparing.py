@@ -17,7 +17,8 @@ import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import Bounds, PublicSchema
-from vflsynth.columns.arrays import kind_of_values
+from vflsynth.columns.arrays import has_timezone, kind_of_values
+from vflsynth.columns.ranges import in_zone
 from vflsynth.contract.contract import PartyContract
 from vflsynth.contract.recoding import (
     Composite,
@@ -268,12 +269,14 @@ def keeps_order(steps: Iterable[Step], rule: Rule) -> bool:
     return isinstance(rule, Check) and rule.ordered in whole and "=" in rule.expression
 
 
-def _within(label: Hashable, ends: Sequence[Any]) -> Check:
-    """Return the rule that a column stays within public bounds."""
+def _within(label: Hashable, ends: Sequence[Any], dtype: Any) -> Check:
+    """Return the rule that a column of a type stays within public bounds."""
     low, high = Bounds(*ends).ends
     texts = [
         f"days({end / pd.Timedelta(days=1)!r})"
         if isinstance(end, pd.Timedelta)
+        else f'date("{in_zone(label, dtype, pd.Timestamp(end)).tz_convert(None).isoformat()}")'
+        if isinstance(end, date) and has_timezone(dtype)
         else f'date("{pd.Timestamp(end).tz_localize(None).isoformat()}")'
         if isinstance(end, date)
         else repr(end)
@@ -293,7 +296,9 @@ def _check_public(frame: pd.DataFrame, part: PartyContract) -> None:
             wrong = sum(value not in allowed for value in values.unique())
             what, wrong = "values are not among its categories", int(wrong)
         elif column.bounds is not None:
-            wrong = int((~_within(label, column.bounds).keeps(values.to_frame())).sum())
+            wrong = int(
+                (~_within(label, column.bounds, values.dtype).keeps(values.to_frame())).sum()
+            )
             what = "records are beyond its bounds"
         else:
             continue

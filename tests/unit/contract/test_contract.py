@@ -22,6 +22,7 @@ from vflsynth.contract import (
     propose,
     write_contract,
 )
+from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Surrogate
 from vflsynth.evaluation import rule_cost, rule_violations
 from vflsynth.exceptions import (
@@ -304,6 +305,18 @@ def test_extremes_are_means_unless_allowed():
         contract = Contract({"one": PartyContract(said), "other": PartyContract(columns)})
         synth = IndependentSynthesizer(contract=contract, random_state=0).fit(frames, on="id")
         assert (synth.sample(3000)["net"].max() > 1000) == allowed
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin", "America/Lima"])
+def test_bounds_of_times_are_in_the_column_s_zone(zone):
+    hours = pd.date_range("2020-01-01", periods=24, freq="h", tz="Europe/Berlin")
+    first, last = (end.tz_localize(None) if zone is None else end for end in hours[[0, -1]])
+    ends = [end if zone is None else end.tz_convert(zone) for end in (first, last)]
+    frame = pd.DataFrame({"when": hours})
+    Preparation.of(frame, PartyContract({"when": ColumnContract(bounds=ends)}), [], 5)
+    later = [ends[0] + pd.Timedelta(hours=1), ends[1]]
+    with pytest.raises(ContractError, match="'when': 1 records are beyond"):
+        Preparation.of(frame, PartyContract({"when": ColumnContract(bounds=later)}), [], 5)
 
 
 def test_decimals_round_what_comes_out(fitted):
