@@ -38,6 +38,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -252,8 +253,16 @@ def _plain(value: Any) -> Any:
     """Return what TOML has: durations are texts."""
     if isinstance(value, list | tuple):
         return [*map(_plain, value)]
-    return str(value) if isinstance(value, pd.Timedelta) else value
+    return str(pd.Timedelta(value)) if isinstance(value, timedelta) else value
 
 
 def _cells(values: list[Any]) -> tuple[Any, ...]:
-    return tuple(None if value == {} else value for value in values)
+    """Return cells as tables have them: no table has days of Python, nor numbers that are none."""
+    return tuple(
+        None
+        if value == {} or value != value
+        else pd.Timestamp(value)
+        if type(value) is date
+        else value
+        for value in values
+    )

@@ -3,6 +3,7 @@
 import html
 import re
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import numpy as np
 import pandas as pd
@@ -430,6 +431,26 @@ def test_toml_says_the_same():
     assert contract_from(contract_to_toml(CONTRACT)) == CONTRACT
     with pytest.raises(ContractError, match="has no form in TOML"):
         contract_to_toml(Contract(rules=[Even()]))
+
+
+def test_days_and_blanks_of_toml_are_those_of_tables():
+    text = """
+        [[parties.one.combinations]]
+        among = ["day", "size"]
+        allowed = [[2020-01-01, 1.5], [2020-01-02, nan], [{}, 2.5]]
+        [[parties.one.determines]]
+        by = ["day"]
+        column = "size"
+        values = [[[2020-01-01], 1.5]]
+    """
+    days = pd.to_datetime(["2020-01-01", "2020-01-02", None, "2020-01-01"])
+    table = pd.DataFrame({"day": days, "size": [1.5, np.nan, 2.5, 2.5]})
+    for rule in contract_from(text).of("one").rules:
+        assert rule.keeps(table).tolist() == [True, True, True, False]
+    bounds = ColumnContract(bounds=(timedelta(1), timedelta(3)))
+    said = contract_to_toml(Contract({"one": PartyContract({"stay": bounds})}))
+    again = contract_from(said).of("one").columns["stay"]
+    assert again.public_schema("x").bounds == {"x": ("1 days 00:00:00", "3 days 00:00:00")}
 
 
 @pytest.mark.parametrize(
