@@ -26,7 +26,7 @@ from vflsynth.exceptions import (
     UnseenValueError,
     warn_user,
 )
-from vflsynth.frames.logical import as_frame
+from vflsynth.frames.logical import as_frame, check_names
 from vflsynth.frames.party_frames import check_is_frame
 from vflsynth.frames.typed import like_model
 from vflsynth.models.completing import (
@@ -128,6 +128,7 @@ def _typed(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.DataFram
     """Read what is given in the model's types."""
     known = as_frame(known)
     check_is_frame(known, None)
+    check_names([*known.columns], None)
     for name, half in halves.items():
         for label, domain in half.domains.items():
             if label in known:

@@ -311,6 +311,8 @@ def test_a_number_beyond_all_draws_is_nearest_to_the_outermost(independent, fram
 def test_what_is_no_table_is_refused_to_complete(independent):
     with pytest.raises(PartyDataError, match="expected a pandas DataFrame, got"):
         independent.complete({"a": ["w"]})
+    with pytest.raises(PartyDataError, match="column 'a': several columns have the same name"):
+        independent.complete(pd.DataFrame([["w", "w"]], columns=["a", "a"]))
 
 
 def test_a_range_of_whole_numbers_is_several(independent):
