@@ -64,7 +64,7 @@ class ColumnContract:
     dtype : str, optional
         Public type, see `vflsynth.columns.PublicSchema`.
     decimals : int, optional
-        Published numbers are rounded to so many places.
+        Published numbers are rounded to so many places, but those that a rule computes.
     extremes : bool, default=False
         Whether the smallest and largest real values may come out. By default the `rare_records`
         smallest count as their mean before anything is learned, and so do the largest.
