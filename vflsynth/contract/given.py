@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.codec import array_of
@@ -160,6 +161,22 @@ def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
         )
         for column, by in needed.items()
     )
+
+
+def told_missing(
+    preparation: Preparation | None, known: pd.DataFrame, column: Hashable
+) -> npt.NDArray[np.bool_]:
+    """Say in which rows others that are known tell that a column has no value."""
+    found = np.zeros(len(known), np.bool_)
+    for step in () if preparation is None else preparation.steps:
+        if step.column != column or not {*step.by} <= {*known}:
+            continue
+        told = known[[*step.by]].notna().all(axis=1).to_numpy()
+        if isinstance(step, Fixed):
+            found |= told & step.fixes(known, None)
+        elif isinstance(step, Lookup) and step.is_left_out:
+            found |= told & step.restore(dict(known.items()), known.index).isna().to_numpy()
+    return found
 
 
 def _determining(step: Lookup, cells: pd.Series[Any]) -> list[Labels]:

@@ -332,11 +332,12 @@ class Fixed(Step):
         """Whether the column is modelled as it is."""
         return not self.levels[0].exactly
 
-    def fixes(self, others: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """Say in which rows the column is fixed."""
+    def fixes(self, others: pd.DataFrame, *values: Any) -> npt.NDArray[np.bool_]:
+        """Say in which rows the column is fixed; to one of some values, if there are any."""
         there = np.zeros(len(others), np.bool_)
         for level in self.setting:
-            there |= _is(others[level.by], level.when)
+            if not values or level.value in values:
+                there |= _is(others[level.by], level.when)
         return there
 
     def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:

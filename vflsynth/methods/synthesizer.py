@@ -529,7 +529,8 @@ class BaseSynthesizer(_Fitted):
         Parameters
         ----------
         frame : DataFrame, shape (record, column)
-            Any of the columns, without keys. A missing cell gets a value that is not missing.
+            Any of the columns, without keys. A missing cell gets a value that is not missing,
+            unless an exact relation of the party's records says that it has none.
         n_draws : int, default=64
             Draws per record, one of which is chosen by its weight.
         random_state : int, numpy Generator, RandomState or None, default=None

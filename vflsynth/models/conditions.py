@@ -95,11 +95,11 @@ def complete_rows(
 ) -> tuple[Tables, Cost | None]:
     """Draw what a table lacks, as `sample_given`: columns that are not there, and missing cells.
 
-    A missing cell gets a value that is not missing; what is known comes out as it was given, in the
-    model's types. There are `n_draws` per record; of models without a likelihood all records choose
-    among the same. Raises ConditionError if no party has a column or no draw resembles a record,
-    RuleError if what is given breaks a rule, PartyDataError for values that the model does not
-    know.
+    A missing cell gets a value that is not missing, unless others tell that it is; what is known
+    comes out as it was given, in the model's types. There are `n_draws` per record; of models
+    without a likelihood all records choose among the same. Raises ConditionError if no party has a
+    column or no draw resembles a record, RuleError if what is given breaks a rule, PartyDataError
+    for values that the model does not know.
     """
     known = _typed(halves, known)
     check_columns(halves, known.columns)

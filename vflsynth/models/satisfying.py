@@ -16,6 +16,7 @@ from vflsynth.columns.base import held_as, naming, not_held
 from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import Cost, Rule, attempts, judged
 from vflsynth.contract.enforcing import check_acceptance
+from vflsynth.contract.given import told_missing
 from vflsynth.contract.rules import in_order
 from vflsynth.exceptions import RuleError
 from vflsynth.models.party_model import PartyModel, sample_parties, stacked
@@ -199,11 +200,11 @@ def nearest_rows(
 ) -> tuple[Tables, Floats]:
     """Choose for every record a draw that resembles what is known of it: tables by party.
 
-    A missing cell is not known, and gets a value that is not missing. The pool has `n_draws` per
-    record, at least 20,000 and at most 200,000; the first of 64 draws is taken that keeps the
-    demands' rules with what is known. The second result are effective sample sizes, shape
-    (record,): 0 where no draw resembles a record and keeps the rules; times the share of the 64
-    draws that do.
+    A missing cell is not known, and gets a value that is not missing, unless others tell that it
+    is. The pool has `n_draws` per record, at least 20,000 and at most 200,000; the first of 64
+    draws is taken that keeps the demands' rules with what is known. The second result
+    are effective sample sizes, shape (record,): 0 where no draw resembles a record and keeps the
+    rules; times the share of the 64 draws that do.
     """
     size = min(max(_FEWEST, n_draws * len(known)), _MOST)
     pool, kept = demands.judge(sample_parties(halves, size, derive(secret, "pool")))
@@ -220,15 +221,16 @@ def nearest_rows(
     for name, own in pool.items():
         for label in (label for label in own if label in known.columns):
             with naming(name, label):
+                blank = told_missing(halves[name].preparation, known, label)
                 try:
-                    compared.append(_comparison(own[label], known[label]))
+                    compared.append((*_comparison(own[label], known[label]), blank))
                 except (TypeError, ValueError):
                     raise not_held(own[label].dtype) from None
     for start in range(0, len(known), step):
         rows = slice(start, start + step)
         logs = np.zeros((len(known.iloc[rows]), size), np.float32)
-        for kind, drawn, given in compared:
-            _weigh(logs, kind, drawn, given[rows])
+        for kind, drawn, given, blank in compared:
+            _weigh(logs, kind, drawn, given[rows], blank[rows])
         weights = np.exp(logs, dtype=np.float64)
         total = weights.sum(1)
         there = total > 0.0
@@ -289,8 +291,13 @@ def _ranks(ordered: Floats, values: Floats) -> Floats:
     return np.where(np.isnan(values), np.nan, below / (2.0 * len(ordered)))
 
 
-def _weigh(logs: npt.NDArray[np.float32], kind: str, drawn: Floats, given: Floats) -> None:
-    """Add a column's log weights, in place; a missing cell asks for any value but a missing one."""
+def _weigh(
+    logs: npt.NDArray[np.float32], kind: str, drawn: Floats, given: Floats, blank: Flags
+) -> None:
+    """Add a column's log weights, in place.
+
+    A missing cell asks for any value but a missing one, unless it has to be `blank`.
+    """
     known = ~np.isnan(given)
     if kind == "same":
         fits = drawn[None] == given[:, None]
@@ -301,4 +308,4 @@ def _weigh(logs: npt.NDArray[np.float32], kind: str, drawn: Floats, given: Float
             near = np.abs(scores) <= _FURTHEST
         term = np.where(near, -0.5 * np.where(near, scores, 0.0) ** 2, -np.inf)
         logs += np.where(known[:, None], term, 0.0)
-    logs[np.ix_(~known, np.isnan(drawn))] = -np.inf
+    logs[np.ix_(~known & ~blank, np.isnan(drawn))] = -np.inf

@@ -202,6 +202,17 @@ def test_rules_hold_of_what_follows_from_what_is_given(frames):
     assert (completed["total"] <= 80).all()
 
 
+def test_what_others_tell_to_be_missing_stays_so():
+    rng = np.random.default_rng(0)
+    state = rng.choice(["open", "done"], 300)
+    closed = np.where(state == "open", np.nan, rng.normal(size=300))
+    cause = pd.Series(rng.choice(["a", "b"], 300)).where(state != "open")
+    known = pd.DataFrame({"state": state, "closed": closed, "cause": cause})
+    frames = {"one": known, "other": pd.DataFrame({"y": rng.normal(size=300)})}
+    completed = IndependentSynthesizer(random_state=0).fit(frames).complete(known)
+    pd.testing.assert_frame_equal(completed[[*known]], known, check_dtype=False)
+
+
 def test_a_known_part_of_a_combination_decides_the_rest(synth):
     rows = pd.DataFrame({"grade": ["bad", "mild", None], "score": [np.nan, np.nan, 2.0]})
     table = synth.complete(rows, random_state=0)
