@@ -6,6 +6,7 @@ is exact. So every row that is decoded keeps these rules, whatever the model lea
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -20,6 +21,7 @@ from vflsynth.columns import Bounds, PublicSchema
 from vflsynth.columns.arrays import has_timezone, kind_of_values
 from vflsynth.columns.ranges import in_zone
 from vflsynth.contract.contract import PartyContract
+from vflsynth.contract.expressions import parse
 from vflsynth.contract.recoding import (
     Composite,
     Pseudonym,
@@ -259,7 +261,14 @@ def _is_certain(frame: pd.DataFrame, composites: Iterable[Composite], rule: Rule
         return isinstance(rule, Determines)
     if rule.repaired_column is None:
         return False
-    return kind_of_values(frame[rule.repaired_column].dtype) == "f" or "/" not in rule.expression
+    kind = kind_of_values(frame[rule.repaired_column].dtype)
+    parts = ast.walk(parse(rule.expression).tree)
+    if kind in "iu" and (
+        any(kind_of_values(frame[label].dtype) == "f" for label in rule.columns)
+        or any(isinstance(getattr(part, "value", None), float) for part in parts)
+    ):
+        return False
+    return kind == "f" or "/" not in rule.expression
 
 
 def keeps_order(steps: Iterable[Step], rule: Rule) -> bool:

@@ -217,6 +217,14 @@ def test_halves_refuse_rules_that_they_cannot_keep_alone(fitted):
     assert (apart["low"] <= apart["middle"]).all()
 
 
+@pytest.mark.parametrize(("rule", "kind"), [("y == x * 1.5", "int64"), ("y == x + x", "float64")])
+def test_whole_numbers_that_are_computed_by_halves_are_not_certain(rule, kind):
+    frame = pd.DataFrame({"x": [2, 4] * 50, "y": [3, 6] * 50}).astype({"x": kind})
+    made = Preparation.of(frame, PartyContract(), [Check(rule)], 5)
+    assert made.open_rules == (rule,)
+    assert made.selects
+
+
 # -- what comes out --------------------------------------------------------------------------------
 
 
