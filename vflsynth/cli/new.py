@@ -70,6 +70,7 @@ OPTIONS = [
         "records can be singled out, linked and inferred, of one more model)",
         type=float,
     ),
+    Option("--seed N", "of the study; default: one that nobody can guess"),
     Option("-o --output FILE", "default: study.toml", default=Path("study.toml")),
 ]
 
@@ -101,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
         "rows": 1000 if epsilon else None,
         "audit_minutes": minutes,
         "key": "publisher.pem",
-        "seed": secrets.randbelow(2**31),  # it is committed to: nobody is to guess it
+        "seed": secrets.randbelow(2**31) if options.seed is None else options.seed,
     }
     study = {
         "on": on,

@@ -8,7 +8,7 @@
 _shtab_vflsynth_parties_subparsers=(simulate project prepare start approve check console status trail logs key abort submit sample join)
 _shtab_vflsynth_subparsers=(new publish fit sample complete evaluate audit release verify inspect account schema methods parties demo doctor completion)
 
-_shtab_vflsynth_new_option_strings=(-h --help -q --quiet --debug --on --target --epsilon --audit-minutes -o --output)
+_shtab_vflsynth_new_option_strings=(-h --help -q --quiet --debug --on --target --epsilon --audit-minutes --seed -o --output)
 _shtab_vflsynth_publish_option_strings=(-h --help -q --quiet --debug --plan)
 _shtab_vflsynth_fit_option_strings=(-h --help -q --quiet --debug --on --key-form --max-records --config --method --privacy --set --epochs --device --kind --bounds --categories --contract -o --output --seed --patience --most-hours --transcript --account --checkpoint --checkpoint-every --resume)
 _shtab_vflsynth_sample_option_strings=(-h --help -q --quiet --debug -n -o --output --jobs --keys --where --seed)

@@ -234,6 +234,7 @@ _shtab_vflsynth_new_options=(
   "--target[what models trained on the table would predict\; \'\'\: no]:COLUMN:"
   "--epsilon[differential privacy\; 0\: none is promised]:E:"
   "--audit-minutes[time for attacks on memberships\; 0\: no attack at all (default\: the questions whether records can be singled out, linked and inferred, of one more model)]:N:"
+  "--seed[of the study\; default\: one that nobody can guess]:N:"
   {-o,--output}"[default\: study.toml]:FILE:"
   "(*)::a party\'s table\; FILE alone names the party after the file:"
 )
