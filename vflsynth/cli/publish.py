@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -267,10 +267,11 @@ class _Job:
             rows.append({"step": f"{number} {step.name}", "what": step.does, "state": state})
         lines = [f"{study.path}: {len(study.parties)} parties -> {self.out}", table(rows)]
         fit = next(step for step in self.steps if step.name == "fit")
+        read = cache(study.read_tables)
         if study.target and not self._is_done(fit):
-            check_target(study.read_tables(), study.target)
+            check_target(read(), study.target)
         if not self.quiet and not self._is_done(fit):
-            logger.info("%s", study.estimate(self.contract))
+            logger.info("%s", study.estimate(read, self.contract))
         if study.private_key is None:
             lines.append(
                 "The release will not be signed, and nobody can verify it: key = FILE in [publish] "

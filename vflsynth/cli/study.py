@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -186,16 +186,19 @@ class Study(Publishing):
                 return read_party_frames(self.configuration.parties)
             return draw_records(self.configuration, n_drawn, self.seed)
 
-    def estimate(self, contract: Path | None) -> str:
+    def estimate(
+        self, read: Callable[[], Mapping[str, pd.DataFrame]], contract: Path | None
+    ) -> str:
         """Say how long the training takes and how much memory, by a trial of some seconds.
 
-        A private study is not tried: what is read of its records has to be paid for. Raises
-        ParameterError if an audit in the time that the study allows could not say anything.
+        `read` returns what `read_tables` does. A private study is not tried: what is read of its
+        records has to be paid for. Raises ParameterError if an audit in the time that the study
+        allows could not say anything.
         """
         if self.is_private or "callbacks" not in self._takes:
             return "fit: in one go, without epochs"
         logger.info("trying the training for some seconds, to say how long it takes")
-        frames = self.read_tables()
+        frames = read()
         synth: Any = self.configuration.make(lambda text: label(frames.values(), text))
         synth.set_params(verbose=0, random_state=self.seed)
         if contract is not None and contract.is_file():

@@ -573,13 +573,13 @@ class BaseSynthesizer(_Fitted):
         return pd.concat(list(parts.values()), axis=1).set_index(frame.index)
 
     def _check_memory(self, n: int) -> None:
-        """Refuse a table that is larger than what memory is left."""
-        free = available_memory(torch.device("cpu"))
+        """Refuse a table that is larger than what memory is left; a gigabyte is always tried."""
         encoders = [half.transformer.transformers_.values() for half in self.parties_.values()]
         dtypes = [column.dtype_ for own in encoders for column in own]
         sizes = (1 if dtype == "category" else getattr(dtype, "itemsize", 8) for dtype in dtypes)
         needed = n * sum(sizes)
-        if free is not None and needed > max(free, 2**30):  # a gigabyte is always tried
+        free = available_memory(torch.device("cpu")) if needed > 2**30 else None
+        if free is not None and needed > free:
             raise MemoryLimitError(
                 f"{n:,} records take at least {size_text(needed)} of memory, and {size_text(free)} "
                 "are left",
