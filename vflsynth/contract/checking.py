@@ -199,7 +199,7 @@ class _Units:
         return Unit.TRUTH
 
     def _check_order(self, node: ast.expr) -> None:
-        """Refuse what has an order of its own: values are compared, here texts by their letters."""
+        """Refuse ordered categories: a rule would compare their texts letter by letter."""
         dtype = self.dtypes.get(label_of(node))
         if getattr(dtype, "ordered", False) and self.of(node) == Unit.TEXT:
             raise self._refused(

@@ -257,7 +257,7 @@ def _plain(value: Any) -> Any:
 
 
 def _cells(values: list[Any]) -> tuple[Any, ...]:
-    """Return cells as tables have them: no table has days of Python, nor numbers that are none."""
+    """Return cells as tables have them: timestamps for dates, and None for NaN."""
     return tuple(
         None
         if value == {} or value != value

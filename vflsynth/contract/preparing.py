@@ -68,7 +68,7 @@ class Preparation:
     selects: bool = False
 
     def __post_init__(self) -> None:
-        hash(tuple(self.columns))  # a file may say what is no label
+        hash(tuple(self.columns))  # a forged file may hold what cannot be a label
         parts = {
             Composite: self.composites,
             Rule: (*self.rules, *self.across),

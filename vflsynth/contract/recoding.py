@@ -175,7 +175,7 @@ class Surrogate:
         return _series(filled, self.dtype, self.label)
 
     def _value(self, text: str) -> Any:
-        """Return what the type holds: for whole numbers beyond it others, of as many digits."""
+        """Return a value of the type; a whole number too large for it becomes another, as long."""
         if not pd.api.types.is_integer_dtype(self.dtype):
             return text
         least, most = 10 ** (len(text) - 1), np.iinfo(numpy_dtype(self.dtype)).max

@@ -89,7 +89,7 @@ class GAFMClassifier(PublishedClassifier):
         `rows` are positions, among the matched records, that the classifier will be trained on, by
         default all. Source: GAFM appendix C.2. The leak AUC is that of the last epoch's batches,
         the training AUC that of the predictions; below 1/2 it counts as one above, see the class's
-        notes. Tenths without one of the classes count for neither. Raises ParameterError if labels
+        notes. A tenth that lacks one of the classes enters neither. Raises ParameterError if labels
         are to be private.
         """
         if self.label_privacy is not None:
