@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import Cover
 from vflsynth.protocol import messages
-from vflsynth.protocol.declaration import MESSAGES, MadeOf, Message
+from vflsynth.protocol.channel import MESSAGES, MadeOf, Message
 
 _OF_PEOPLE = (MadeOf.KEYS, MadeOf.NETWORKS, MadeOf.RECORDS)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import shtab
 
+from vflsynth import codec
 from vflsynth.cli import completion, schema
 from vflsynth.cli.main import command_parser
-from vflsynth.frames import logical
 from vflsynth.mechanisms import Asked, Cover, Discriminators, Mechanism, Plan
 from vflsynth.mechanisms.planning import RECIPIENTS
 from vflsynth.privacy import PrivacyLedger, PublicSchema
@@ -52,8 +52,8 @@ def made_tables() -> dict[str, str]:
 
 
 def types_table() -> str:
-    """Return the table of types in the docstring of `vflsynth.frames.logical`."""
-    ruler, head, _, *lines = (logical.__doc__ or "").split("\n\n")[1].splitlines()
+    """Return the table of types in the docstring of `vflsynth.codec`."""
+    ruler, head, _, *lines = (codec.__doc__ or "").split("\n\n")[2].splitlines()
     starts = [match.start() for match in re.finditer("=+", ruler)]
     rows: list[list[str]] = []
     for line in (head, *lines[:-1]):

@@ -17,8 +17,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
 
-from vflsynth._validation import did_you_mean
-from vflsynth.exceptions import ParameterError, VFLSynthError
+from vflsynth.exceptions import ParameterError, VFLSynthError, did_you_mean
 
 T = TypeVar("T")
 Failure = Callable[[str], Exception]

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from vflsynth._schema import FILE, Mistakes, Parsed, Says, checked, read_toml
-from vflsynth._validation import Number, Optional, did_you_mean
 from vflsynth.columns import PublicSchema
-from vflsynth.exceptions import ParameterError, PrivacyParameterError
+from vflsynth.exceptions import ParameterError, PrivacyParameterError, did_you_mean
 from vflsynth.frames import infers_types
-from vflsynth.registry import Members, find
+from vflsynth.registry import Members, Number, Optional, find
 
 if TYPE_CHECKING:
     from vflsynth.columns import TableTransformer

@@ -7,10 +7,11 @@ person.
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +325,15 @@ def warn_user(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, stacklevel = frame.f_back, stacklevel + 1
     warnings.warn(message, category, stacklevel=stacklevel)
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """Return what somebody may have meant, as the end of a message; nothing if nothing is near.
+
+    Examples
+    --------
+    >>> did_you_mean("epoch", ["epochs", "batch_size"])
+    "; did you mean 'epochs'?"
+    """
+    near = difflib.get_close_matches(str(name), list(map(str, known)), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -5,7 +5,7 @@ Rules say which values a parameter may have. `RandomStreams` are what a method d
 """
 
 from vflsynth._random import RandomStreams
-from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
+from vflsynth.registry import Choice, Number, Optional, Pair, Rule, Sizes, check_parameters
 
 __all__ = [
     "Choice",

@@ -30,8 +30,7 @@ from vflsynth.federation.site import Budget
 from vflsynth.learning import Learning, Releasing
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import histogram_event, ledger_of, split_budget
-from vflsynth.methods.marginals.distributions import MarginalSampler
-from vflsynth.methods.marginals.method import IndependentMethod, MarginalParty
+from vflsynth.methods.marginals.method import IndependentMethod, MarginalParty, MarginalSampler
 from vflsynth.methods.pairwise.method import PairwiseMethod
 from vflsynth.methods.pairwise.party import affordable_states
 from vflsynth.privacy import NeighbouringRelation

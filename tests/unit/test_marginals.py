@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vflsynth.columns import TableTransformer
-from vflsynth.methods.marginals.distributions import (
+from vflsynth.methods.marginals.method import (
     Marginal,
     draw_marginals,
     fit_marginals,

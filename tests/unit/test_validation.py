@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from vflsynth._validation import Choice, Number, Optional, Pair, Sizes, check_parameters
 from vflsynth.exceptions import ParameterError
+from vflsynth.registry import Choice, Number, Optional, Pair, Sizes, check_parameters
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ from typing import Any, Self
 import pandas as pd
 from sklearn.base import BaseEstimator, clone
 
-from vflsynth._validation import did_you_mean
 from vflsynth.audit.targets import RULES
 from vflsynth.evaluation.columns import is_categorical
-from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyDataError
+from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyDataError, did_you_mean
 from vflsynth.frames import align_party_frames, check_party_frames, key_of, party_keys
 from vflsynth.privacy.releases import watched_releases
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
 from vflsynth.adversary import Adversary
+from vflsynth.registry import Choice, Number, Optional, Rule, check_parameters
 
 LEAST_MODELS = 10
 """Models per world without which nothing can be said."""

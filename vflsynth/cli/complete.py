@@ -8,11 +8,10 @@ import logging
 import numpy as np
 import pandas as pd
 
-from vflsynth._validation import did_you_mean
 from vflsynth.cli.options import Option, check_file, count
 from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.cli.tables import label, read, texts_of
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, did_you_mean
 from vflsynth.frames.io import suffix_of
 
 logger = logging.getLogger("vflsynth")

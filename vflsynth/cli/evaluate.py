@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
     READER,
@@ -21,7 +20,7 @@ from vflsynth.cli.judged import (
 from vflsynth.cli.options import Option, check_file
 from vflsynth.cli.records import open_model
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, did_you_mean
 from vflsynth.release import Dossier, release_gate
 
 logger = logging.getLogger("vflsynth")

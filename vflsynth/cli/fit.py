@@ -29,7 +29,7 @@ from vflsynth.frames import DrawnRecords, MatchOn, read_records
 from vflsynth.learning import Method
 from vflsynth.methods.synthesizer import KIND, BaseSynthesizer, refuse_drawn
 from vflsynth.run import EarlyStopping
-from vflsynth.run.checkpoints import KIND as CHECKPOINT
+from vflsynth.run.local import KIND as CHECKPOINT
 
 logger = logging.getLogger("vflsynth")
 

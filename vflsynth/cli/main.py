@@ -18,7 +18,6 @@ from types import FrameType
 from typing import NoReturn
 
 from vflsynth import __version__
-from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import reporting
 from vflsynth.cli.options import declare
 from vflsynth.exceptions import (
@@ -31,6 +30,7 @@ from vflsynth.exceptions import (
     ProtocolError,
     UnsupportedEventError,
     VFLSynthError,
+    did_you_mean,
 )
 
 logger = logging.getLogger("vflsynth")

@@ -13,7 +13,6 @@ from typing import Any
 
 from vflsynth._schema import toml_text
 from vflsynth._signatures import new_key
-from vflsynth._validation import did_you_mean
 from vflsynth.cli.console import say
 from vflsynth.cli.options import Option, check_file, nonnegative
 from vflsynth.cli.tables import (
@@ -29,7 +28,7 @@ from vflsynth.cli.tables import (
 from vflsynth.columns.kinds import is_known_to_others
 from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, write_contract
 from vflsynth.contract.proposing import proposal_text
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, did_you_mean
 from vflsynth.frames import align_party_frames, infers_types
 from vflsynth.release.measuring import QUESTIONS, limit_shown_by
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from vflsynth._validation import did_you_mean
 from vflsynth.cli.options import Option
-from vflsynth.exceptions import ParameterError, PartyNameError
+from vflsynth.exceptions import ParameterError, PartyNameError, did_you_mean
 from vflsynth.frames import MatchOn, read_table
 from vflsynth.frames.keys import STEPS
 from vflsynth.frames.typed import Unreadable

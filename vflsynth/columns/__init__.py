@@ -15,8 +15,7 @@ if TYPE_CHECKING:
         CategoricalTransformer,
         OrderedTransformer,
     )
-    from vflsynth.columns.encoders.base import Curve, Encoder, Log, Standardizer
-    from vflsynth.columns.encoders.quantile import NormalScores, Ranks
+    from vflsynth.columns.encoders import Curve, Encoder, Log, NormalScores, Ranks, Standardizer
     from vflsynth.columns.histograms import NoisyHistogram
     from vflsynth.columns.kinds import (
         TRANSFORMERS,

@@ -397,3 +397,9 @@ def factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
             column=column.name,
         ) from None
     return codes, list(uniques)
+
+
+def held_by(column: pd.Series[Any], least: int) -> pd.Index[Any]:
+    """Return the values that `least` records have."""
+    counts = column.value_counts()
+    return counts.index[counts >= least]

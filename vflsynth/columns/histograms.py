@@ -15,7 +15,7 @@ import pandas as pd
 
 from vflsynth.columns.arrays import Floats, nearest_places, read_numbers
 from vflsynth.columns.bins import Bins, Cells, cell_codes
-from vflsynth.columns.encoders.base import Curve, Standardizer
+from vflsynth.columns.encoders import Curve, Standardizer
 from vflsynth.columns.schema import Bounds, PublicColumn
 
 LARGEST_SCORE = 12.0

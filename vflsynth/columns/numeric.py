@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth._validation import Number, Optional, Rule
 from vflsynth.columns.arrays import (
     Axis,
     Flags,
@@ -38,26 +37,25 @@ from vflsynth.columns.arrays import (
 )
 from vflsynth.columns.base import (
     SHARE,
+    ColumnGrid,
     ColumnTransformer,
     Matrix,
-    OutputSpan,
-    check_seen,
-    from_one_hot,
-)
-from vflsynth.columns.encoders.base import Encoder, encoder_of
-from vflsynth.columns.ranges import (
-    ColumnGrid,
     NumberRanges,
+    OutputSpan,
     TimeRanges,
+    check_seen,
     decimal_steps,
+    from_one_hot,
     time_steps,
     whole_steps,
 )
+from vflsynth.columns.encoders import Encoder, encoder_of
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
     ColumnKindError,
     EmptyColumnError,
 )
+from vflsynth.registry import Number, Optional, Rule
 
 # Of the range: how wide an interval stands for a value that may lie anywhere.
 _SMALL = 1e-6

@@ -13,17 +13,23 @@ import pandas as pd
 
 from vflsynth.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
 from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, write_times
-from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, held_as, naming, not_held
+from vflsynth.columns.base import (
+    ColumnTransformer,
+    Matrix,
+    OutputSpan,
+    axis_of,
+    held_as,
+    naming,
+    not_held,
+)
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.categorical import can_hold, does_not_hold
-from vflsynth.columns.encoders.base import Curve, Encoder, Standardizer, encoder_of
+from vflsynth.columns.encoders import Curve, Encoder, Standardizer, encoder_of
 from vflsynth.columns.histograms import LARGEST_SCORE, NoisyHistogram
 from vflsynth.columns.kinds import recognised
-from vflsynth.columns.ranges import axis_of
 from vflsynth.columns.schema import Bounds, Categories, PublicSchema
 from vflsynth.exceptions import PartyDataError
-from vflsynth.frames.alignment import only_counts_rows
-from vflsynth.frames.keys import key_of
+from vflsynth.frames.keys import key_of, only_counts_rows
 from vflsynth.frames.party_frames import PartyFrames
 from vflsynth.frames.typed import in_order, readable, with_blanks, with_type
 

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth.codec import (
+    check_can_be_written,
     dtype_to_json,
     index_from_json,
     index_to_json,
@@ -27,10 +28,10 @@ from vflsynth.columns.base import (
     check_matrix,
     naming,
 )
-from vflsynth.columns.encoders.base import Encoder, encoder_of
+from vflsynth.columns.categorical import Rare
+from vflsynth.columns.encoders import Encoder, encoder_of
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
-from vflsynth.columns.levels import Rare
 from vflsynth.columns.public import PublicTransformer
 from vflsynth.exceptions import (
     ColumnKindError,
@@ -38,7 +39,6 @@ from vflsynth.exceptions import (
     ParameterError,
     warn_user,
 )
-from vflsynth.frames.logical import check_can_be_written
 from vflsynth.frames.party_frames import check_is_frame, check_table
 from vflsynth.registry import register
 

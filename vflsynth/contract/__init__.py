@@ -4,7 +4,7 @@ Parties agree on it before anything is learned. Rules about one party's columns 
 by that party; those about several are looked at in synthetic rows only.
 """
 
-from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
+from vflsynth.contract.contract import ColumnContract, Contract, PartyContract, as_rules
 from vflsynth.contract.discovering import Finding, codes_among, discover
 from vflsynth.contract.enforcing import Cost, SharedRows, attempts, judged, rows_for_all
 from vflsynth.contract.expressions import Expression
@@ -25,7 +25,7 @@ from vflsynth.contract.publishing import (
     with_public,
 )
 from vflsynth.contract.releasing import CLAUSES, ReleaseTerms
-from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, as_rules
+from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule
 
 __all__ = [
     "CLAUSES",

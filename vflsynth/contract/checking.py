@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vflsynth.codec import Family, family_of
 from vflsynth.contract.expressions import label_of, parse
 from vflsynth.contract.rules import Check, Rule
 from vflsynth.exceptions import ContractError
-from vflsynth.frames.logical import Family, family_of
 
 logger = logging.getLogger("vflsynth")
 

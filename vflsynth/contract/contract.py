@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Self
 
 from vflsynth._schema import FILE
-from vflsynth._validation import (
-    Choice,
-    Number,
-    Optional,
-    check_parameters,
-    did_you_mean,
-    rules_of,
-)
 from vflsynth.codec import to_json
 from vflsynth.columns import PublicSchema, column_kind
 from vflsynth.contract.releasing import DEFAULT_TERMS, ReleaseTerms
-from vflsynth.contract.rules import Determines, Rule, as_rules, in_order
-from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError
-from vflsynth.registry import register
+from vflsynth.contract.rules import Check, Determines, Rule, in_order
+from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError, did_you_mean
+from vflsynth.registry import Choice, Number, Optional, check_parameters, register, rules_of
 
 ROLES = ("ordinary", "quasi-identifier", "sensitive", "identifier", "free text")
 """What a column is. Identifiers and free text are never modelled."""
@@ -438,6 +430,16 @@ def _readers(given: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
             raise ContractError(f"readers of {report!r} must be a list of names")
         made[report] = tuple(names)
     return made
+
+
+def as_rules(rules: Iterable[Rule | str]) -> tuple[Rule, ...]:
+    """Return rules, of which texts are `Check`; ContractError if something is neither."""
+    made: list[Rule] = []
+    for rule in [rules] if isinstance(rules, str) else rules:
+        if not isinstance(rule, Rule | str):
+            raise ContractError(f"a rule is a text or a Rule, not a {type(rule).__name__}")
+        made.append(Check(rule) if isinstance(rule, str) else rule)
+    return tuple(made)
 
 
 def stated(part: Any) -> dict[str, Any]:

@@ -46,17 +46,18 @@ import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._schema import FILE, Parsed, checked, parsed_toml, read_toml, toml_text
-from vflsynth._validation import Number, Optional
 from vflsynth.contract.contract import (
     RARE_RECORDS,
     ColumnContract,
     Contract,
     PartyContract,
+    as_rules,
     stated,
 )
 from vflsynth.contract.releasing import ReleaseTerms
-from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, as_rules
+from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule
 from vflsynth.exceptions import ContractError, ParameterError
+from vflsynth.registry import Number, Optional
 
 Label = Callable[[str], Hashable]
 

@@ -22,7 +22,7 @@ from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite
 from vflsynth.contract.rules import combinations_of
-from vflsynth.contract.structure import Fixed, Lookup, Ordered, Placed, Redrawn, Step
+from vflsynth.contract.steps import Fixed, Lookup, Ordered, Placed, Redrawn, Step
 
 Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]

@@ -19,7 +19,7 @@ import pandas as pd
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import Bounds, PublicSchema
 from vflsynth.columns.arrays import has_timezone, kind_of_values
-from vflsynth.columns.ranges import in_zone
+from vflsynth.columns.base import in_zone
 from vflsynth.contract.contract import PartyContract
 from vflsynth.contract.expressions import parse
 from vflsynth.contract.recoding import (
@@ -31,7 +31,7 @@ from vflsynth.contract.recoding import (
     rounded,
 )
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
-from vflsynth.contract.structure import Ordered, Step
+from vflsynth.contract.steps import Ordered, Step
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import register
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vflsynth.codec import as_frame
 from vflsynth.columns import infer_kind
 from vflsynth.columns.kinds import is_index, is_known_to_others, recognise
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
@@ -27,7 +28,6 @@ from vflsynth.contract.discovering import (
 )
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames import key_of
-from vflsynth.frames.logical import as_frame
 from vflsynth.frames.written import doubts
 
 _MOST_LEVELS = 256

@@ -9,19 +9,19 @@ from typing import Any
 import pandas as pd
 from sklearn.base import clone
 
+from vflsynth.codec import check_can_be_written
 from vflsynth.columns import PublicSchema, TableTransformer, infer_kind
 from vflsynth.columns.arrays import kind_of_values
 from vflsynth.columns.base import naming
 from vflsynth.columns.kinds import is_index
 from vflsynth.contract.checking import check_rules, check_units
-from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract
+from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract, as_rules
 from vflsynth.contract.preparing import Preparation, keeps_order
 from vflsynth.contract.recoding import rounded
-from vflsynth.contract.rules import Rule, as_rules
+from vflsynth.contract.rules import Rule
 from vflsynth.contract.structure import Structure
 from vflsynth.exceptions import ContractError
 from vflsynth.frames import check_no_empty_column, key_of
-from vflsynth.frames.logical import check_can_be_written
 
 
 def prepared_parties(

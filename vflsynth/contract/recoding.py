@@ -100,12 +100,6 @@ def kept_type(column: pd.Series[Any], kept: Collection[Any]) -> Any:
     return column.cat.remove_categories(list({*column.dropna().unique()} - {*kept})).dtype
 
 
-def held_by(column: pd.Series[Any], least: int) -> pd.Index[Any]:
-    """Return the values that `least` records have."""
-    counts = column.value_counts()
-    return counts.index[counts >= least]
-
-
 def is_true(found: pd.Series[Any]) -> pd.Series[Any]:
     """Return where something is known to be so."""
     return found.fillna(False).astype("bool")

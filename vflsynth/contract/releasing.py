@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar
 
 from vflsynth._schema import FILE
-from vflsynth._validation import Number, check_parameters, rules_of
 from vflsynth.exceptions import ContractError, ParameterError
-from vflsynth.registry import register
+from vflsynth.registry import Number, check_parameters, register, rules_of
 
 Limit = Annotated[float, Number(0)]
 

@@ -335,16 +335,6 @@ class Determines(Rule):
         return np.fromiter(kept, np.bool_, len(table))
 
 
-def as_rules(rules: Iterable[Rule | str]) -> tuple[Rule, ...]:
-    """Return rules, of which texts are `Check`; ContractError if something is neither."""
-    made: list[Rule] = []
-    for rule in [rules] if isinstance(rules, str) else rules:
-        if not isinstance(rule, Rule | str):
-            raise ContractError(f"a rule is a text or a Rule, not a {type(rule).__name__}")
-        made.append(Check(rule) if isinstance(rule, str) else rule)
-    return tuple(made)
-
-
 def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """Sort rules so that columns are computed before others are; ContractError if in a circle."""
     given = list(rules)

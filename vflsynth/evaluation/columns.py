@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsynth._validation import did_you_mean
 from vflsynth.exceptions import (
     ColumnKindError,
     PartyDataError,
     PublishingWarning,
     SharedColumnError,
     TooFewRecordsError,
+    did_you_mean,
     warn_user,
 )
 from vflsynth.frames import StoredTable

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, TypedDict, TypeVar
 import numpy as np
 import pandas as pd
 
+from vflsynth.codec import as_frame
 from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, party_of
 from vflsynth.evaluation.intervals import random_halves, sample_rows
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.frames import StoredTable
-from vflsynth.frames.logical import as_frame
 
 Found = TypeVar("Found")
 

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import MissingExtraError, ParameterError, ProtocolError, VFLSynthError
 from vflsynth.federation.consent import propose
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import ADMIN, write_job
+from vflsynth.registry import Number, check_parameters
 
 logger = logging.getLogger("vflsynth")
 

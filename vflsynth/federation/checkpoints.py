@@ -16,7 +16,8 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ArtefactError
-from vflsynth.run.checkpoints import KIND, CheckpointDirectory, Saved
+from vflsynth.run.local import KIND, CheckpointDirectory
+from vflsynth.run.server_run import Saved
 
 logger = logging.getLogger("vflsynth")
 

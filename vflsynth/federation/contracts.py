@@ -29,7 +29,7 @@ from vflsynth.contract import (
     prepared_party,
     with_public,
 )
-from vflsynth.contract.rules import as_rules
+from vflsynth.contract.contract import as_rules
 from vflsynth.exceptions import ContractError, ParameterError, PayloadRejectedError
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site

@@ -49,8 +49,7 @@ from vflsynth.federation.psi import (
 )
 from vflsynth.federation.site import Bounds
 from vflsynth.frames import AlignmentReport, intersect
-from vflsynth.frames.alignment import check_no_repeated_key, key_kind
-from vflsynth.frames.keys import comparable_types
+from vflsynth.frames.keys import check_no_repeated_key, comparable_types, key_kind
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel, Message, Participant, answers, takes
 from vflsynth.protocol.messages import (

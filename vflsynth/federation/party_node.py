@@ -50,8 +50,7 @@ from vflsynth.frames import (
     read_lowest,
     read_table,
 )
-from vflsynth.frames.alignment import Difference
-from vflsynth.frames.keys import warn_of_keys
+from vflsynth.frames.keys import Difference, warn_of_keys
 from vflsynth.frames.party_frames import lost_of
 from vflsynth.learning.base import Method, SharedDraws, Size
 from vflsynth.privacy import OpenAccount

@@ -27,7 +27,7 @@ from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.site import SITE_FILE, Site
 from vflsynth.frames import party_keys
-from vflsynth.frames.alignment import check_no_repeated_key, key_kind
+from vflsynth.frames.keys import check_no_repeated_key, key_kind
 
 _LEAST_DISK = 1 << 30
 _SECONDS = 5.0

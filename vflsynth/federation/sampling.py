@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
-from vflsynth._validation import Number, Optional, Rule, check_parameters
 from vflsynth.codec import scalar_to_json
 from vflsynth.contract import SharedRows, attempts
 from vflsynth.exceptions import MisalignedError, TableFileError
@@ -24,6 +23,7 @@ from vflsynth.frames import read_table, write_table
 from vflsynth.models import PartyModel
 from vflsynth.models.choosing import CHOOSER, Choice, Portion, portions
 from vflsynth.models.party_model import stacked
+from vflsynth.registry import Number, Optional, Rule, check_parameters
 
 _MARK = "vflsynth passed on"
 

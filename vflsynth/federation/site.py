@@ -14,12 +14,12 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
 from vflsynth._schema import FILE, Parsed, checked, read_toml, toml_text
 from vflsynth._signatures import PUBLIC_DIGITS
-from vflsynth._validation import Choice, Number, Optional
 from vflsynth.columns import PublicSchema
 from vflsynth.configuration import ColumnKind, Count, FrameBytes, Public
 from vflsynth.exceptions import ArtefactError, ParameterError, PayloadRejectedError
 from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.privacy import Budget
+from vflsynth.registry import Choice, Number, Optional
 
 SITE_FILE = "vflsynth.toml"
 """Name of the site file in the folder ``local`` of a FLARE start-up kit."""

@@ -2,10 +2,9 @@
 
 Nothing here models anything. A party's table is only ever looked at on its own; what is compared
 between parties is their column names, the type of their keys, and, in
-:mod:`vflsynth.frames.alignment`, the keys themselves.
+:mod:`vflsynth.frames.keys`, the keys themselves.
 """
 
-from vflsynth.frames.alignment import AlignmentReport, align_keys, intersect, positions
 from vflsynth.frames.batches import (
     DrawnRecords,
     StoredTable,
@@ -14,7 +13,17 @@ from vflsynth.frames.batches import (
     stored_table,
 )
 from vflsynth.frames.io import infers_types, read_table, write_table
-from vflsynth.frames.keys import KeyMinter, MatchOn, key_of, learn_key_minters, public_key_minters
+from vflsynth.frames.keys import (
+    AlignmentReport,
+    KeyMinter,
+    MatchOn,
+    align_keys,
+    intersect,
+    key_of,
+    learn_key_minters,
+    positions,
+    public_key_minters,
+)
 from vflsynth.frames.party_frames import (
     align_party_frames,
     check_no_empty_column,

@@ -30,15 +30,8 @@ import pyarrow.csv
 import pyarrow.dataset
 
 from vflsynth._random import RandomState, derive, secret_from
-from vflsynth._validation import Number, check_parameters
+from vflsynth.codec import check_names
 from vflsynth.exceptions import MissingKeyError, TableFileError
-from vflsynth.frames.alignment import (
-    AlignmentReport,
-    align_keys,
-    check_no_repeated_key,
-    only_counts_rows,
-    positions,
-)
 from vflsynth.frames.io import (
     CsvStyle,
     csv_options,
@@ -48,10 +41,20 @@ from vflsynth.frames.io import (
     restored,
     with_dtypes,
 )
-from vflsynth.frames.keys import KeyMinter, MatchOn, in_form, learn_key_minters
-from vflsynth.frames.logical import check_names
+from vflsynth.frames.keys import (
+    AlignmentReport,
+    KeyMinter,
+    MatchOn,
+    align_keys,
+    check_no_repeated_key,
+    in_form,
+    learn_key_minters,
+    only_counts_rows,
+    positions,
+)
 from vflsynth.frames.party_frames import check_keys, check_owners
 from vflsynth.frames.sources import Description, read_description, spool_query
+from vflsynth.registry import Number, check_parameters
 
 _BATCH = 1 << 16
 """Rows of a batch."""

@@ -23,9 +23,8 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 
-from vflsynth.codec import dtype_from_json, dtype_to_json
+from vflsynth.codec import as_frame, check_names, dtype_from_json, dtype_to_json, frame_of
 from vflsynth.exceptions import PartyDataError, PublishingWarning, TableFileError, warn_user
-from vflsynth.frames.logical import as_frame, check_names, frame_of
 from vflsynth.frames.sources import read_description, read_excel, read_query
 from vflsynth.frames.typed import Unreadable, with_types
 from vflsynth.frames.written import with_values
@@ -94,7 +93,7 @@ def read_table(
 
     Notes
     -----
-    All files are read in the types of `vflsynth.frames.logical`. Parquet written by
+    All files are read in the types of `vflsynth.codec`. Parquet written by
     :func:`write_table` comes back with the dtypes it had. From csv (UTF-8, a header line, separated
     by comma, semicolon, tab or ``|``, whichever is most frequent there):
 

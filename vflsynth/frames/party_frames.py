@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth._validation import did_you_mean
+from vflsynth.codec import as_frame
 from vflsynth.exceptions import (
     ColumnNameError,
     EmptyColumnError,
@@ -26,17 +26,22 @@ from vflsynth.exceptions import (
     PartyNameError,
     SharedColumnError,
     TooFewRecordsError,
+    did_you_mean,
 )
-from vflsynth.frames.alignment import (
+from vflsynth.frames.keys import (
+    STEPS,
     AlignmentReport,
     Difference,
+    MatchOn,
     align_keys,
     check_key_types,
     compared,
+    in_form,
+    is_text,
+    key_of,
     positions,
+    warn_of_keys,
 )
-from vflsynth.frames.keys import STEPS, MatchOn, in_form, is_text, key_of, warn_of_keys
-from vflsynth.frames.logical import as_frame
 
 PartyFrames = Mapping[str, pd.DataFrame]
 
@@ -74,7 +79,7 @@ def check_party_frames(
     Returns
     -------
     dict of str to pandas.DataFrame
-        The tables in the order given, in the types of `vflsynth.frames.logical`, with keys in the
+        The tables in the order given, in the types of `vflsynth.codec`, with keys in the
         form that was asked for; those of pandas that have all this are not copied.
 
     Raises
@@ -97,7 +102,7 @@ def check_party_frames(
 
     Notes
     -----
-    Whether the keys match is checked by :func:`~vflsynth.frames.alignment.align_keys`.
+    Whether the keys match is checked by :func:`~vflsynth.frames.keys.align_keys`.
     """
     if not isinstance(party_frames, Mapping) or not party_frames:
         raise PartyDataError(
@@ -165,7 +170,7 @@ def align_party_frames(
     Raises
     ------
     VFLSynthError
-        Those of :func:`check_party_frames` and :func:`~vflsynth.frames.alignment.align_keys`, and
+        Those of :func:`check_party_frames` and :func:`~vflsynth.frames.keys.align_keys`, and
         :class:`EmptyColumnError` if a column has values, but none in a matched record.
 
     Examples

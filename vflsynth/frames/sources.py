@@ -23,6 +23,7 @@ import pyarrow as pa
 from pandas.api.types import pandas_dtype
 
 from vflsynth._schema import FILE, checked, read_toml
+from vflsynth.codec import as_frame, family_of, frame_of
 from vflsynth.exceptions import (
     ColumnNameError,
     MissingExtraError,
@@ -31,7 +32,6 @@ from vflsynth.exceptions import (
     PartyDataError,
     TableFileError,
 )
-from vflsynth.frames.logical import as_frame, family_of, frame_of
 from vflsynth.frames.typed import Unreadable, with_types
 
 _OPTIONS = ("separator", "decimal", "encoding", "sheet")

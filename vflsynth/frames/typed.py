@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from vflsynth.codec import Family, as_frame, family_of, places_in_order
 from vflsynth.exceptions import ColumnKindError, OwnTableWarning, warn_user
-from vflsynth.frames.logical import Family, as_frame, family_of, places_in_order
 
 Unreadable = Literal["refused", "missing"]
 

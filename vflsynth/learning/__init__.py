@@ -3,7 +3,6 @@
 The methods themselves are in `vflsynth.methods`, a folder each; `vflsynth.run` calls them.
 """
 
-from vflsynth.learning.base import Algorithm, Method
-from vflsynth.learning.party import FromRecords, Learning, Party, Releasing
+from vflsynth.learning.base import Algorithm, FromRecords, Learning, Method, Party, Releasing
 
 __all__ = ["Algorithm", "FromRecords", "Learning", "Method", "Party", "Releasing"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from vflsynth.exceptions import ProtocolError
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import Channel
-from vflsynth.protocol.declaration import REAL, STEPS, MadeOf, Message, Uses, When, holds, message
+from vflsynth.protocol.channel import REAL, STEPS, MadeOf, Message, Uses, When, holds, message
 
 
 class MaskedRecords(Message):

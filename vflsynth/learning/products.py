@@ -17,9 +17,8 @@ import torch
 
 from vflsynth._random import Purpose, RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.base import AtOnce, OneRound
+from vflsynth.learning.base import AtOnce, OneRound, Party
 from vflsynth.learning.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
-from vflsynth.learning.party import Party
 from vflsynth.privacy.releases import RESOLUTION, TAIL, Floats, Grid, Release
 from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
 from vflsynth.secure import (

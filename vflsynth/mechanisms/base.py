@@ -13,7 +13,6 @@ from typing import ClassVar, Literal
 
 from sklearn.base import BaseEstimator
 
-from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.discriminators import Discriminators
@@ -22,6 +21,7 @@ from vflsynth.privacy.events import NeighbouringRelation, SampledRelease, Sample
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.schedule import Length, default_epochs
+from vflsynth.registry import Choice, Number, Optional, Rule, check_parameters
 
 Reports = Literal["nothing", "fake scores", "fake scores and penalties", "losses"]
 
@@ -238,7 +238,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
 
         The number of matched records is looked at only if it is public: where records may be added
         or removed, a refusal would tell whether there are as many as 1 / `delta`. There a party
-        warns, by the noisy histograms that it has published (`vflsynth.learning.party`).
+        warns, by the noisy histograms that it has published (`vflsynth.learning.base`).
         """
         public = self.public_number(n_records)
         if public is not None and not self.large_delta and (self.delta or 0.0) * public >= 1.0:

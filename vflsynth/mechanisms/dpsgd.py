@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vflsynth._validation import Number, Optional
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan, Reports
 from vflsynth.mechanisms.discriminators import Discriminators
@@ -24,7 +23,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import joint_sensitivity
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.protocol.schedule import Length, default_epochs, power_of_two
-from vflsynth.registry import register
+from vflsynth.registry import Number, Optional, register
 
 DPSGD_STEPS = 3_000
 """About so many discriminator steps by default: more would each need more noise."""

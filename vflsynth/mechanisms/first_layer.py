@@ -14,7 +14,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflsynth._validation import Choice
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, Mechanism, Plan
 from vflsynth.mechanisms.discriminators import Discriminators
@@ -33,7 +32,7 @@ from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, Sampl
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.noise import DISCRETE_NOISE
 from vflsynth.privacy.releases import Grid
-from vflsynth.registry import register
+from vflsynth.registry import Choice, register
 
 
 def clip_gradient(gradient: Sequence[Tensor], max_grad_norm: float) -> list[Tensor]:

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from textwrap import fill, indent
 from typing import Any
 
-from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
 from vflsynth.contract import Contract
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.mechanisms import Mechanism
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.protocol import PRECISIONS
-from vflsynth.registry import Members
+from vflsynth.registry import Choice, Members, Number, Optional, Pair, Rule, Sizes
 from vflsynth.run import Options
 
 _WIDTH = 100

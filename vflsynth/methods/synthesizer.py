@@ -20,10 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import available_memory, resolve_device
 from vflsynth._random import RandomState, derive, secret_from
-from vflsynth._validation import Number, check_parameters
-from vflsynth._validation import Rule as Range
 from vflsynth._version import __version__
-from vflsynth.codec import parameters_from_json, parameters_to_json
+from vflsynth.codec import as_frame, parameters_from_json, parameters_to_json
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.public import typed_frames
 from vflsynth.contract import (
@@ -54,7 +52,6 @@ from vflsynth.frames import (
     party_keys,
     without_labels_of_others,
 )
-from vflsynth.frames.logical import as_frame
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
 from vflsynth.methods.parameters import check_combination, document, rules_of
@@ -64,7 +61,8 @@ from vflsynth.models.conditions import complete_rows, sample_given
 from vflsynth.models.party_model import sample_parties
 from vflsynth.models.satisfying import enforce
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
-from vflsynth.registry import find, full_name
+from vflsynth.registry import Number, check_parameters, find, full_name
+from vflsynth.registry import Rule as Range
 from vflsynth.reporting import size_text
 from vflsynth.run import (
     JoinedRun,

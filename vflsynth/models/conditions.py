@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
+from vflsynth.codec import as_frame, check_names
 from vflsynth.columns.base import naming
 from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
@@ -26,7 +27,6 @@ from vflsynth.exceptions import (
     UnseenValueError,
     warn_user,
 )
-from vflsynth.frames.logical import as_frame, check_names
 from vflsynth.frames.party_frames import check_is_frame
 from vflsynth.frames.typed import like_model
 from vflsynth.models.completing import (

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import ParameterError, PrivacyBudgetError
 from vflsynth.privacy.account_file import (
     BUDGET,
@@ -38,6 +37,7 @@ from vflsynth.privacy.events import (
     releases_in,
 )
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger, conditional, epsilon_of
+from vflsynth.registry import Number, check_parameters
 
 _ROUNDING = 1e-9
 

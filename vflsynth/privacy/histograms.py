@@ -19,9 +19,9 @@ import pandas as pd
 import torch
 
 from vflsynth.columns.arrays import numpy_dtype, read_numbers
+from vflsynth.columns.base import NEARLY_ALL, SPACINGS
 from vflsynth.columns.bins import Bins, Cells, cell_codes, n_cells
 from vflsynth.columns.histograms import NoisyHistogram
-from vflsynth.columns.ranges import NEARLY_ALL, SPACINGS
 from vflsynth.columns.schema import Bounds, PublicColumn, PublicColumns
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.releases import Grid, Release

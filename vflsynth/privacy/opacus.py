@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
 
 from vflsynth._random import RandomStreams
-from vflsynth._validation import Number, check_parameters
 from vflsynth.exceptions import MissingExtraError, PrivacyParameterError
 from vflsynth.privacy.accountants import PLDAccountant
 from vflsynth.privacy.calibration import StepBudget, calibrate_noise_multiplier
@@ -32,6 +31,7 @@ from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, Sampl
 from vflsynth.privacy.events import Sampler as Sampling
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.noise import DISCRETE_NOISE
+from vflsynth.registry import Number, check_parameters
 
 try:
     from opacus import GradSampleModule

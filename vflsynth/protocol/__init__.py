@@ -1,29 +1,27 @@
 """Everything that may cross a party boundary, and how it gets there."""
 
 from vflsynth.protocol.channel import (
+    MESSAGES,
     PRECISIONS,
+    SERVER,
     Channel,
+    Declaration,
+    Held,
     LocalChannel,
+    MadeOf,
+    Message,
     Participant,
     Precision,
     Transcript,
+    Uses,
+    When,
     answers,
+    holds,
+    message,
     pack,
     takes,
     unpack,
     unpack_from,
-)
-from vflsynth.protocol.declaration import (
-    MESSAGES,
-    SERVER,
-    Declaration,
-    Held,
-    MadeOf,
-    Message,
-    Uses,
-    When,
-    holds,
-    message,
 )
 from vflsynth.protocol.schedule import (
     HeldOutSchedule,

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth.protocol.declaration import REAL, MadeOf, Message, When, holds, message
+from vflsynth.protocol.channel import REAL, MadeOf, Message, When, holds, message
 
 # -- joining and matching -------------------------------------------------------------------------
 

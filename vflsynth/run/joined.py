@@ -10,8 +10,7 @@ import pandas as pd
 
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.frames import AlignmentReport, DrawnRecords, key_of, party_keys
-from vflsynth.learning.base import Method
-from vflsynth.learning.party import EncodingSource, Party
+from vflsynth.learning.base import EncodingSource, Method, Party
 from vflsynth.models import PartyModel
 from vflsynth.protocol import LocalChannel, Transcript
 from vflsynth.protocol.messages import Hello

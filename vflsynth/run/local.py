@@ -1,4 +1,4 @@
-"""All nodes of a run in this process, for any number of replicas."""
+"""All nodes of a run in this process, for any number of replicas, and its checkpoint."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -16,12 +17,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._device import available_memory
 from vflsynth._random import KeySchedule, Purpose, RandomStreams, derive, repeatable
-from vflsynth._validation import Number, Optional, check_parameters
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.contract import Preparation
-from vflsynth.exceptions import MemoryLimitError, ParameterError, PublishingWarning, warn_user
+from vflsynth.exceptions import (
+    ArtefactError,
+    MemoryLimitError,
+    ParameterError,
+    PublishingWarning,
+    warn_user,
+)
 from vflsynth.frames import (
     AlignmentReport,
     DrawnRecords,
@@ -32,18 +39,20 @@ from vflsynth.frames import (
 )
 from vflsynth.frames.keys import how_to_agree
 from vflsynth.learning import Method, Party
-from vflsynth.learning.base import SharedDraws, Size
-from vflsynth.learning.party import EncodingSource
+from vflsynth.learning.base import EncodingSource, SharedDraws, Size
 from vflsynth.privacy import OpenAccount, PrivacyAccount
 from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
+from vflsynth.registry import Number, Optional, check_parameters
 from vflsynth.reporting import size_text
-from vflsynth.run.checkpoints import CheckpointDirectory
 from vflsynth.run.loop import Callback, Progress
 from vflsynth.run.party_run import PartyRun, Seat
-from vflsynth.run.server_run import Agreed, ServerRun
+from vflsynth.run.server_run import Agreed, Saved, ServerRun
 
 logger = logging.getLogger("vflsynth")
+
+KIND = "vflsynth checkpoint"
+_FIX = "Resume with the same tables, parameters, integer random_state and version"
 
 PathLike = str | os.PathLike[str]
 
@@ -479,3 +488,100 @@ def check_callbacks(callbacks: Any) -> None:
     for position, callback in enumerate(callbacks):
         if isinstance(callback, type) or not callable(getattr(callback, "on_epoch_end", None)):
             raise ParameterError(f"callbacks[{position}] is no callback: {callback!r}. {fix}")
+
+
+class CheckpointDirectory:
+    """Collects the parties' states, and writes all together when the server's comes.
+
+    Without a path nothing is written; `resume` is where to go on from, `server` the name of the
+    node whose state comes last, and `fix` what to do about a directory of another run.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        resume: str | os.PathLike[str] | None,
+        server: str,
+        fix: str = _FIX,
+    ) -> None:
+        self.server, self._path, self._fix = server, path, fix
+        self._root = None if resume is None else artefacts.open_directory(resume, KIND)
+        if path is not None:
+            artefacts.check_target(path, KIND)
+        self._pending: dict[str, Saved] = {}
+
+    def of(self, node: str) -> NodeState:
+        """Return one node's part."""
+        return NodeState(self, node)
+
+    def epochs(self) -> list[int]:
+        """Return the one epoch, if there is something to go on from."""
+        return [] if self._root is None else [int(self._progress()["epoch"])]
+
+    def collect(self, node: str, saved: Saved) -> None:
+        """Keep a party's state; with the server's, write all, aside and renamed."""
+        self._pending[node] = saved
+        if node != self.server or self._path is None:
+            return
+        with artefacts.new_directory(self._path, KIND, private=True) as root:
+            runs = {name: dict(own.fingerprint) for name, own in self._pending.items()}
+            progress = {"epoch": saved.epoch, "history": saved.history, "runs": runs}
+            artefacts.write_json(root / "progress.json", progress)
+            for name, own in self._pending.items():
+                artefacts.write_tensors(_file(root, name, self.server), own.tensors)
+        self._pending.clear()
+
+    def load(
+        self, node: str, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
+    ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+        """Return a node's state, and the history, of the one epoch that there is.
+
+        Raises ArtefactError if it is of another run.
+        """
+        assert self._root is not None
+        root, progress = self._root, self._progress()
+        with artefacts.reading(root, "a run"):
+            runs, file = progress["runs"], _file(root, node, self.server)
+            if node not in runs:
+                raise ArtefactError(
+                    f"{root} belongs to another run, of {', '.join(map(repr, sorted(runs)))} and "
+                    f"not of {node!r}. {self._fix}"
+                )
+            check_same_run(file, dict(runs[node]), fingerprint, self._fix)
+            return artefacts.read_tensors(file, device), list(progress["history"])
+
+    def _progress(self) -> dict[str, Any]:
+        assert self._root is not None
+        content: dict[str, Any] = artefacts.read_json(self._root / "progress.json")
+        with artefacts.reading(self._root, "a run"):
+            int(content["epoch"]), content["history"], dict(content["runs"])
+        return content
+
+
+class NodeState:
+    """One node's part of a `CheckpointDirectory`, as `Checkpoints` has it."""
+
+    def __init__(self, directory: CheckpointDirectory, node: str) -> None:
+        self.epochs = directory.epochs
+        self.write = partial(directory.collect, node)
+        self.load = partial(directory.load, node)
+
+    def forget_after(self, epoch: int) -> None:
+        """Do nothing: all nodes' states are of one epoch."""
+
+
+def check_same_run(
+    path: Path, saved: Mapping[str, Any], fingerprint: Mapping[str, Any], fix: str
+) -> None:
+    """Raise ArtefactError, naming the first difference, if a checkpoint is of another run."""
+    now = artefacts.json_equal(dict(fingerprint))
+    for key in [*now, *saved]:
+        if key not in saved or key not in now or saved[key] != now[key]:
+            was, is_ = (repr(run[key]) if key in run else "absent" for run in (saved, now))
+            raise ArtefactError(
+                f"{path} belongs to another run: {key} was {was} and is {is_}. {fix}"
+            )
+
+
+def _file(root: Path, node: str, server: str) -> Path:
+    return root / ("" if node == server else "parties") / f"{node}.safetensors"

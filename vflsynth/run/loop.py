@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.exceptions import TimeLimitError, TrainingDivergedError
 from vflsynth.learning.base import Algorithm, Duration
+from vflsynth.registry import Number, Rule, check_parameters
 from vflsynth.reporting import duration_text, progress_bar, somebody_is_watching
 
 logger = logging.getLogger("vflsynth")

@@ -14,7 +14,6 @@ from sklearn.base import clone
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
-from vflsynth._validation import did_you_mean
 from vflsynth._version import __version__
 from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, check_kinds
 from vflsynth.exceptions import (
@@ -22,10 +21,18 @@ from vflsynth.exceptions import (
     ParameterError,
     ProtocolError,
     TooFewRecordsError,
+    did_you_mean,
 )
 from vflsynth.frames import key_of, party_keys
-from vflsynth.learning.base import Duration, Method
-from vflsynth.learning.party import EncodingSource, Known, Learning, Party, Releasing
+from vflsynth.learning.base import (
+    Duration,
+    EncodingSource,
+    Known,
+    Learning,
+    Method,
+    Party,
+    Releasing,
+)
 from vflsynth.privacy import OpenAccount
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol import (
@@ -46,8 +53,7 @@ from vflsynth.protocol.messages import (
     Hello,
     Terms,
 )
-from vflsynth.run.checkpoints import Checkpoints, Saved
-from vflsynth.run.server_run import Agreed
+from vflsynth.run.server_run import Agreed, Checkpoints, Saved
 
 _ROTATING = "key of rotations"
 

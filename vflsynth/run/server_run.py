@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads
@@ -24,10 +25,37 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import SERVER, Channel
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
-from vflsynth.run.checkpoints import Checkpoints, Saved
 from vflsynth.run.loop import Callback, EpochState, run
 
 logger = logging.getLogger("vflsynth")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A node's state after an epoch, of which run it is, and the history, which the server has."""
+
+    epoch: int
+    tensors: Mapping[str, Tensor]
+    fingerprint: Mapping[str, Any]
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Checkpoints(Protocol):
+    """Where one node keeps its state."""
+
+    def epochs(self) -> list[int]:
+        """Return the epochs after which there is a complete checkpoint, in order."""
+
+    def write(self, saved: Saved) -> None:
+        """Write a checkpoint."""
+
+    def load(
+        self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
+    ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+        """Return state and history, if they are of the same run."""
+
+    def forget_after(self, epoch: int) -> None:
+        """Drop checkpoints that other nodes do not have."""
 
 
 @dataclass(frozen=True, slots=True)

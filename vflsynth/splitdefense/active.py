@@ -13,8 +13,7 @@ from torch import Tensor
 
 from vflsynth._random import HiddenStreams, Purpose, RandomStreams, repeatable
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.learning.base import Algorithm
-from vflsynth.learning.party import RunningMeans, labelled, section
+from vflsynth.learning.base import Algorithm, RunningMeans, labelled, section
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord

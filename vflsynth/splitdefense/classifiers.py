@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from vflsynth._validation import Number, Rule
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, Mechanism
-from vflsynth.registry import register
+from vflsynth.registry import Number, Rule, register
 from vflsynth.splitdefense.estimator import BaseSplitClassifier
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.objectives import DIMIP, Objective

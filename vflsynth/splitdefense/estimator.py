@@ -13,13 +13,13 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth._random import RandomState
-from vflsynth._validation import Choice, Number, Optional, Rule, Sizes, check_parameters
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.public import typed_frames
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.parameters import check_combination, rules_of
 from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.privacy import PrivacyAccount
+from vflsynth.registry import Choice, Number, Optional, Rule, Sizes, check_parameters
 from vflsynth.run import Callback, Options, history_frame, party_templates
 from vflsynth.splitdefense.inputs import (
     AlignedFrames,

@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from vflsynth.codec import as_frame
 from vflsynth.exceptions import (
     MissingKeyError,
     ParameterError,
@@ -20,7 +21,6 @@ from vflsynth.exceptions import (
     PartyNameError,
 )
 from vflsynth.frames import check_party_frames, key_of, party_keys, vertical_split
-from vflsynth.frames.logical import as_frame
 from vflsynth.frames.party_frames import with_keys_in_form
 
 LABEL_HOLDER = "label holder"

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import derive, hidden_uniform
-from vflsynth._validation import Number
 from vflsynth.privacy import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.events import LabelRelease
-from vflsynth.registry import register
+from vflsynth.registry import Number, register
 from vflsynth.splitdefense.settings import Part
 
 _SMALLEST_SHARE = 1e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from vflsynth.protocol.declaration import REAL, MadeOf, Uses, When, holds, message
+from vflsynth.protocol.channel import REAL, MadeOf, Uses, When, holds, message
 from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
 
 

@@ -13,17 +13,16 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth._validation import Number, check_parameters
 from vflsynth.codec import to_json
 from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames import KeyMinter
-from vflsynth.learning.base import Duration, Method, SharedDraws
-from vflsynth.learning.party import Known, TrainedLearning
+from vflsynth.learning.base import Duration, Known, Method, SharedDraws, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.models import RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
 from vflsynth.protocol.schedule import Length
+from vflsynth.registry import Number, check_parameters
 from vflsynth.run import PartyRun
 from vflsynth.splitdefense.active import ActiveParty, SplitLearning
 from vflsynth.splitdefense.inputs import Labels

@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth._validation import Number
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import TrainableParty, load_network_state, network_state
+from vflsynth.learning.base import TrainableParty, load_network_state, network_state
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
-from vflsynth.registry import register
+from vflsynth.registry import Number, register
 from vflsynth.splitdefense.messages import (
     AllBottomOutputs,
     BottomGradients,

@@ -14,9 +14,9 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
-from vflsynth._validation import Rule, check_parameters
 from vflsynth.networks.layers import FlatAdam, Linear
 from vflsynth.protocol import HeldOutSchedule, PoissonSchedule, Schedule
+from vflsynth.registry import Rule, check_parameters
 
 NEGATIVE_SLOPE = 0.01
 """Slope of every LeakyReLU; the papers do not say, this is PyTorch's default."""

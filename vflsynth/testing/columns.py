@@ -26,7 +26,7 @@ from vflsynth.columns import (
     TableTransformer,
 )
 from vflsynth.columns.arrays import numpy_dtype
-from vflsynth.columns.encoders.base import Curve
+from vflsynth.columns.encoders import Curve
 from vflsynth.columns.table import check_public
 from vflsynth.exceptions import ArtefactError, EmptyColumnError, EncodedMatrixError, ParameterError
 from vflsynth.testing.laws import Case, Check, checks_of, refused, require, same

@@ -15,10 +15,9 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth import registry
-from vflsynth.codec import from_json, parameters_to_json, to_json
+from vflsynth.codec import family_of, from_json, parameters_to_json, to_json
 from vflsynth.columns import PublicSchema
 from vflsynth.datasets import make_party_frames
-from vflsynth.frames.logical import family_of
 
 Value = TypeVar("Value")
 

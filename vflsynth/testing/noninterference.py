@@ -37,8 +37,7 @@ import torch
 from sklearn.base import clone
 
 from vflsynth.exceptions import OwnTableWarning
-from vflsynth.learning.base import Method
-from vflsynth.learning.party import Party
+from vflsynth.learning.base import Method, Party
 from vflsynth.methods.parameters import reason_against
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.noise import discrete_gaussian

@@ -6,8 +6,7 @@ from scipy.stats import norm, rankdata
 from vflsynth import DPLTSynthesizer, LatentTree, TableTransformer
 from vflsynth.columns import Bounds, Log, NoisyHistogram, NormalScores, PublicSchema, Standardizer
 from vflsynth.columns.bins import Bins
-from vflsynth.columns.encoders.base import Encoder, encoder_of
-from vflsynth.columns.encoders.quantile import Ranks
+from vflsynth.columns.encoders import Encoder, Ranks, encoder_of
 from vflsynth.exceptions import ColumnKindError, ParameterError
 from vflsynth.registry import Members
 

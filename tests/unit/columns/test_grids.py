@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.ranges import ColumnGrid, decimal_steps, time_steps, whole_steps
+from vflsynth.columns.base import ColumnGrid, decimal_steps, time_steps, whole_steps
 
 
 def fitted(values, steps=None, precision=0.0):

@@ -9,8 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vflsynth.columns import Categories
-from vflsynth.columns.categorical import CategoricalTransformer, OrderedTransformer
-from vflsynth.columns.levels import TwoPartCode, members, shared_slots
+from vflsynth.columns.categorical import (
+    CategoricalTransformer,
+    OrderedTransformer,
+    TwoPartCode,
+    members,
+    shared_slots,
+)
 from vflsynth.exceptions import (
     ArtefactError,
     CardinalityError,

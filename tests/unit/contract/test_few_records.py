@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from vflsynth import IndependentSynthesizer
-from vflsynth.contract import structure
+from vflsynth.contract import steps
 from vflsynth.exceptions import EmptyColumnError
 
 
@@ -72,7 +72,7 @@ def test_what_few_hold_is_neither_in_samples_nor_in_halves(seed, tmp_path):
 
 def test_a_value_of_four_is_not_filled_in_until_it_is_common():
     four = pd.Series([20.25] * 4 + [k + 0.5 for k in range(40)])
-    assert (structure._drawn_like(four, 1000, 5) == 20.25).sum() < 30
+    assert (steps._drawn_like(four, 1000, 5) == 20.25).sum() < 30
 
 
 @pytest.mark.parametrize("n_known", [1, 4])

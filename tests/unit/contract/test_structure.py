@@ -26,7 +26,9 @@ from vflsynth import (
     WGANGPSynthesizer,
     load,
 )
-from vflsynth.contract import codes_among, discover, propose, structure
+from vflsynth.contract import codes_among, discover, propose
+from vflsynth.contract.steps import Computed, Fixed, Placed, _drawn_like
+from vflsynth.contract.structure import Structure
 from vflsynth.datasets import make_party_frames
 from vflsynth.evaluation import detection_auc, exact_structure
 from vflsynth.exceptions import ParameterError
@@ -341,7 +343,7 @@ def test_no_value_of_one_person_is_copied_to_where_a_column_is_fixed(column):
     frame.loc[np.flatnonzero(treated)[7], column] = secret
     model = fitted(frame[["smoking", "age", column]])
     (step,) = model.parties_["one"].preparation.steps
-    assert isinstance(step, structure.Fixed)
+    assert isinstance(step, Fixed)
     table = model.sample(20_000)
     assert secret not in set(table[column])
     assert ((table["smoking"] == "never") == (table[column] == frame[column].mode()[0])).all()
@@ -363,7 +365,7 @@ LIKE = {
 @pytest.mark.parametrize("name", LIKE)
 def test_what_is_drawn_like_numbers_of_one_record_each_lies_between_them(name):
     column = LIKE[name].sample(frac=1.0, random_state=0)
-    made = structure._drawn_like(column, 5000, 5)
+    made = _drawn_like(column, 5000, 5)
     assert made.dtype == column.dtype
     known = column.dropna().sort_values()
     assert known.iloc[4] <= made.min() <= made.max() <= known.iloc[-5]
@@ -379,20 +381,20 @@ def test_what_is_drawn_like_numbers_of_one_record_each_lies_between_them(name):
 
 def test_what_is_drawn_like_others_is_what_enough_records_have():
     labels = pd.Series(["a"] * 60 + ["b"] * 30 + ["c"] * 4 + ["d", None, None])
-    made = structure._drawn_like(labels, 9000, 5)
+    made = _drawn_like(labels, 9000, 5)
     assert set(made.dropna()) == {"a", "b"}
     assert abs((made == "a").mean() - (95 / 97) * 60 / 90) < 0.02
-    assert structure._drawn_like(labels.tail(5), 10, 5) is None
-    assert structure._drawn_like(labels.head(0), 10, 5) is None
-    assert structure._drawn_like(pd.Series([1.5, 2.5, 3.5]), 10, 5) is None
+    assert _drawn_like(labels.tail(5), 10, 5) is None
+    assert _drawn_like(labels.head(0), 10, 5) is None
+    assert _drawn_like(pd.Series([1.5, 2.5, 3.5]), 10, 5) is None
     numbers = pd.Series([3] * 50 + [900] * 50 + [55], dtype="int64")
-    assert set(structure._drawn_like(numbers, 1000, 5)) == {3, 900}
+    assert set(_drawn_like(numbers, 1000, 5)) == {3, 900}
 
 
 def test_numbers_that_were_never_seen_belong_to_the_run_around_them():
     age = np.repeat(np.arange(20, 80, 3), 30)
     group = np.array(["young", "middle", "old"])[np.digitize(age, [40, 60])]
-    (step,) = structure.Structure.of(pd.DataFrame({"age": age, "group": group}), 5).steps
+    (step,) = Structure.of(pd.DataFrame({"age": age, "group": group}), 5).steps
     asked = pd.Series([10, 37, 42, 57, 63, 99])
     made = step.restore({"age": asked}, asked.index).tolist()
     assert made == ["young", "young", "middle", "middle", "old", "old"]
@@ -441,7 +443,7 @@ def test_areas_hold_no_label_of_few_records(tmp_path):
     frame["code"] = [f"farm {k}" for k in frame["code"]]
     frame.loc[7, "code"] = "the one farm"
     model = fitted(frame)
-    assert isinstance(model.parties_["one"].preparation.steps[0], structure.Placed)
+    assert isinstance(model.parties_["one"].preparation.steps[0], Placed)
     model.save(tmp_path / "model")
     text = "".join(p.read_text() for p in (tmp_path / "model").rglob("*.json"))
     assert "farm 1" in text
@@ -455,13 +457,13 @@ def test_no_label_is_moved_that_numbers_do_not_tell(share):
     frame["x"] = frame["x"].where(rng.random(2000) < share, 10 * rng.random(2000))
     if share:  # four groups, not areas enough
         frame["code"] = frame["code"] % 4
-    found = structure.Structure.of(frame, 5)
-    assert not any(isinstance(step, structure.Placed) for step in found.steps)
+    found = Structure.of(frame, 5)
+    assert not any(isinstance(step, Placed) for step in found.steps)
 
 
 def test_areas_leave_rows_alone_that_say_nothing():
     frame = places(2000).drop(columns="area")
-    (step,) = structure.Structure.of(frame, 5).steps
+    (step,) = Structure.of(frame, 5).steps
     few = frame.head(4).assign(x=[np.nan, 3.0, 3.0, 3.0], y=0.5)
     few["code"] = pd.array([few["code"][0], None, 1, few["code"][3]], dtype="Int64")
     made = step.restore(dict(few.items()), few.index)
@@ -471,7 +473,7 @@ def test_areas_leave_rows_alone_that_say_nothing():
 
 def test_a_step_undoes_what_another_did():
     frame = own("insurer")
-    steps = structure.Structure.of(frame, 5).steps
+    steps = Structure.of(frame, 5).steps
     modelled = frame
     for step in steps:
         modelled = step.apply(frame, modelled)
@@ -499,7 +501,7 @@ def test_a_column_that_the_contract_rounds_computes_no_other(decimals, computed)
     frame = pd.DataFrame({"net": net, "tax": tax, "total": net + tax, "copy": tax})
     model = fitted(frame, contract=contract)
     steps = model.parties_["one"].preparation.steps
-    assert {s.column for s in steps if isinstance(s, structure.Computed)} == computed
+    assert {s.column for s in steps if isinstance(s, Computed)} == computed
     encoded = TableTransformer(encoders={"total": "standard"})
     model = fitted(frame, transformer=encoded)
     assert "total" in model.parties_["one"].transformer.kinds_
@@ -543,7 +545,7 @@ def test_under_privacy_nobody_looks_for_it(mechanism, monkeypatch):
         raise AssertionError("the records were searched")
 
     for name in ("discover", "codes_among"):
-        monkeypatch.setattr(structure, name, refuse)
+        monkeypatch.setattr(f"vflsynth.contract.structure.{name}", refuse)
     frames = {
         "one": pd.DataFrame({"a": np.arange(200.0) % 9, "b": np.arange(200.0) % 9}),
         "two": pd.DataFrame({"c": np.arange(200.0) % 5}),

@@ -6,7 +6,7 @@ import weakref
 import torch
 
 from vflsynth.federation import checkpoints
-from vflsynth.run.checkpoints import Saved
+from vflsynth.run.server_run import Saved
 
 
 class Transfer:

@@ -12,13 +12,13 @@ import pyarrow.parquet
 import pytest
 
 from vflsynth import IndependentSynthesizer
+from vflsynth.codec import as_frame
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.arrays import has_timezone
 from vflsynth.columns.public import with_public_types
 from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ColumnKindError, TableFileError
 from vflsynth.frames import align_party_frames, read_table, write_table
-from vflsynth.frames.logical import as_frame
 from vflsynth.frames.typed import family_of
 
 DAYS = [dt.date(1999, 12, 31), dt.date(2020, 2, 29), dt.date(2024, 5, 6)]

@@ -6,9 +6,9 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from vflsynth.codec import as_frame
 from vflsynth.exceptions import ColumnKindError
 from vflsynth.frames import read_table, write_table
-from vflsynth.frames.logical import as_frame
 from vflsynth.frames.typed import with_type
 
 OTHERS = {

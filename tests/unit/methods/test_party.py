@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from vflsynth.columns import TableTransformer
-from vflsynth.learning.party import FromRecords, Party
+from vflsynth.learning.base import FromRecords, Party
 from vflsynth.protocol.messages import AlignmentNotice
 
 
@@ -18,6 +18,6 @@ def party():
 
 def test_a_digest_does_not_depend_on_how_many_records_are_encoded_at_once(party, monkeypatch):
     whole = party.digest(b"secret")
-    monkeypatch.setattr("vflsynth.learning.party.ENCODED_AT_ONCE", 3)
+    monkeypatch.setattr("vflsynth.learning.base.ENCODED_AT_ONCE", 3)
     assert party.digest(b"secret") == whole
     assert party.digest(b"another") != whole

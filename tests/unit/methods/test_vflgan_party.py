@@ -5,8 +5,8 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning import FromRecords
+from vflsynth.learning.base import RunningLosses
 from vflsynth.learning.messages import MaskedFake
-from vflsynth.learning.party import RunningLosses
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,

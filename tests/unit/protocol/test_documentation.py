@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vflsynth.protocol.declaration import MESSAGES
+from vflsynth.protocol.channel import MESSAGES
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,7 +18,7 @@ from vflsynth import VFLGANSynthesizer
 from vflsynth import _artefacts as artefacts
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ArtefactError
-from vflsynth.run.checkpoints import KIND, check_same_run
+from vflsynth.run.local import KIND, check_same_run
 
 KEY = "record_id"
 

@@ -10,11 +10,10 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth._random import RandomState, secret_from
-from vflsynth._validation import Choice, Number, Optional, Rule, check_parameters
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod
 from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.models.completing import weigh_rows
-from vflsynth.registry import register
+from vflsynth.registry import Choice, Number, Optional, Rule, check_parameters, register
 
 
 @register

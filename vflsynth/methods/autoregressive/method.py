@@ -13,8 +13,16 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.base import Algorithm, Duration, Method, SharedDraws, Size
-from vflsynth.learning.party import ENCODED_AT_ONCE, labelled, section
+from vflsynth.learning.base import (
+    ENCODED_AT_ONCE,
+    Algorithm,
+    Duration,
+    Method,
+    SharedDraws,
+    Size,
+    labelled,
+    section,
+)
 from vflsynth.methods.autoregressive.conditional import (
     COLUMNS_AT_ONCE,
     embedding_widths,

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.party import (
+from vflsynth.learning.base import (
     ENCODED_AT_ONCE,
     RunningMeans,
     TrainableParty,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import KeySchedule, Purpose, RandomStreams, hidden_normal
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.party import labelled, move_average, section
+from vflsynth.learning.base import labelled, move_average, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.networks.layers import FlatAdam, at_rows

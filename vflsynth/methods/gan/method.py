@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError, TooFewRecordsError, TrainingDivergedError
-from vflsynth.learning.base import Algorithm, Duration, Method
+from vflsynth.learning.base import Algorithm, Duration, Method, RunningLosses
 from vflsynth.learning.messages import (
     MaskedFake,
     MaskedReal,
@@ -23,7 +23,6 @@ from vflsynth.learning.messages import (
     moments,
     n_masked_blocks,
 )
-from vflsynth.learning.party import RunningLosses
 from vflsynth.mechanisms import Asked, Mechanism
 from vflsynth.mechanisms.base import Reports
 from vflsynth.methods.gan.party import GANParty, GeneratorLearning

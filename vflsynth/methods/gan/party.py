@@ -14,14 +14,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.messages import (
-    MaskedBlocks,
-    MaskedFake,
-    MaskedReal,
-    RowFeatures,
-    RowScorer,
-)
-from vflsynth.learning.party import (
+from vflsynth.learning.base import (
     Known,
     RunningLosses,
     TrainableParty,
@@ -32,6 +25,13 @@ from vflsynth.learning.party import (
     move_average,
     network_state,
     section,
+)
+from vflsynth.learning.messages import (
+    MaskedBlocks,
+    MaskedFake,
+    MaskedReal,
+    RowFeatures,
+    RowScorer,
 )
 from vflsynth.methods.gan.generator import Generator, sample_encoded
 from vflsynth.methods.gan.resampling import (

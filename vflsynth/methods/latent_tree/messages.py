@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.learning.messages import PublishedTables
-from vflsynth.protocol.declaration import MadeOf, Message, holds, message
+from vflsynth.protocol.channel import MadeOf, Message, holds, message
 
 
 @message(

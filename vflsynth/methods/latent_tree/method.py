@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, AtOnce, Size
+from vflsynth.learning.base import Algorithm, AtOnce, Known, Size
 from vflsynth.learning.messages import states_of, tables_of
-from vflsynth.learning.party import Known
 from vflsynth.learning.products import (
     ASKED,
     ProductsMethod,

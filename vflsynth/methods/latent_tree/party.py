@@ -18,8 +18,8 @@ from torch import Tensor
 from vflsynth.columns import Bounds, NoisyHistogram
 from vflsynth.columns.bins import cell_codes
 from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.base import Known, Learning, Releasing
 from vflsynth.learning.messages import check_distributions
-from vflsynth.learning.party import Known, Learning, Releasing
 from vflsynth.learning.products import ProductsParty, one_hot_codes
 from vflsynth.methods.latent_tree.mechanism import LatentTreePlan
 from vflsynth.methods.latent_tree.messages import LatentTables, LatentTree

@@ -36,7 +36,7 @@ class IndependentSynthesizer(BaseSynthesizer):
     Notes
     -----
     A column's distribution is the probabilities of its categories, or at most 1000 quantiles of its
-    values (see `vflsynth.methods.marginals.distributions`); no record is kept.
+    values (see `vflsynth.methods.marginals.method`); no record is kept.
 
     Privacy: no differential privacy; quantiles are values of single records, though nothing tells
     whose.

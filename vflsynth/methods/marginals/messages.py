@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from vflsynth.protocol.declaration import REAL, MadeOf, Message, holds, message
+from vflsynth.protocol.channel import REAL, MadeOf, Message, holds, message
 
 
 @message(

@@ -1,18 +1,30 @@
-"""Columns on their own, and tied together by a Gaussian copula: party and methods."""
+"""Columns on their own, and tied together by a Gaussian copula: samplers, party and methods.
+
+A column is mapped to standard normal scores and back. Its states (categories; or missing, spikes
+and "an ordinary value") divide the unit interval according to their probabilities, and an ordinary
+value has a quantile within its part. Ordinary values come last, so that the score of a column which
+is zero for most records rises with the value.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
+from vflsynth.columns import OutputSpan
+from vflsynth.columns.categorical import TwoPartCode
+from vflsynth.columns.encoders import Encoder, NormalScores
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.base import Algorithm, AtOnce, OneRound
+from vflsynth.learning.base import Algorithm, AtOnce, OneRound, Party
 from vflsynth.learning.messages import (
     MaskedBlocks,
     MaskedReal,
@@ -20,16 +32,231 @@ from vflsynth.learning.messages import (
     moments,
     n_masked_blocks,
 )
-from vflsynth.learning.party import Party
-from vflsynth.methods.marginals.distributions import (
-    Marginal,
-    MarginalSampler,
-    fit_marginals,
-    marginal_scores,
-)
 from vflsynth.methods.marginals.messages import CopulaLoadings
 from vflsynth.models.samplers import RowSampler
 from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
+from vflsynth.registry import register
+
+Floats = npt.NDArray[np.float64]
+
+# Scores stay within ±8.2 standard deviations.
+_SMALLEST_SHARE = 1e-16
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """Distribution of one table column in its encoded form.
+
+    `value` is the matrix column of the scaled value, `first_state` the first one of the one-hot
+    state or category; either may be None. `probabilities` are of the states, ``[1.0]`` if there is
+    only the value; with a value, state 0 is "ordinary". `quantiles` are of the ordinary values: at
+    most 1000 knots and a quarter of the records. `code` is of categories that have one in two
+    parts.
+    """
+
+    value: int | None
+    first_state: int | None
+    probabilities: list[float]
+    quantiles: NormalScores | None
+    code: TwoPartCode | None = None
+
+    def __post_init__(self) -> None:
+        shares = np.asarray(self.probabilities)
+        if np.any(shares < 0) or not np.isclose(shares.sum(), 1.0):
+            raise ValueError(f"not probabilities: {self.probabilities}")
+        if (self.value is None) != (self.quantiles is None):
+            raise ValueError("a value needs quantiles, and quantiles need a value")
+        if self.code is not None and sum(self.code.sizes) != len(shares):
+            raise ValueError("a code of another number of categories")
+
+    @classmethod
+    def fit(cls, matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan]) -> Self:
+        """Learn the distribution of one column, of encoded records and the column's spans.
+
+        They are a value, a state or category, or both; or both parts of a code.
+        """
+        if spans[-1].within is not None:
+            code, start = TwoPartCode(spans[-1].within), spans[0].start
+            slots = code.read(matrix[:, start : spans[-1].stop])
+            counts = np.bincount(slots, minlength=sum(code.sizes))
+            return cls(None, start, (counts / len(slots)).tolist(), None, code)
+        value = next((s.start for s in spans if s.role == "value"), None)
+        state = next((s for s in spans if s.role != "value"), None)
+        shares = [1.0]
+        ordinary = np.ones(len(matrix), dtype=np.bool_)
+        if state is not None:
+            block = matrix[:, state.start : state.stop]
+            shares = block.mean(0, dtype=np.float64).tolist()
+            ordinary = block[:, 0] > 0.5
+        quantiles = None
+        if value is not None:
+            quantiles = NormalScores().fit(np.sort(matrix[ordinary, value].astype(np.float64)))
+        return cls(value, None if state is None else state.start, shares, quantiles)
+
+    def scores(self, matrix: npt.NDArray[np.float32]) -> Floats:
+        """Return records' normal scores: of a value's rank, of the middle of a state's part."""
+        lower, shares = self._parts()
+        state = self._states(matrix)
+        fraction = np.full(len(matrix), 0.5)
+        if self.value is not None and self.quantiles is not None:
+            ordinary = state == 0
+            values = matrix[ordinary, self.value].astype(np.float64)
+            fraction[ordinary] = ndtr(self.quantiles.scale(values))
+        return _scores(lower[state] + shares[state] * fraction)
+
+    def draw_into(self, scores: Floats, rows: Floats) -> None:
+        """Write the encoded column that these scores stand for into rows of zeros."""
+        lower, shares = self._parts()
+        place = ndtr(scores)
+        order = np.argsort(lower, kind="stable")
+        # The last state whose part begins at or below the place, among those that have a part.
+        order = order[shares[order] > 0]
+        state = order[np.searchsorted(lower[order], place, side="right") - 1]
+        if self.code is not None and self.first_state is not None:
+            self.code.write(state, rows[:, self.first_state : self.first_state + self.code.width])
+        elif self.first_state is not None:
+            rows[np.arange(len(rows)), self.first_state + state] = 1.0
+        if self.value is not None and self.quantiles is not None:
+            ordinary = state == 0
+            fraction = (place[ordinary] - lower[0]) / shares[0]
+            rows[ordinary, self.value] = self.quantiles.unscale(_scores(fraction))
+
+    def _parts(self) -> tuple[Floats, Floats]:
+        """Where each state's part of the unit interval begins, and how long it is."""
+        shares = np.asarray(self.probabilities)
+        if self.value is None:
+            return np.cumsum(shares) - shares, shares
+        behind = np.roll(shares, -1)  # the ordinary state comes last
+        return np.roll(np.cumsum(behind) - behind, 1), shares
+
+    def _states(self, matrix: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
+        if self.first_state is None:
+            return np.zeros(len(matrix), dtype=np.intp)
+        if self.code is not None:
+            return self.code.read(matrix[:, self.first_state : self.first_state + self.code.width])
+        stop = self.first_state + len(self.probabilities)
+        states: npt.NDArray[np.intp] = np.argmax(matrix[:, self.first_state : stop], axis=1)
+        return states
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the distribution, JSON-safe."""
+        return {
+            "value": self.value,
+            "first_state": self.first_state,
+            "probabilities": self.probabilities,
+            "quantiles": None if self.quantiles is None else self.quantiles.to_dict(),
+            "code": None if self.code is None else list(self.code.sizes),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Undo `to_dict`."""
+        quantiles, sizes = content["quantiles"], content["code"]
+        return cls(
+            content["value"],
+            content["first_state"],
+            list(content["probabilities"]),
+            None if quantiles is None else _normal_scores(quantiles),
+            None if sizes is None else TwoPartCode(tuple(sizes)),
+        )
+
+
+def _normal_scores(content: Mapping[str, Any]) -> NormalScores:
+    encoder = Encoder.from_dict(content)
+    if not isinstance(encoder, NormalScores):
+        raise ValueError("quantiles are normal scores")
+    encoder.check_learned()
+    return encoder
+
+
+def fit_marginals(
+    matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan]
+) -> tuple[Marginal, ...]:
+    """Learn the marginals of all columns of an encoded table; constant columns have none."""
+    found = []
+    gates = {span.gate for span in spans if span.gate is not None}
+    states = {span.start: span for span in spans}
+    second = {span.start: span for span in spans if span.within is not None}
+    for span in spans:
+        if span.start in gates or span.start in second:
+            continue  # goes with its value, or with the first part
+        both = [span] if span.gate is None else [span, states[span.gate]]
+        both += [second[span.stop]] if span.stop in second else []
+        found.append(Marginal.fit(matrix, both))
+    return tuple(found)
+
+
+def marginal_scores(
+    marginals: Sequence[Marginal], matrix: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return normal scores of encoded records, shape (record, column)."""
+    scores = np.empty((len(matrix), len(marginals)), np.float32)
+    for column, marginal in enumerate(marginals):
+        scores[:, column] = marginal.scores(matrix)
+    return scores
+
+
+def draw_marginals(marginals: Sequence[Marginal], scores: Floats, width: int) -> Floats:
+    """Return the encoded rows that scores of shape (row, column) stand for."""
+    rows = np.zeros((len(scores), width))
+    for column, marginal in enumerate(marginals):
+        marginal.draw_into(scores[:, column], rows)
+    return rows
+
+
+def _scores(places: Floats) -> Floats:
+    result: Floats = ndtri(np.clip(places, _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE))
+    return result
+
+
+@register
+class MarginalSampler(RowSampler):
+    """One marginal distribution per column, perhaps tied together by a Gaussian copula.
+
+    `loadings`, (latent, column), have columns of unit length: ``latent @ loadings`` are the
+    columns' normal scores, and over all parties they have the correlations of the copula. None
+    draws scores independently. `width` is that of the encoded row.
+    """
+
+    kind = "marginals"
+
+    def __init__(
+        self, marginals: Sequence[Marginal], loadings: Tensor | None, *, width: int
+    ) -> None:
+        if loadings is not None and loadings.shape[1] != len(marginals):
+            raise ValueError(f"{len(marginals)} columns, but loadings of {loadings.shape[1]}")
+        self.marginals, self.loadings, self.width = tuple(marginals), loadings, width
+
+    @property
+    def latent_dim(self) -> int:
+        """Number of columns of all parties, or 0."""
+        return 0 if self.loadings is None else self.loadings.shape[0]
+
+    def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
+        """Draw scores, and look up the quantiles they stand for."""
+        if self.loadings is None:
+            scores = streams.normal("scores", index, (latent.shape[1], len(self.marginals)))
+        else:
+            scores = latent.double() @ self.loadings.double()
+        rows = draw_marginals(self.marginals, scores[0].double().numpy(), self.width)
+        return torch.tensor(rows.astype(np.float32))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the marginals."""
+        return {"marginals": [m.to_dict() for m in self.marginals], "width": self.width}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the loadings, if there are any."""
+        return {} if self.loadings is None else {"loadings": self.loadings}
+
+    @classmethod
+    def restore(
+        cls, content: Mapping[str, Any], tensors: Mapping[str, Tensor], spans: Sequence[OutputSpan]
+    ) -> Self:
+        """Undo `to_dict` and `tensors`."""
+        marginals = [Marginal.from_dict(m) for m in content["marginals"]]
+        loadings = tensors.get("loadings")
+        return cls(marginals, None if loadings is None else loadings.cpu(), width=content["width"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vflsynth._validation import Number, Rule
 from vflsynth.methods.pairwise.mechanism import PairwiseTables
 from vflsynth.methods.pairwise.method import PairwiseMethod
 from vflsynth.methods.synthesizer import BaseSynthesizer
-from vflsynth.registry import register
+from vflsynth.registry import Number, Rule, register
 from vflsynth.secure import MOST_STATES
 
 

@@ -12,7 +12,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import PublishedTables
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.protocol import SERVER
-from vflsynth.protocol.declaration import MadeOf, Message, holds, message
+from vflsynth.protocol.channel import MadeOf, Message, holds, message
 from vflsynth.secure import Code
 
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, AtOnce, Size
-from vflsynth.learning.party import Known
+from vflsynth.learning.base import Algorithm, AtOnce, Known, Size
 from vflsynth.learning.products import (
     ASKED,
     ProductsMethod,

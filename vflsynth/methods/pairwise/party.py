@@ -16,8 +16,8 @@ from vflsynth.columns import NoisyHistogram
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import estimate_n_records
 from vflsynth.exceptions import ProtocolError
+from vflsynth.learning.base import Known, Learning, Releasing
 from vflsynth.learning.messages import check_distributions
-from vflsynth.learning.party import Known, Learning, Releasing
 from vflsynth.learning.products import ProductsParty
 from vflsynth.methods.latent_tree.model import Codes, Floats
 from vflsynth.methods.latent_tree.party import DiscreteColumn, codes_of_records

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vflsynth._validation import Optional, Rule, Sizes
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.vertigan.method import VertiGANMethod
-from vflsynth.registry import register
+from vflsynth.registry import Optional, Rule, Sizes, register
 
 
 @register

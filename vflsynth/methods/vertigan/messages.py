@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from vflsynth.protocol.declaration import PACKED, MadeOf, Message, Uses, When, holds, message
+from vflsynth.protocol.channel import PACKED, MadeOf, Message, Uses, When, holds, message
 
 
 @message(

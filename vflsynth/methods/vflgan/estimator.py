@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from vflsynth._validation import Choice, Number, Optional, Pair, Rule, Sizes
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan.discriminator import PENALTIES, Penalty
 from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.methods.vflgan.method import VFLGANMethod
-from vflsynth.registry import register
+from vflsynth.registry import Choice, Number, Optional, Pair, Rule, Sizes, register
 
 
 @register

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflsynth.protocol.declaration import PACKED, REAL, MadeOf, Message, Uses, When, holds, message
+from vflsynth.protocol.channel import PACKED, REAL, MadeOf, Message, Uses, When, holds, message
 from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
 
 

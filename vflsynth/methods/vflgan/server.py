@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.learning.party import load_network_state, network_state
+from vflsynth.learning.base import load_network_state, network_state
 from vflsynth.methods.gan.discriminator import Discriminator, directional_penalty, steepest
 from vflsynth.methods.gan.method import GANServer
 from vflsynth.methods.gan.settings import Settings

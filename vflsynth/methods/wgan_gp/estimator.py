@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from vflsynth._validation import Choice
 from vflsynth.mechanisms import DPSGD, Discriminators, FirstLayer
 from vflsynth.methods.gan.critics import DPSGDGANCritic
 from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer
 from vflsynth.methods.vertigan.method import VertiGANMethod
 from vflsynth.methods.wgan_gp.dpsgd_gan import DPSGDGAN
 from vflsynth.methods.wgan_gp.gs_wgan import GSWGAN, GSWGANCritic
-from vflsynth.registry import register
+from vflsynth.registry import Choice, register
 
 
 class WGANGPMethod(VertiGANMethod):

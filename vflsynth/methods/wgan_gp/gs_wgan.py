@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import HiddenStreams, RandomStreams, derive
-from vflsynth._validation import Number, Optional
 from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import WHO_JOINS, calibrate_training, ledger_of
@@ -36,7 +35,7 @@ from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, Schedule, SubsetSchedule
 from vflsynth.protocol.messages import AlignmentNotice
 from vflsynth.protocol.schedule import Length, power_of_two
-from vflsynth.registry import register
+from vflsynth.registry import Number, Optional, register
 
 
 def clip_rows(gradients: Tensor, max_grad_norm: float) -> Tensor:

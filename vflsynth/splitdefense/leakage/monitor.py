@@ -12,10 +12,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsynth._validation import Number
 from vflsynth.columns.base import OutputSpan
-from vflsynth.learning.party import labelled, section
-from vflsynth.registry import register
+from vflsynth.learning.base import labelled, section
+from vflsynth.registry import Number, register
 from vflsynth.splitdefense.leakage.base import BATCH_MEASURES, batch_measures, one_against_rest
 from vflsynth.splitdefense.settings import Part
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.codec import to_json
-from vflsynth.learning.party import RunningMeans, load_network_state, network_state
+from vflsynth.learning.base import RunningMeans, load_network_state, network_state
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.registry import register
 from vflsynth.splitdefense.label_privacy import LabelChannel

@@ -9,9 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsynth._validation import Choice, Number, Optional, Rule, Sizes
 from vflsynth.exceptions import ParameterError
-from vflsynth.registry import register
+from vflsynth.registry import Choice, Number, Optional, Rule, Sizes, register
 from vflsynth.splitdefense.objectives.base import (
     Batch,
     Objective,

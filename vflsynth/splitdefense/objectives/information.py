@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vflsynth._validation import Choice, Number, Sizes
-from vflsynth.registry import register
+from vflsynth.registry import Choice, Number, Sizes, register
 from vflsynth.splitdefense.objectives.base import (
     Batch,
     CrossEntropyTask,

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import HiddenStreams
-from vflsynth._validation import Number
 from vflsynth.exceptions import TrainingDivergedError
-from vflsynth.registry import register
+from vflsynth.registry import Number, register
 from vflsynth.splitdefense.settings import Part
 
 

@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflsynth._validation import Number
-from vflsynth.registry import register
+from vflsynth.registry import Number, register
 from vflsynth.splitdefense.protections.gradients import Context, Protection, check_finite, row_norms
 
 _TOLERANCE = 1e-12

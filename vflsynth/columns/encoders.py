@@ -1,4 +1,8 @@
-"""What every encoder promises, an increasing map with an inverse; curves, standard scores, logs."""
+"""How numbers become what networks see: increasing maps with an inverse.
+
+Curves (standard scores, logs), normal scores of ranks, of quantiles and of repeated values, and
+when to choose which.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr, ndtri
 from sklearn.base import BaseEstimator, clone
 
-from vflsynth._validation import Number, Rule, check_parameters
 from vflsynth.codec import scalar_from_json, scalar_to_json
-from vflsynth.columns.arrays import Floats
+from vflsynth.columns.arrays import Flags, Floats, even_points
 from vflsynth.exceptions import ParameterError
-from vflsynth.registry import Members, full_name, named_in_file, register
+from vflsynth.registry import (
+    Members,
+    Number,
+    Rule,
+    check_parameters,
+    full_name,
+    named_in_file,
+    register,
+)
 
 FLOAT32_ROUNDING = 2.0**-24
 """Half a unit in the last place: the matrix rounds a scaled number by at most this factor."""
@@ -297,3 +309,220 @@ def encoder_of(given: str | Encoder, owner: str = "encoder") -> Encoder:
     fresh: Encoder = clone(given)
     fresh.check_parameters()
     return fresh
+
+
+MOST_KNOTS = 1000
+
+
+@register
+class NormalScores(Encoder):
+    """The number's rank, as a quantile of the standard normal distribution.
+
+    Piecewise linear between knots: quantiles of the column, at most 1000 and at most a quarter of
+    the records (plus two), each at the normal score of its mid-rank. Interpolating in scores rather
+    than in ranks keeps the map and its inverse exact to rounding, and strictly increasing.
+
+    Attributes
+    ----------
+    knots_ : float64 array, shape (knot,)
+        Coordinates, strictly increasing; the first and last are the column's range.
+    lower_, upper_ : float64 array, shape (knot,)
+        Scores between which a knot is decoded, never decreasing. Here they are equal.
+    """
+
+    name: ClassVar[str] = "quantile"
+    learns: ClassVar[tuple[str, ...]] = ("knots_", "lower_", "upper_")
+
+    knots_: Floats
+    lower_: Floats
+    upper_: Floats
+
+    def fit(
+        self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
+    ) -> NormalScores:
+        """Learn knots and scores."""
+        n_records = len(ordered)
+        n_knots = min(MOST_KNOTS, 2 + n_records // 4)
+        positions = np.linspace(0, n_records - 1, n_knots).round().astype(np.intp)
+        self.knots_ = np.unique(ordered[positions])
+        if len(self.knots_) == 1:  # all are equal: two knots, as near to each other as can be
+            self.knots_ = np.append(self.knots_, np.nextafter(self.knots_, np.inf))
+            self.lower_ = self.upper_ = np.zeros(2)
+            return self
+        below = np.searchsorted(ordered, self.knots_, side="left")
+        not_above = np.searchsorted(ordered, self.knots_, side="right")
+        self.lower_ = self.upper_ = ndtri((below + not_above) / (2 * n_records))
+        self.check_learned()
+        return self
+
+    def check_learned(self) -> None:
+        """Raise ValueError unless knots rise and scores do not fall."""
+        lower, upper = self.lower_, self.upper_
+        if (
+            not 2 <= len(self.knots_) == len(lower) == len(upper)
+            or not np.all(np.diff(self.knots_) > 0)
+            or not np.all(lower <= upper)
+            or not np.all(upper[:-1] <= lower[1:])
+        ):
+            raise ValueError("knots must rise, and scores must not fall")
+
+    def scale(self, coordinates: Floats) -> Floats:
+        """Map to scores: outside the knots that of the nearest, at one the middle of its own."""
+        knots, lower, upper = self.knots_, self.lower_, self.upper_
+        last = len(knots) - 1
+        left = np.clip(np.searchsorted(knots, coordinates, side="right") - 1, 0, last)
+        right = np.minimum(left + 1, last)
+        width = np.where(right > left, knots[right] - knots[left], 1.0)
+        fraction = np.clip((coordinates - knots[left]) / width, 0.0, 1.0)
+        between = upper[left] + fraction * (lower[right] - upper[left])
+        at_knot = (coordinates <= knots[left]) | (left == last)
+        scores: Floats = np.where(at_knot, (lower[left] + upper[left]) / 2.0, between)
+        return scores
+
+    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Map scores to coordinates."""
+        knots, lower, upper = self.knots_, self.lower_, self.upper_
+        scores, last = scaled.astype(np.float64), len(knots) - 1
+        left = np.clip(np.searchsorted(lower, scores, side="right") - 1, 0, last)
+        right = np.minimum(left + 1, last)
+        gap = lower[right] - upper[left]
+        gap = np.where(gap > 0.0, gap, 1.0)
+        fraction = np.clip((scores - upper[left]) / gap, 0.0, 1.0)
+        coordinates: Floats = knots[left] + fraction * (knots[right] - knots[left])
+        return coordinates
+
+    def error(self, lower: float, upper: float) -> float:
+        """Bound the rounding of scores to float32, times the steepest slope between knots."""
+        gaps = self.lower_[1:] - self.upper_[:-1]
+        slopes = np.diff(self.knots_)[gaps > 0.0] / gaps[gaps > 0.0]
+        if not len(slopes):
+            return 0.0
+        largest_score = max(abs(self.lower_[0]), abs(self.upper_[-1]))
+        arithmetic = max(abs(lower), abs(upper)) * 2.0**-49
+        return float(slopes.max() * largest_score * FLOAT32_ROUNDING * 1.01 + arithmetic)
+
+
+# A column that repeats its values at least so often on average, and has at most so many of them,
+# takes no others.
+_FEWEST_REPEATS, _MOST_ATOMS = 2.0, 5000
+
+# Narrower atoms are none: float32 might miss them.
+_SMALLEST_GAP = 2e-6
+
+
+@register
+class Ranks(NormalScores):
+    """Normal scores that keep what a column repeats: codes, digit preference, round amounts.
+
+    A value that several records share is an *atom*: an interval of scores, all of which decode to
+    it. Between atoms the map is piecewise linear through quantiles of the column, as that of
+    `NormalScores`. Standard normal scores decode to the column's distribution. A column of n
+    records with at most n / 2 and at most 5,000 distinct values has nothing but atoms, so that
+    nothing between its values is decoded, unless some are held by fewer than `least` records.
+
+    The attributes are those of `NormalScores`.
+    """
+
+    name: ClassVar[str] = "ranks"
+
+    def fit(
+        self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
+    ) -> Ranks:
+        """Learn knots and their scores; only what `least` records hold is an atom."""
+        n_records = len(ordered)
+        starts = np.flatnonzero(np.diff(ordered, prepend=np.nan) != 0.0)
+        counts = np.diff(starts, append=n_records)
+        listed = len(starts) * _FEWEST_REPEATS <= n_records and len(starts) <= _MOST_ATOMS
+        chosen = counts >= (least if listed else max(2, least))
+        if chosen.sum() > _MOST_ATOMS:
+            chosen = counts >= np.partition(counts, -_MOST_ATOMS)[-_MOST_ATOMS]
+        shares = np.stack([starts, starts + counts]) / n_records
+        end = 0.25 / n_records
+        lower, upper = ndtri(np.clip(shares, end, 1.0 - end))
+        chosen &= upper - lower > _SMALLEST_GAP
+        middle = ndtri(shares.mean(0))
+        lower, upper = np.where(chosen, lower, middle), np.where(chosen, upper, middle)
+        kept = np.flatnonzero(chosen | _quantiles(starts, counts))
+        self.knots_, self.lower_, self.upper_ = ordered[starts][kept], lower[kept], upper[kept]
+        self.check_learned()
+        return self
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether nothing between the knots is decoded."""
+        return np.array_equal(self.upper_[:-1], self.lower_[1:])
+
+    def decoded(self, coordinates: Floats) -> Floats:
+        """Return the nearer atom for coordinates between two that nothing is decoded between."""
+        knots = self.knots_
+        right = np.clip(np.searchsorted(knots, coordinates), 1, len(knots) - 1)
+        left = right - 1
+        closed = self.upper_[left] >= self.lower_[right]
+        lower_is_nearer = coordinates - knots[left] <= knots[right] - coordinates
+        nearer = np.where(lower_is_nearer, knots[left], knots[right])
+        return np.where(closed, nearer, coordinates)
+
+    def spread(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Move encoded atoms within their intervals, so that scores are normally distributed.
+
+        They decode to the same. The k-th record of an atom gets the k-th place of a sequence that
+        fills it evenly: nothing is drawn, and records that follow each other are far apart.
+        """
+        lower, upper = self.lower_, self.upper_
+        spread = scaled.astype(np.float64)
+        atoms = np.clip(np.searchsorted(lower, spread, side="right") - 1, 0, len(lower) - 1)
+        inside = (spread <= upper[atoms]) & (upper[atoms] > lower[atoms])
+        atoms = atoms[inside]
+        order = np.argsort(atoms, kind="stable")
+        counts = np.bincount(atoms, minlength=len(lower))
+        places = np.empty(len(atoms))
+        nth = np.arange(len(atoms)) - np.repeat(np.cumsum(counts) - counts, counts)
+        places[order] = even_points(nth)
+        below, above = ndtr(lower), ndtr(upper)
+        spread[inside] = ndtri(below[atoms] + places * (above - below)[atoms])
+        return np.clip(spread, lower[0], upper[-1])
+
+
+def _quantiles(starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]) -> Flags:
+    """Which distinct values are knots: quantiles, evenly spaced in ranks and in scores."""
+    n_records = int(starts[-1] + counts[-1])
+    n_knots = min(MOST_KNOTS, 2 + n_records // 4) // 2 + 1
+    evenly = np.linspace(0, n_records - 1, n_knots)
+    furthest = ndtri(0.5 / n_records)
+    by_score = ndtr(np.linspace(furthest, -furthest, n_knots)) * n_records - 0.5
+    positions = np.concatenate([evenly, by_score, [0, n_records - 1]]).round().astype(np.intp)
+    found = np.zeros(len(starts), np.bool_)
+    found[np.searchsorted(starts, np.clip(positions, 0, n_records - 1), side="right") - 1] = True
+    return found
+
+
+# A column has long tails if its standard deviation is so many times that of a normal column of the
+# same interquartile range, or if a value is so many standard deviations from the mean.
+_WIDE, _FAR = 2.0, 8.0
+_IQR_OF_NORMAL = 1.349
+
+
+@register
+class Auto(Standardizer):
+    """Standard scores, and normal scores of ranks for a column with long tails.
+
+    Standardised, most values of such a column would lie within a few hundredths of each other,
+    where a network cannot tell them apart.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    def fit(
+        self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
+    ) -> Encoder:
+        """Return a fitted `Standardizer` or `NormalScores`."""
+        standard = Standardizer().fit(ordered)
+        scaled = standard.scale(ordered)
+        low, high = np.quantile(scaled, [0.25, 0.75])
+        wide = _WIDE * (high - low) < _IQR_OF_NORMAL
+        long_tails = wide or max(-scaled[0], scaled[-1]) > _FAR
+        return NormalScores().fit(ordered) if long_tails else standard
+
+    def published(self) -> Standardizer:
+        """Return standard scores: histograms tell no ranks."""
+        return Standardizer()
