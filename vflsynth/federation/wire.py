@@ -42,7 +42,8 @@ from vflsynth.protocol.messages import Hello
 PROTOCOL = 5
 """Version of the frames; nodes that speak another one are refused."""
 
-MAX_HEADER = 1 << 20
+MAX_HEADER = 1 << 24
+"""Bytes of what is no tensor, contracts and heads of accounts among it: 66 per private run."""
 MAX_MESSAGES = 16
 _MAX_TEXT = 4096
 _MAX_INTEGER = 1 << 53
@@ -139,6 +140,11 @@ def encode(frame: Frame, max_bytes: int | None = None) -> bytes:
         },
         allow_nan=False,
     ).encode()
+    if len(header) > MAX_HEADER:
+        raise PayloadRejectedError(
+            f"a header would have {len(header):,} bytes; at most {MAX_HEADER:,} are taken",
+            fix="shorter contracts and lists of categories, or a new privacy account",
+        )
     body = dump_tensors(tensors) if tensors else b""
     size = _PREFIX.size + len(header) + len(body)
     if max_bytes is not None and size > max_bytes:

@@ -141,6 +141,13 @@ def test_a_frame_that_is_too_large_is_refused():
         decode(data, len(data) - 1)
 
 
+def test_a_header_that_nobody_would_take_is_not_sent():
+    said = Hello("lab", "server", 0, {"heads": ["f" * 64] * 40_000})  # of 40,000 private runs
+    assert decode(encode(up(said)), 1 << 28)
+    with pytest.raises(PayloadRejectedError, match="at most 16,777,216"):
+        encode(up(Hello("lab", "server", 0, {"heads": ["f" * 64] * 260_000})))
+
+
 def test_another_version_is_named():
     data = bytearray(encode(up()))
     data[4] = PROTOCOL + 1
