@@ -93,6 +93,8 @@ def logical(column: pd.Series[Any], *, by_value: bool = True) -> pd.Series[Any]:
         return pd.Series(np.asarray(column.array), column.index, name=column.name)
     if isinstance(dtype, pd.ArrowDtype):
         given = pa.chunked_array(pa.array(column.array))
+        if pa.types.is_float16(given.type):  # which Arrow stores, and hardly computes with
+            given = given.cast(pa.float32())
     elif dtype != np.dtype(object) or not by_value or _is_text(column):
         return column
     else:

@@ -301,6 +301,13 @@ def test_what_cannot_be_written_is_refused_before_training(values, what):
         IndependentSynthesizer().fit({"lab": pd.DataFrame({"x": values})})
 
 
+def test_half_precision_of_arrow_is_computed_with_as_single():
+    numbers = pa.array(np.arange(60, dtype=np.float16) / 4)
+    frame = pd.DataFrame({"x": pd.arrays.ArrowExtensionArray(numbers)})
+    made = IndependentSynthesizer(random_state=0).fit({"lab": frame}).sample(5)
+    assert made["x"].dtype == np.float32
+
+
 def test_what_another_column_tells_is_refused_as_well():
     frame = pd.DataFrame({"g": list("ab") * 30, "x": pd.Series([1, "a"] * 30, dtype=object)})
     with pytest.raises(ColumnKindError, match=r"party 'lab', column 'x'.*several types"):
