@@ -6,6 +6,7 @@ import argparse
 import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -25,7 +26,7 @@ from vflsynth.cli.tables import (
 from vflsynth.contract import Contract, read_contract
 from vflsynth.evaluation import RuleCost, RuleViolations, TableMetric
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import MatchOn, align_party_frames, stored_table
+from vflsynth.frames import MatchOn, StoredTable, align_party_frames, stored_table
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.release import promised_rules
 
@@ -135,7 +136,7 @@ def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Jud
         on = MatchOn(on_of(options.on), options.key_form or "")
         real, alignment = stored_table(by_party(options.real), on)
         logger.info("%s", alignment)
-        parties, synthetic = real.parties, stored_table({"synthetic": options.synthetic})[0]
+        parties, synthetic = real.parties, _stored_like(real, options.synthetic)
         if options.holdout:
             holdout, _ = stored_table(by_party(options.holdout), on)
     else:
@@ -149,6 +150,15 @@ def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Jud
     target = None if options.target is None else label([real], options.target)
     categorical = [label([real], name) for name in options.categorical]
     return Judged(frames, on, real, synthetic, parties, holdout, target, categorical)
+
+
+def _stored_like(real: StoredTable, path: Path) -> StoredTable:
+    """Put a synthetic table on disk, text as in the real one where its file has no types."""
+    if Path(path).is_dir():
+        return stored_table({"synthetic": path})[0]
+    (first,) = real.batches([0])
+    table = read(path, dtypes=texts_of(first.dtypes.to_dict()))
+    return StoredTable(table[[label]] for label in table)
 
 
 def _side_by_side(

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from vflsynth.cli import main
+from vflsynth.cli.judged import _stored_like
 from vflsynth.evaluation import evaluate
 from vflsynth.evaluation import tables as evaluation_tables
 from vflsynth.exceptions import SharedColumnError
@@ -88,3 +89,13 @@ def test_a_column_of_two_parties_is_refused(tmp_path):
         write_table(pd.DataFrame({"x": [1.0, 2.0]}), tmp_path / f"{name}.parquet")
     with pytest.raises(SharedColumnError, match="'a'"):
         stored_table({name: tmp_path / f"{name}.parquet" for name in ("a", "b")})
+
+
+def test_a_csv_file_beside_folders_is_read_in_their_types(tmp_path):
+    frame = pd.DataFrame({"zip": pd.Series([str(100 + i) for i in range(5)]), "x": range(5)})
+    (tmp_path / "real").mkdir()
+    write_table(frame, tmp_path / "real" / "0.parquet")
+    write_table(frame, tmp_path / "made.csv")
+    real, _ = stored_table({"lab": tmp_path / "real"})
+    made = _stored_like(real, tmp_path / "made.csv")
+    assert made["zip"].equals(frame["zip"]) and made["x"].equals(frame["x"])
