@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.later import later
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.methods.gan.estimator import GANSynthesizer
 
@@ -24,7 +25,7 @@ def _rough_shares(rough_shares: None) -> None:
     """Runs are compared with each other."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def make_vflgan() -> Callable[..., VFLGANSynthesizer]:
     """Make a fast VFLGAN, with some parameters changed."""
     return lambda **changes: VFLGANSynthesizer(
@@ -32,7 +33,7 @@ def make_vflgan() -> Callable[..., VFLGANSynthesizer]:
     )
 
 
-@pytest.fixture(params=["average, best", "last", "VertiGAN"])
+@pytest.fixture(params=["average, best", "VertiGAN", *later("last")])
 def make_gan(request, make_vflgan) -> Callable[..., GANSynthesizer]:
     """Make one of three GANs that keep different state."""
     if request.param == "VertiGAN":

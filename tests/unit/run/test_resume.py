@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ class StopAfter:
         return state.epoch == self.epoch
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def frames():
     return make_party_frames(60, 2, random_state=2)
 
@@ -138,11 +139,16 @@ def test_a_target_that_cannot_be_used_is_refused_before_training(make_vflgan, fr
 # -- what is refused ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def checkpoint(make_vflgan, frames, tmp_path):
-    path = tmp_path / "run"
-    make_vflgan().fit(frames, KEY, checkpoint=path, checkpoint_every=1, callbacks=[StopAfter(2)])
+@pytest.fixture(scope="module")
+def kept(make_vflgan, frames, tmp_path_factory):
+    path, stop = tmp_path_factory.mktemp("kept") / "run", [StopAfter(2)]
+    make_vflgan().fit(frames, KEY, checkpoint=path, checkpoint_every=1, callbacks=stop)
     return path
+
+
+@pytest.fixture
+def checkpoint(kept, tmp_path):
+    return shutil.copytree(kept, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

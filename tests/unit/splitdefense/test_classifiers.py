@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -74,10 +75,16 @@ def auc(classifier, frames, y, **options):
     return roc_auc_score(y == classifier.classes_[1], probabilities[:, 1])
 
 
+@pytest.fixture(scope="module")
+def fitted(tables):
+    """Classifiers by name, for tests that only read them."""
+    return cache(lambda name: clone(CLASSIFIERS[name]).fit(*tables, on="id"))
+
+
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_learns_from_parties_with_keys(tables, name):
+def test_learns_from_parties_with_keys(tables, fitted, name):
     frames, y = tables
-    classifier = clone(CLASSIFIERS[name]).fit(frames, y, on="id")
+    classifier = fitted(name)
     assert list(classifier.classes_) == ["benign", "malignant"]
     assert auc(classifier, frames, y) > 0.9
     probabilities = classifier.predict_proba(frames)
@@ -163,6 +170,7 @@ def test_protection_changes_neither_batches_nor_initial_weights(tables):
     assert not np.array_equal(plain.features, protected.features)
 
 
+@pytest.mark.slow
 def test_seeds(tables):
     frames, y = tables
     first, again, other = (
@@ -339,9 +347,9 @@ def test_parameters_of_nested_parts():
 
 
 @pytest.mark.parametrize("name", ["Marvell", "GAFM", "label privacy"])
-def test_save_and_load(tables, tmp_path, name):
-    frames, y = tables
-    classifier = clone(CLASSIFIERS[name]).fit(frames, y, on="id")
+def test_save_and_load(tables, fitted, tmp_path, name):
+    frames, _ = tables
+    classifier = fitted(name)
     classifier.save(tmp_path / "model")
     loaded = type(classifier).load(tmp_path / "model")
     assert np.array_equal(loaded.predict_proba(frames), classifier.predict_proba(frames))
