@@ -98,4 +98,5 @@ def test_a_csv_file_beside_folders_is_read_in_their_types(tmp_path):
     write_table(frame, tmp_path / "made.csv")
     real, _ = stored_table({"lab": tmp_path / "real"})
     made = _stored_like(real, tmp_path / "made.csv")
-    assert made["zip"].equals(frame["zip"]) and made["x"].equals(frame["x"])
+    assert made["zip"].equals(frame["zip"])
+    assert made["x"].equals(frame["x"])
