@@ -751,6 +751,7 @@ def synthetic(folder):
     return out
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_evaluate_prints_and_writes_a_report(folder, synthetic, capsys):
     page = folder / "reports" / "report.html"
     options = ["--target", "diagnosis", "--model", str(folder / "model"), "-o", str(page)]

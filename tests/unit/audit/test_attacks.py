@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import gaussian_kde
 
+from tests.later import later
 from vflsynth.audit.attacks import (
     ATTACKS,
     attack_auc,
@@ -67,7 +68,7 @@ def test_logan_0_scores_what_looks_synthetic_higher(tables):
     assert found.low > 0.9
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", [*later("LOGAN 0"), *(n for n in ATTACKS if n != "LOGAN 0")])
 def test_scores_are_finite_one_per_candidate_and_repeatable(tables, name):
     labelled = {
         key: table.assign(

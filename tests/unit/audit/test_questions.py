@@ -137,7 +137,7 @@ class Remembers(BaseEstimator):
         return pd.Series([0.0 if row in mine else -50.0 for row in rows], frame.index)
 
 
-@pytest.mark.parametrize("column", ["label", "a"])
+@pytest.mark.parametrize("column", ["label", *later("a")])
 def test_who_holds_a_model_that_remembers_infers_what_its_table_does_not_tell(column):
     model = Remembers().fit({"all": REAL})
     tables = REAL, FRESH, CONTROL

@@ -39,13 +39,17 @@ def in_process(trial, **parameters):
     return synth.fit(trial.frames, KEY, transcript=True)
 
 
-@pytest.mark.parametrize("n_parties", [3, *later(2)])
+PAPER = {"gradient_penalty": "paper", "model_selection": "last"}
+FEW_BYTES = {"steps_per_exchange": 3, "wire_precision": "int8"}
+
+
 @pytest.mark.parametrize(
-    "parameters",
+    ("parameters", "n_parties"),
     [
-        {},
-        {"gradient_penalty": "paper", "model_selection": "last"},
-        {"steps_per_exchange": 3, "wire_precision": "int8"},
+        ({}, 3),
+        (PAPER, 2),
+        (FEW_BYTES, 2),
+        *later(({}, 2), (PAPER, 3), (FEW_BYTES, 3)),
     ],
 )
 def test_a_run_over_frames_gives_the_bytes_of_a_run_in_one_process(

@@ -8,6 +8,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.later import later
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import (
     LARGEST_SCORE,
@@ -77,7 +78,7 @@ def test_the_sensitivity_under_replacement_is_reached():
 def test_every_cell_has_noise_of_the_claimed_size():
     """Also the last cell: whether anything is missing is not published for free."""
     empty = frame([(10.0, 1.0, "red")] * 1)
-    draws = [release_histograms(empty, CELLS, noise_std=5.0)["alcohol"].counts for _ in range(2000)]
+    draws = [release_histograms(empty, CELLS, noise_std=5.0)["alcohol"].counts for _ in range(700)]
     stds = np.stack(draws).std(0)
     assert stds.shape == (N_BINS + 1,)
     assert np.allclose(stds, 5.0, rtol=0.15)
@@ -273,7 +274,9 @@ def test_bins_without_any_visible_value_divide_the_public_bounds():
     assert bins.edges.tolist() == [0.0, 50.0, 75.0]  # two are visible, and worth a bin, together
 
 
-@pytest.mark.parametrize(("noise_std", "share", "most"), [(5.0, 0.95, 1.0), (40.0, 0.9, 3.0)])
+@pytest.mark.parametrize(
+    ("noise_std", "share", "most"), [(5.0, 0.95, 1.0), *later((40.0, 0.9, 3.0))]
+)
 def test_far_bins_that_noise_fills_do_not_widen_a_column(noise_std, share, most):
     """One bin in 740 is above three deviations by chance: of all columns of a fit some are."""
     schema = PublicSchema(dtypes="given", bounds={"sugar": (-100.0, 100.0)})

@@ -140,6 +140,7 @@ def test_a_record_with_a_value_that_no_matched_one_has_is_left_out():
     assert same_half(one, two, "a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["bounded", *later("trained", "one_message")])
 def test_stopped_and_resumed_equals_unbroken_and_other_records_are_refused(
     frames, fitted, tmp_path, protocol
@@ -164,6 +165,7 @@ def _unmatched_row(frames):
     return frame.index[~frame[KEY].isin(matched(frames))][0]
 
 
+@pytest.mark.slow
 def test_a_replica_equals_the_same_model_trained_alone(frames):
     synth = make(protocol="one_message")
     together = synth.fit_replicas(frames, KEY, random_states=[5, 6])
