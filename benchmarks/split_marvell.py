@@ -44,7 +44,7 @@ from vflsynth.splitdefense import (
     SplitNNClassifier,
 )
 from vflsynth.splitdefense.leakage.report import summarise
-from vflsynth.splitdefense.protections import Context, Draws
+from vflsynth.splitdefense.protections.gradients import Context, Draws
 from vflsynth.splitdefense.protections.marvell import solve_noise_variances
 from vflsynth.splitdefense.settings import AS_PUBLISHED
 

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 
 from vflsynth._random import HiddenStreams, RandomStreams
 from vflsynth.splitdefense import DIMIP, MID, CrossEntropy, DistanceCorrelation
-from vflsynth.splitdefense.objectives import Batch, Surroundings
+from vflsynth.splitdefense.objectives.base import Batch, Surroundings
 from vflsynth.splitdefense.objectives.information import (
     distance_correlation,
     log_likelihood,
     sample_labels,
 )
-from vflsynth.splitdefense.protections import Draws
+from vflsynth.splitdefense.protections.gradients import Draws
 from vflsynth.splitdefense.settings import SplitSettings
 
 SETTINGS = SplitSettings(

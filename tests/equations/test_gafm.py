@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from vflsynth._random import HiddenStreams, RandomStreams
 from vflsynth.splitdefense import GAFM
-from vflsynth.splitdefense.objectives import Batch, Surroundings
-from vflsynth.splitdefense.protections import Draws
+from vflsynth.splitdefense.objectives.base import Batch, Surroundings
+from vflsynth.splitdefense.protections.gradients import Draws
 from vflsynth.splitdefense.settings import SplitSettings
 
 SETTINGS = SplitSettings(

@@ -16,7 +16,7 @@ from vflsynth._random import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense import Marvell
 from vflsynth.splitdefense.leakage.base import auc, guess_auc
-from vflsynth.splitdefense.protections import Context, Draws
+from vflsynth.splitdefense.protections.gradients import Context, Draws
 from vflsynth.splitdefense.protections.marvell import (
     auc_bound,
     auc_gaussian,

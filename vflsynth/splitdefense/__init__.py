@@ -21,25 +21,20 @@ from vflsynth.splitdefense.leakage.columns import Inversion, column_attacks
 from vflsynth.splitdefense.leakage.labels import Ranking
 from vflsynth.splitdefense.leakage.monitor import Evidence, LeakageMonitor
 from vflsynth.splitdefense.leakage.report import LeakageReport, leakage_report
-from vflsynth.splitdefense.objectives import (
-    DIMIP,
-    GAFM,
-    MID,
-    CrossEntropy,
-    DistanceCorrelation,
-    Objective,
-)
+from vflsynth.splitdefense.objectives.base import CrossEntropy, Objective
+from vflsynth.splitdefense.objectives.gafm import GAFM
+from vflsynth.splitdefense.objectives.information import DIMIP, MID, DistanceCorrelation
 from vflsynth.splitdefense.passive import MaliciousSGD
-from vflsynth.splitdefense.protections import (
+from vflsynth.splitdefense.protections.gradients import (
     PPDL,
     DiscreteSGD,
     GradientCompression,
     Isotropic,
-    Marvell,
     MaxNorm,
     NoisyGradient,
     Protection,
 )
+from vflsynth.splitdefense.protections.marvell import Marvell
 
 __all__ = [
     "DIMIP",

@@ -23,9 +23,9 @@ from vflsynth.splitdefense.messages import (
     BottomOutputs,
     HeldOutOutputs,
 )
-from vflsynth.splitdefense.objectives import Batch, Task
+from vflsynth.splitdefense.objectives.base import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
-from vflsynth.splitdefense.protections import Context, Draws, Protection
+from vflsynth.splitdefense.protections.gradients import Context, Draws, Protection
 from vflsynth.splitdefense.settings import HoldingOut, KeptWeights, SplitSettings, n_records
 from vflsynth.splitdefense.targets import Classes
 

@@ -11,8 +11,10 @@ from vflsynth.mechanisms import DPSGD, Mechanism
 from vflsynth.registry import Number, Rule, register
 from vflsynth.splitdefense.estimator import BaseSplitClassifier
 from vflsynth.splitdefense.method import SplitMethod
-from vflsynth.splitdefense.objectives import DIMIP, Objective
-from vflsynth.splitdefense.protections import Marvell, Protection
+from vflsynth.splitdefense.objectives.base import Objective
+from vflsynth.splitdefense.objectives.information import DIMIP
+from vflsynth.splitdefense.protections.gradients import Protection
+from vflsynth.splitdefense.protections.marvell import Marvell
 from vflsynth.splitdefense.settings import AS_PUBLISHED, SplitSettings
 
 

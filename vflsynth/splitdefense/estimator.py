@@ -32,9 +32,9 @@ from vflsynth.splitdefense.label_privacy import RandomizedResponse
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.model import FittedSplitClassifier, TopModel
-from vflsynth.splitdefense.objectives import CrossEntropy, Objective
+from vflsynth.splitdefense.objectives.base import CrossEntropy, Objective
 from vflsynth.splitdefense.passive import MaliciousSGD
-from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.protections.gradients import Protection
 from vflsynth.splitdefense.run import SplitRun
 from vflsynth.splitdefense.settings import ClassWeight, Fusion, SplitSettings
 

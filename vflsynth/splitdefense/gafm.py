@@ -18,8 +18,9 @@ from vflsynth.run import Options
 from vflsynth.splitdefense.classifiers import PublishedClassifier
 from vflsynth.splitdefense.leakage.labels import folded_auc
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
-from vflsynth.splitdefense.objectives import GAFM, Objective
-from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.objectives.base import Objective
+from vflsynth.splitdefense.objectives.gafm import GAFM
+from vflsynth.splitdefense.protections.gradients import Protection
 from vflsynth.splitdefense.settings import Fusion
 
 MARGINS = (0.05, 0.1, 0.2, 0.3, 0.5)

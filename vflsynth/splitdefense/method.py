@@ -30,9 +30,9 @@ from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.messages import AllBottomOutputs, BottomOutputs, HeldOutOutputs
 from vflsynth.splitdefense.model import BottomModel, one_replica
-from vflsynth.splitdefense.objectives import CrossEntropy, Objective, Surroundings, Task
+from vflsynth.splitdefense.objectives.base import CrossEntropy, Objective, Surroundings, Task
 from vflsynth.splitdefense.passive import MaliciousSGD, SplitParty
-from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.protections.gradients import Protection
 from vflsynth.splitdefense.settings import HoldingOut, SplitSettings
 from vflsynth.splitdefense.targets import (
     Classes,

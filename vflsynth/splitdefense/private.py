@@ -17,8 +17,12 @@ from torch import Tensor
 from vflsynth.mechanisms import DPSGDPlan
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.privacy.opacus import ExactDPOptimizer, PerRecordModule
-from vflsynth.splitdefense.objectives import Batch, Surroundings
-from vflsynth.splitdefense.objectives.base import CrossEntropyTask, record_losses
+from vflsynth.splitdefense.objectives.base import (
+    Batch,
+    CrossEntropyTask,
+    Surroundings,
+    record_losses,
+)
 from vflsynth.splitdefense.settings import Perceptron
 
 

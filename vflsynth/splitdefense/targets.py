@@ -17,8 +17,8 @@ from torch import Tensor
 from vflsynth.exceptions import OwnTableWarning, ParameterError, warn_user
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
-from vflsynth.splitdefense.objectives import Objective
-from vflsynth.splitdefense.protections import Protection
+from vflsynth.splitdefense.objectives.base import Objective
+from vflsynth.splitdefense.protections.gradients import Protection
 from vflsynth.splitdefense.settings import ClassWeight
 
 Probabilities = npt.NDArray[np.float64]

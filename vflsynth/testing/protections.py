@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflsynth._random import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
-from vflsynth.splitdefense.protections import Context, Draws, Protection
+from vflsynth.splitdefense.protections.gradients import Context, Draws, Protection
 from vflsynth.testing.laws import Case, Check, checks_of, refused, require, same
 
 

@@ -26,7 +26,7 @@ from vflsynth.splitdefense import (
 from vflsynth.splitdefense.active import ActiveParty
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives.base import cross_entropy
-from vflsynth.splitdefense.protections import Context, Draws
+from vflsynth.splitdefense.protections.gradients import Context, Draws
 from vflsynth.splitdefense.targets import Calibration
 from vflsynth.testing import parametrize_with_checks, protection_checks
 

@@ -35,7 +35,7 @@ from vflsynth.splitdefense.leakage.measured import (
     measured,
 )
 from vflsynth.splitdefense.leakage.monitor import Evidence
-from vflsynth.splitdefense.objectives import CrossEntropy
+from vflsynth.splitdefense.objectives.base import CrossEntropy
 
 LEVELS = {
     "broken": "Disclosed",
