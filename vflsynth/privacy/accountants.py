@@ -155,12 +155,8 @@ def _bound(accountant: Accountant, parts: tuple[SampledRelease, ...], delta: flo
 class GaussianDPAccountant(Accountant):
     """Exact composition of Gaussian releases without sampling (see `gaussian_dp`)."""
 
+    name = "Gaussian DP, exact"
     supported = _UNSAMPLED
-
-    @property
-    def name(self) -> str:
-        """Name in the ledger."""
-        return "Gaussian DP, exact"
 
     def _epsilon(self, parts: Sequence[SampledRelease], delta: float) -> float:
         mu = math.hypot(*(math.sqrt(p.steps) / p.joint_noise_multiplier for p in parts))
@@ -260,12 +256,8 @@ class RDPAccountant(Accountant):
     its PLD reads std / C (google/differential-privacy issue 378). ``tests/unit/privacy`` pins both.
     """
 
+    name = "RDP, dp-accounting"
     supported = _UNSAMPLED | {(Sampler.POISSON, ADD_REMOVE), (Sampler.WITHOUT_REPLACEMENT, REPLACE)}
-
-    @property
-    def name(self) -> str:
-        """Name in the ledger."""
-        return "RDP, dp-accounting"
 
     def cheap_bound(self, event: PrivacyEvent) -> Accountant | None:
         """Return the slightly looser Wang bound where dp-accounting is slow: no replacement."""
@@ -320,12 +312,8 @@ class PLDAccountant(Accountant):
     """
 
     value_discretization_interval: float = 1e-4
+    name = "PLD, dp-accounting"
     supported = _UNSAMPLED | {(Sampler.POISSON, ADD_REMOVE), (Sampler.POISSON, REPLACE)}
-
-    @property
-    def name(self) -> str:
-        """Name in the ledger."""
-        return "PLD, dp-accounting"
 
     def for_search(self, event: PrivacyEvent) -> PLDAccountant:
         """Return one with wider bins: a few times faster, for ε about half a percent higher.
