@@ -185,7 +185,11 @@ class PrivacyAccount:
         ParameterError
             If there is neither.
         """
-        return _epsilon(self.entries, self._delta(delta))
+        if delta is None:
+            if (budget := self.budget) is None:
+                raise ParameterError(f"{self.path} has no budget, so ε needs a delta")
+            delta = budget.delta
+        return _epsilon(self.entries, delta)
 
     def left(self) -> float:
         """ε, at the budget's δ, of the largest Gaussian release that the budget has room for.
@@ -245,12 +249,6 @@ class PrivacyAccount:
         self._file.write(records)
         heads = [record["digest"] for record in records if record["event"] == SHOWN]
         return {"account": records[0]["details"]["account"], "heads": heads}
-
-    def _delta(self, delta: float | None) -> float:
-        budget = self.budget
-        if delta is None and budget is None:
-            raise ParameterError(f"{self.path} has no budget, so ε needs a delta")
-        return delta if delta is not None else budget.delta  # type: ignore[union-attr]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"

@@ -78,7 +78,10 @@ def calibrate_noise_multiplier(
     UnsupportedEventError
         If the accountant is not valid for the event.
     """
-    _require_target(epsilon, delta)
+    if not (math.isfinite(epsilon) and epsilon > 0.0):
+        raise PrivacyParameterError("epsilon", epsilon, "a positive finite number")
+    if not 0.0 < delta < 1.0:
+        raise PrivacyParameterError("delta", delta, "a number strictly between 0 and 1")
     search = accountant.for_search(event_for(1.0))
 
     def log_excess(log_noise: float) -> float:
@@ -157,10 +160,3 @@ class StepBudget:
                 "Fix: stop training, or start again with a larger budget or more noise."
             )
         self.taken += 1
-
-
-def _require_target(epsilon: float, delta: float) -> None:
-    if not (math.isfinite(epsilon) and epsilon > 0.0):
-        raise PrivacyParameterError("epsilon", epsilon, "a positive finite number")
-    if not 0.0 < delta < 1.0:
-        raise PrivacyParameterError("delta", delta, "a number strictly between 0 and 1")

@@ -8,7 +8,9 @@ Whoever counts what is common then counts N + D.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 from vflsynth._random import derive
 
@@ -63,13 +65,10 @@ class Padding:
             others = ratio * (1.0 - ratio**center) / (1.0 - ratio)
             return ratio**center / (1.0 + 2.0 * others)
 
-        low, high = 0, 1
-        while missed(high) > self.delta:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if missed(middle) > self.delta else (low, middle)
-        return high
+        enough = 1
+        while missed(enough) > self.delta:
+            enough *= 2
+        return bisect_left(range(enough), True, lo=1, key=lambda n: missed(n) <= self.delta)
 
     def weights(self) -> list[int]:
         """Return what the probabilities of D = 0, 1, ... are in proportion to, as whole numbers.
@@ -91,8 +90,4 @@ class Padding:
         drawn = derive(secret, "dummies|0") + derive(secret, "dummies|1")
         weights = self.weights()
         point = int.from_bytes(drawn, "big") * sum(weights) >> _DRAWN_BITS
-        for number, weight in enumerate(weights):
-            point -= weight
-            if point < 0:
-                return number
-        raise AssertionError("the point is below the sum of all weights")
+        return bisect_right(list(accumulate(weights)), point)
