@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from sklearn.base import BaseEstimator
 
 from vflsynth.evaluation.association import related
 from vflsynth.evaluation.coherence import whole_rows
@@ -19,7 +18,7 @@ from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.evaluation.neighbours import copies_in
 from vflsynth.evaluation.rules import structure_kept
 from vflsynth.evaluation.tables import TableMetric, Tables
-from vflsynth.evaluation.train_test import Task, Usefulness, not_applicable
+from vflsynth.evaluation.train_test import Usefulness, not_applicable
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import StoredTable
 from vflsynth.registry import Members, register
@@ -48,49 +47,26 @@ def pairs_of_columns(tables: Tables) -> MetricResults:
     return tables.once(related).errors()
 
 
+def train_and_test(tables: Tables) -> MetricResults:
+    """See :func:`utility`; not applicable if no target is named."""
+    if tables.target is None:
+        return not_applicable("no target column was named")
+    return Usefulness(tables, max_rows=10_000).measured()
+
+
+def detection(tables: Tables) -> MetricResult:
+    """See :func:`detection_auc`."""
+    return told_apart(tables, None, 5_000)
+
+
 SingleColumns = _metric("single_columns", single_columns)
 PairsOfColumns = _metric("pairs_of_columns", pairs_of_columns)
 WholeRows = _metric("whole_rows", whole_rows)
 ExactStructure = _metric("exact_structure", structure_kept, reads_batches=False)
 AllColumns = _metric("all_columns", all_columns)
 DiscreteColumns = _metric("discrete_columns", discrete_columns)
-
-
-@register
-@dataclass(frozen=True)
-class TrainAndTest(TableMetric):
-    """See :func:`utility`, whose parameters these are."""
-
-    name = "train_and_test"
-
-    task: Task = "auto"
-    model: BaseEstimator | None = None
-    max_rows: int | None = 10_000
-
-    def compute(self, tables: Tables) -> MetricResults:
-        """Train and test a model on real and on synthetic rows, if a target is named."""
-        if tables.target is None:
-            return not_applicable("no target column was named")
-        plan = Usefulness(tables, task=self.task, model=self.model, max_rows=self.max_rows)
-        return plan.measured()
-
-
-@register
-@dataclass(frozen=True)
-class Detection(TableMetric):
-    """See :func:`detection_auc`, whose parameters these are."""
-
-    reads_batches = True
-    name = "detection"
-
-    classifier: BaseEstimator | None = None
-    max_rows: int | None = 5_000
-
-    def compute(self, tables: Tables) -> MetricResult:
-        """Train a classifier to tell the tables apart."""
-        return told_apart(tables, self.classifier, self.max_rows)
-
-
+TrainAndTest = _metric("train_and_test", train_and_test, reads_batches=False)
+Detection = _metric("detection", detection)
 Copies = _metric("copies", copies_in)
 
 
