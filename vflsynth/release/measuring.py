@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -308,15 +307,6 @@ def limit_shown_by(n_records: int) -> float:
     return math.ceil(100 * upper) / 100
 
 
-@dataclass(frozen=True)
-class _Answer:
-    question: str
-    column: Hashable
-    value: float
-    low: float
-    high: float
-
-
 def from_audit(
     audit: AuditReport | Criteria | Mapping[str, Any] | None,
 ) -> dict[str, Measured | NotMeasured]:
@@ -341,15 +331,12 @@ def from_audit(
         if content and "targets" not in content:
             missing = "only the three questions were asked", missing[1]
         membership = _membership(content) if "targets" in content else NotMeasured(missing[0])
-        answers = [
-            _Answer(a["question"], a["column"], a["excess"], a["excess_low"], a["excess_high"])
-            for a in content.get("criteria", ())
-        ]
+        answers = content.get("criteria", ())
+        found = {clause: _question(name, answers, missing[1]) for clause, name in QUESTIONS.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise ParameterError(
             f"this is not the JSON of an audit: {error!r}. Fix: that of 'vflsynth audit --json'"
         ) from error
-    found = {clause: _question(name, answers, missing[1]) for clause, name in QUESTIONS.items()}
     return {"membership": membership, **found}
 
 
@@ -374,17 +361,20 @@ def _membership(content: Mapping[str, Any]) -> Measured:
     )
 
 
-def _question(name: str, answers: Iterable[_Answer], missing: str) -> Measured | NotMeasured:
-    own = [answer for answer in answers if answer.question == name]
+def _question(
+    name: str, answers: Iterable[Mapping[str, Any]], missing: str
+) -> Measured | NotMeasured:
+    own = [answer for answer in answers if answer["question"] == name]
     if not own:
         return NotMeasured(missing)
-    worst = max(own, key=lambda answer: answer.high)
-    about = "" if worst.column is None else f" of column {str(worst.column)!r}"
+    worst = max(own, key=lambda answer: float(answer["excess_high"]))
+    column, low, high = worst["column"], worst["excess_low"], worst["excess_high"]
+    about = "" if column is None else f" of column {str(column)!r}"
     return Measured(
-        worst.high,
-        f"The attack{about} succeeds {100 * worst.value:.1f} points more often for records that "
-        f"were used than for others; what counts is the upper end of the interval, "
-        f"{100 * worst.low:.1f} to {100 * worst.high:.1f}.",
-        (max(answer.low for answer in own), worst.high),
-        worst.column,
+        high,
+        f"The attack{about} succeeds {100 * worst['excess']:.1f} points more often for records "
+        f"that were used than for others; what counts is the upper end of the interval, "
+        f"{100 * low:.1f} to {100 * high:.1f}.",
+        (max(answer["excess_low"] for answer in own), high),
+        column,
     )
