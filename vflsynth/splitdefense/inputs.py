@@ -21,7 +21,7 @@ from vflsynth.exceptions import (
     PartyNameError,
 )
 from vflsynth.frames import check_party_frames, key_of, party_keys, vertical_split
-from vflsynth.frames.party_frames import with_keys_in_form
+from vflsynth.frames.party_frames import check_is_frame, with_keys_in_form
 
 LABEL_HOLDER = "label holder"
 """Name of an active party that has labels and nothing else."""
@@ -177,12 +177,7 @@ def rows_to_predict(
         raise PartyDataError("every party is absent", fix="pass the table of at least one party")
     for name, frame in there.items():
         frame, key = as_frame(frame, name), key_of(on, name)
-        if not isinstance(frame, pd.DataFrame):
-            raise PartyDataError(
-                f"expected a pandas DataFrame, got a {type(frame).__name__}",
-                fix="convert it, with the columns' names, for example with pandas.DataFrame(...)",
-                party=name,
-            )
+        check_is_frame(frame, name)
         if key is not None and key not in frame.columns:
             in_index = key in frame.index.names
             raise MissingKeyError(
