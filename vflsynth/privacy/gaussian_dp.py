@@ -39,10 +39,7 @@ def epsilon_of_gaussian(mu: float, delta: float) -> float:
         return 0.0
     if math.isinf(mu):
         return math.inf
-    high = 1.0
-    while delta_of_gaussian(high, mu) > delta:
-        high *= 2.0
-    return _bisect(lambda epsilon: delta_of_gaussian(epsilon, mu) <= delta, 0.0, high)
+    return _last_safe(lambda epsilon: delta_of_gaussian(epsilon, mu) <= delta, zero_is_safe=False)
 
 
 def mu_of_gaussian(epsilon: float, delta: float) -> float:
@@ -52,14 +49,15 @@ def mu_of_gaussian(epsilon: float, delta: float) -> float:
     """
     if math.isinf(epsilon):
         return math.inf
-    high = 1.0
-    while delta_of_gaussian(epsilon, high) <= delta:
-        high *= 2.0
-    return _bisect(lambda mu: delta_of_gaussian(epsilon, mu) <= delta, high, 0.0)
+    return _last_safe(lambda mu: delta_of_gaussian(epsilon, mu) <= delta, zero_is_safe=True)
 
 
-def _bisect(is_safe: Callable[[float], bool], unsafe: float, safe: float) -> float:
-    """Last safe number on the way from ``safe`` to ``unsafe``."""
+def _last_safe(is_safe: Callable[[float], bool], *, zero_is_safe: bool) -> float:
+    """Largest number from 0 on that is safe, or smallest if 0 is not and large ones are."""
+    far = 1.0
+    while is_safe(far) == zero_is_safe:
+        far *= 2.0
+    safe, unsafe = (0.0, far) if zero_is_safe else (far, 0.0)
     for _ in range(_BISECTIONS):
         middle = (unsafe + safe) / 2.0
         if middle in (unsafe, safe):

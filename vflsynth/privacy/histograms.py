@@ -50,7 +50,9 @@ def release_decimals(
     one count. What its values are rounded to follows from the noisy counts, from the bounds and
     from the type of the column.
     """
-    most = _most_decimals(column.dtype, bounds)
+    largest = max(abs(float(bounds.low)), abs(float(bounds.high)))
+    # Decimals that not all numbers of the type, within bounds, have anyway.
+    most = -np.log10(SPACINGS * np.finfo(numpy_dtype(column.dtype)).eps * largest)
     needed = decimals_needed(column, bounds)
     exact = np.bincount(needed[needed >= 0], minlength=MOST_DECIMALS + 2).astype(np.int64)
     grid = Grid.of(noise_std)
@@ -97,12 +99,6 @@ def nearly_all_have(counts: npt.NDArray[np.float64], noise_std: float) -> int | 
         if few and total - 2.0 * beyond.sum() > certain:
             return decimals
     return None
-
-
-def _most_decimals(dtype: Any, bounds: Bounds) -> float:
-    """Return the decimals that not all numbers of a type, within bounds, have anyway."""
-    largest = max(abs(float(bounds.low)), abs(float(bounds.high)))
-    return float(-np.log10(SPACINGS * np.finfo(numpy_dtype(dtype)).eps * largest))
 
 
 FIRST_ROUND_SHARE = 0.4

@@ -162,7 +162,10 @@ def verify_release(folder: str | os.PathLike[str], public: str) -> dict[str, Any
         signed.
     """
     root = Path(folder)
-    names = _names(root)
+    try:
+        names = sorted(os.listdir(root))
+    except OSError as error:
+        raise ArtefactError(f"{root} cannot be read: {error}") from error
     if DIGESTS not in names:
         inner = root / "public"
         fix = f". Fix: give {inner}" if (inner / DIGESTS).is_file() else ""
@@ -189,13 +192,6 @@ def verify_release(folder: str | os.PathLike[str], public: str) -> dict[str, Any
         if files.get(table["file"]) != table["sha256"]:
             raise ArtefactError(f"{root}: release.json is about another table than the one here")
     return release
-
-
-def _names(root: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(root))
-    except OSError as error:
-        raise ArtefactError(f"{root} cannot be read: {error}") from error
 
 
 def _plain_file(path: Path) -> bytes:
