@@ -149,13 +149,18 @@ def value_from_text(domain: Domain, text: str) -> Any:
         raise ValueError(text)
     match numpy_dtype(domain.dtype).kind:
         case "M":
-            return pd.Timestamp(text)
+            return _instant(text)
         case "m":
             return pd.Timedelta(text)
         case "f":
             return float(text)
         case _:
             return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def _instant(value: Any) -> Any:
+    """Return a time; text must be ISO, as 1.2.1970 is in January or in February."""
+    return pd.to_datetime(value, format="ISO8601" if isinstance(value, str) else None)
 
 
 def _held(dtype: Any, value: Any, wrong: Any) -> Any:
@@ -165,7 +170,7 @@ def _held(dtype: Any, value: Any, wrong: Any) -> Any:
         if kind in "mM" and pd.api.types.is_number(value):
             raise TypeError  # pandas would count nanoseconds
         if kind == "M":
-            time = pd.Timestamp(value)
+            time = _instant(value)
             if has_timezone(dtype) and time.tz is None:
                 time = time.tz_localize(timezone(dtype))
             if has_timezone(dtype) != (time.tz is not None):
@@ -174,7 +179,8 @@ def _held(dtype: Any, value: Any, wrong: Any) -> Any:
         if kind == "m":
             return pd.Timedelta(value)
     except (TypeError, ValueError):
-        raise wrong(f"what was asked for is no value of type {dtype}", "give a time") from None
+        fix = "give a time, such as '2020-01-31'" if kind == "M" else "give a time"
+        raise wrong(f"what was asked for is no value of type {dtype}", fix) from None
     if isinstance(value, Decimal):
         value = float(value)
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number):

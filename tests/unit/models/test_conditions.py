@@ -231,6 +231,7 @@ def test_evidence_contains_all_encoded_values_that_are_wanted(kind, request):
         ({"b": []}, ColumnKindError, "no value was asked for"),
         ({"when": "some day"}, ColumnKindError, "give a time"),
         ({"when": Range(low=2020)}, ColumnKindError, "give a time"),
+        ({"when": Range(low="01.02.2024")}, ColumnKindError, "such as '2020-01-31'"),
         ({"b": 1000}, ConditionError, "column 'b': 0 of .*0.00% of the model's records"),
         ({"a": None}, ConditionError, "column 'a': 0 of"),
         ("a = 1", ParameterError, "must map columns"),
@@ -379,7 +380,7 @@ def test_the_command_line_has_conditions(synth, tmp_path, capsys):
     assert table["b"].between(5, 9).all()
     assert table["c"].isin(["x", "w"]).all()
     assert table["d"].isna().all()
-    for wrong in ("nothing", "e=3", "b=many"):
+    for wrong in ("nothing", "e=3", "b=many", "when=1.2.2024.."):
         assert main([*command, "--where", wrong]) == 2
         assert "--where" in capsys.readouterr().err
     synth.parties_["one"].save(tmp_path / "half")
