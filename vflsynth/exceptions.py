@@ -328,12 +328,13 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """Return what somebody may have meant, as the end of a message; nothing if nothing is near.
+    """Return what somebody may have meant, in parentheses; nothing if nothing is near.
 
     Examples
     --------
     >>> did_you_mean("epoch", ["epochs", "batch_size"])
-    "; did you mean 'epochs'?"
+    " (did you mean 'epochs'?)"
     """
-    near = difflib.get_close_matches(str(name), list(map(str, known)), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    folded = {text.casefold(): text for text in map(str, known)}
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    return f" (did you mean {folded[near[0]]!r}?)" if near else ""

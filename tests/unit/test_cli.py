@@ -1279,8 +1279,8 @@ def test_wrong_words_are_answered_with_near_ones(arguments, meant, capsys):
 
 def test_wrong_columns_are_answered_with_near_ones(folder, tmp_path, capsys):
     tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
-    assert main(["fit", *tables, "--on", "idd", "-o", str(tmp_path / "m"), "-q"]) == 3
-    assert "did you mean 'id'?" in capsys.readouterr().err
+    assert main(["fit", *tables, "--on", "ID", "-o", str(tmp_path / "m"), "-q"]) == 3
+    assert "column is absent (did you mean 'id'?); the" in capsys.readouterr().err
     (tmp_path / "c.toml").write_text("[parties.lab.columns.markr]\nrole = 'sensitive'\n")
     contract = ["--contract", str(tmp_path / "c.toml")]
     assert main(["fit", *tables, "--on", "id", *contract, "-o", str(tmp_path / "m"), "-q"]) == 3

@@ -188,7 +188,7 @@ def _key(frames: Mapping[str, Any], given: list[str] | None) -> str | dict[str, 
             missing = f"no column {column!r}" if column else "no column is named"
             raise ParameterError(
                 f"party {party!r}: {missing} to match records by; there are {', '.join(names)}"
-                f"{did_you_mean(column or '', names).rstrip('?')}. "
+                f"{did_you_mean(column or '', names)}. "
                 f"Fix: {' '.join(f'--on {each}=COLUMN' for each in frames)}"
             )
     return on
