@@ -154,8 +154,9 @@ def reading(source: Path | str, what: str) -> Iterator[None]:
 def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:
     """Read a manifest of this kind, or of any, in a version that can be read."""
     if not (root / MANIFEST).is_file():
-        what = f"has no {MANIFEST}" if root.exists() else "does not exist"
-        raise ArtefactError(f"{root} is not saved by vflsynth: it {what}{_left_behind(root)}")
+        other = f"was not saved by vflsynth: it has no {MANIFEST}"
+        what = other if root.exists() else "does not exist"
+        raise ArtefactError(f"{root} {what}{_left_behind(root)}")
     manifest = read_json(root / MANIFEST)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
         raise ArtefactError(f"{root / MANIFEST} is not a manifest")

@@ -721,7 +721,9 @@ def fitted_to_json(estimator: Any, alignment: AlignmentReport | None) -> dict[st
 def fitted_from_json(cls: type[Any], content: Mapping[str, Any], root: Path) -> Any:
     """Undo `fitted_to_json`, but for the parties; ArtefactError if it is of another class."""
     if content["class"] != full_name(cls):
-        raise ArtefactError(f"{root} holds a {content['class']}, not a {cls.__name__}")
+        held = content["class"].rpartition(":")[2]
+        fix = f"{held}.load, or vflsynth.load, which takes whatever was saved"
+        raise ArtefactError(f"{root} holds a {held}, not a {cls.__name__}. Fix: {fix}")
     found = cls(**parameters_from_json(content["parameters"]))
     alignment, ledger = content["alignment"], content.get("privacy_ledger")
     found.alignment_ = None if alignment is None else AlignmentReport(**alignment)
