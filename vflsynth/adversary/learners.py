@@ -42,28 +42,24 @@ class Adversary(ABC):
 class RandomForest(Adversary):
     """The paper's adversary.
 
-    Source: VFLGAN §4.1 and Algorithm 3; sizes from its code. Scores are shares of votes.
+    Source: VFLGAN §4.1 and Algorithm 3; sizes from its code: trees are 3 deep. Scores are shares of
+    votes.
 
     Parameters
     ----------
     n_trees : int, default=1000
-    max_depth : int, default=3
-    random_state : int, default=0
     """
 
     name = "random forest"
     boundary = 0.5
 
-    def __init__(self, n_trees: int = 1000, max_depth: int = 3, random_state: int = 0) -> None:
-        self.n_trees, self.max_depth, self.random_state = n_trees, max_depth, random_state
+    def __init__(self, n_trees: int = 1000) -> None:
+        self.n_trees = n_trees
 
     def fit(self, features: Floats, is_member: Booleans) -> Self:
         """Train on the shadow models' statistics, shape (model, feature)."""
         self._forest = RandomForestClassifier(
-            self.n_trees,
-            max_depth=self.max_depth,
-            oob_score=True,
-            random_state=self.random_state,
+            self.n_trees, max_depth=3, oob_score=True, random_state=0
         )
         # Each of a thousand trees has its parameters checked: a quarter of the time.
         with warnings.catch_warnings(), config_context(skip_parameter_validation=True):

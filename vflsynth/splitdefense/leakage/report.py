@@ -157,7 +157,7 @@ class LeakageReport(Page):
             said = "None of the attacks tried tells more of labels than the baseline, "
         said += f"{worst['measure']} {worst['value']:.2f}; {self._columns}."
         # What outputs alone tell is the baseline of other attacks, and a leak by itself.
-        best = _top(self.frame[self.frame["sees"] == OWN_OUTPUTS], "value")
+        best = _top(self.frame[self.frame["sees"] == OWN_OUTPUTS])
         return (
             f"{said} Other attacks may disclose more. Without any gradient, outputs of "
             f"{best['party']} rank records by label with AUC {best['value']:.2f}, columns and "
@@ -228,12 +228,12 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
             "model's outputs, without a look at gradients. Protecting gradients does not change it."
         )
         if len(message):
-            best = _top(message, "value")
+            best = _top(message)
             sentences.append(
                 f"From one message, the best of the published attacks ({best['attack']}) gives "
                 f"{party} AUC {best['value']:.2f} (95 % quantile over batches)."
             )
-        best = _top(training, "value")
+        best = _top(training)
         more = best["value"] > baseline
         sentences.append(
             f"Over the whole training, {best['attack']} reaches AUC {best['value']:.2f}: "
@@ -252,7 +252,7 @@ def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str
     together = frame[frame["party"] == COALITION]
     if len(together):
         gradients = together[(together["sees"] == "whole training") & _knows_no_label(together)]
-        best = _top(_tried(gradients), "value")
+        best = _top(_tried(gradients))
         sentences.append(
             f"{COALITION[0].upper()}{COALITION[1:]}, if they pool what they have, reach AUC "
             f"{best['value']:.2f} over the whole training ({best['attack']})."
@@ -302,9 +302,9 @@ def _tried(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~frame["verdict"].isin(_NO_ATTACK)]
 
 
-def _top(frame: pd.DataFrame, column: str) -> Any:
+def _top(frame: pd.DataFrame) -> Any:
     """Return the row with the largest value."""
-    return frame.iloc[int(frame[column].to_numpy().argmax())]
+    return frame.iloc[int(frame["value"].to_numpy().argmax())]
 
 
 def _strongest(frame: pd.DataFrame) -> Any:
