@@ -27,6 +27,7 @@ _WHOLE = re.compile(r"([+-]?\d+)(\.0*)?")
 _TRUTH = {"true": True, "false": False}
 _MOST_EXACT = 2**53
 _LABELS: set[Family] = {"text", "label"}
+_IN_TIME: set[Family] = {"time", "duration"}
 
 
 def with_type(
@@ -46,14 +47,17 @@ def with_type(
             return column.astype(dtype)
         if family == "label":
             return _with_labels(column, dtype, labels)
-        if family_of(column.dtype) in ("text", "label"):
+        own = family_of(column.dtype)
+        if own in ("text", "label"):
             column = _read(column, family, dtype)
+        elif own != family and {own, family} & _IN_TIME and column.notna().any():
+            raise TypeError("numbers are no times, alone or in a column")
         if family == "truth value":  # of numbers 0 and 1 alone
             column = column.astype("boolean")
         if family == "whole number":
             column = _whole_numbers(column, dtype)
         return column.astype(dtype)
-    except (TypeError, ValueError, ArithmeticError) as error:
+    except (TypeError, ValueError, ArithmeticError, NotImplementedError) as error:
         if isinstance(error, ColumnKindError):
             raise
         raise ColumnKindError(
@@ -266,7 +270,7 @@ def _whole_numbers(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
         raise ValueError("whole numbers that have lost digits")
     wide = column.astype(_widest(dtype))  # type: ignore[call-overload]
     found: pd.Series[Any] = wide.astype(dtype)
-    if not bool((found.astype(wide.dtype) == wide).all()):
+    if not bool((found.dropna().astype(wide.dtype) == wide.dropna()).all()):
         raise ValueError("beyond the type")
     return found
 
@@ -294,11 +298,11 @@ def _truth(value: Any) -> bool:
 
 
 def _read_times(column: pd.Series[Any], family: Family, dtype: Any) -> pd.Series[Any]:
-    if family == "duration":
-        return pd.to_timedelta(pd.Series(_objects(column), column.index, object, column.name))
-    if any(_family_of_value(value) == "number" for value in _objects(column)):
-        raise TypeError("numbers are no times")
-    zone = getattr(dtype, "tz", None)
     values = pd.Series(_objects(column), column.index, object, column.name)
+    if any(_family_of_value(value) == "number" for value in values):
+        raise TypeError("numbers are no times")
+    if family == "duration":
+        return pd.to_timedelta(values)
+    zone = getattr(dtype, "tz", None)
     found: pd.Series[Any] = pd.to_datetime(values, format="ISO8601", utc=zone is not None)
     return found if zone is None else found.dt.tz_convert(zone)
