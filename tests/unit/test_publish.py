@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from io import StringIO
 
 import numpy as np
 import pandas as pd
@@ -389,6 +390,20 @@ def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
     (tmp_path / "contract.toml").touch()
     assert main([*command, "--epsilon", "0", "-o", "other.toml"]) == 2
     assert "another folder (--output)" in capsys.readouterr().err
+
+
+def test_whoever_mistypes_an_answer_is_asked_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(pd.DataFrame({"id": range(60), "age": range(60)}), tmp_path / "lab.csv")
+    said = StringIO("\nlap.csv\nlab.csv\nident\nid\nagee\nage\nnone\n3\n\n\n")
+    monkeypatch.setattr(said, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdin", said)
+    assert main(["new"]) == 0
+    shown = capsys.readouterr().err
+    times = [shown.count(f"{number}/5") for number in range(1, 6)]
+    assert times == [3, 2, 2, 3, 1]
+    assert Study.read(tmp_path / "study.toml").target == "age"
+    assert main(["new", "lab.csv", "-o", "end/study.toml"]) == 130, "nothing more is said"
 
 
 def test_tables_may_name_their_keys_differently(tmp_path, capsys):

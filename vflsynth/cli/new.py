@@ -6,8 +6,9 @@ import argparse
 import logging
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from vflsynth.cli.tables import (
 from vflsynth.columns.kinds import is_known_to_others
 from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, write_contract
 from vflsynth.contract.proposing import proposal_text
-from vflsynth.exceptions import ParameterError, did_you_mean
+from vflsynth.exceptions import ParameterError, VFLSynthError, did_you_mean
 from vflsynth.frames import align_party_frames, infers_types
 from vflsynth.release.measuring import QUESTIONS, limit_shown_by
 
@@ -84,17 +85,17 @@ def run(options: argparse.Namespace) -> int:
             raise ParameterError(
                 f"{file_} is there already. Fix: move it away, or name another folder (--output)"
             )
-    texts = options.tables or [
-        PartyFile.parse(text)
-        for text in _asked("1/5 tables, as PARTY=FILE, apart by spaces", None).split()
-    ]
-    tables = by_party(texts)
-    frames = read_party_frames(tables)
-    on = _key(frames, options.on)
-    target = _target(frames, options.target)
-    epsilon = _number(options.epsilon, "4/5 ε of differential privacy, 0 for none", "0")
+    question = "1/5 tables, as PARTY=FILE, apart by spaces"
+    tables, frames = _answer(options.tables or None, question, None, _tables)
+    shared = sorted(set.intersection(*({str(c) for c in f.columns} for f in frames.values())))
+    question = "2/5 key column, or PARTY=COLUMN for each table, apart by spaces"
+    on = _answer(options.on, question, next(iter(shared), ""), partial(_key, frames))
+    question = "3/5 column to predict, or nothing"
+    target = _answer(options.target, question, "", partial(_target, frames))
+    question = "4/5 ε of differential privacy, 0 for none"
+    epsilon = _answer(options.epsilon, question, "0", partial(_epsilon, tables))
     question = "5/5 minutes for attacks on memberships, 0 for no attack, or nothing"
-    minutes = _number(options.audit_minutes, question, "")
+    minutes = _answer(options.audit_minutes, question, "", _number)
     publish = {
         "output": "published",
         "target": target or None,
@@ -106,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     study = {
         "on": on,
         "contract": "contract.toml",
-        "parameters": _privacy(epsilon, tables),
+        "parameters": _privacy(epsilon),
         "parties": {name: str(file_) for name, file_ in tables.items()},
         "publish": publish,
     }
@@ -161,25 +162,24 @@ def _waived(target: str, minutes: float | None) -> dict[str, str]:
     return waived
 
 
-def _privacy(epsilon: float | None, tables: Mapping[str, Path]) -> dict[str, Any] | None:
-    """Return the parameters of a private fit, once the files can be used for one."""
+def _privacy(epsilon: float | None) -> dict[str, Any] | None:
+    """Return the parameters of a private fit."""
     if not epsilon:
         return None
-    for party, file_ in tables.items():
-        if infers_types(file_):
-            raise ParameterError(
-                f"party {party!r}: types of {file_} are read off its records, and a private fit "
-                "needs types that are fixed. Fix: store the table as parquet"
-            )
     return {"privacy": {"mechanism": "pairwise_tables", "epsilon": epsilon, "delta": _DELTA}}
 
 
-def _key(frames: Mapping[str, Any], given: list[str] | None) -> str | dict[str, str] | None:
+def _tables(given: list[PartyFile] | str) -> tuple[dict[str, Path], dict[str, Any]]:
+    """Return all parties' files, and what is in them."""
+    tables = by_party(map(PartyFile.parse, given.split()) if isinstance(given, str) else given)
+    if not tables:
+        raise ParameterError("there are no tables; name them as PARTY=FILE")
+    return tables, read_party_frames(tables)
+
+
+def _key(frames: Mapping[str, Any], given: list[str] | str) -> str | dict[str, str] | None:
     """Return the key column of all tables, or of each, for the study."""
-    shared = sorted(set.intersection(*({str(c) for c in f.columns} for f in frames.values())))
-    question = "2/5 key column, or PARTY=COLUMN for each table, apart by spaces"
-    texts = _asked(question, next(iter(shared), "")).split() if given is None else given
-    on = on_of(texts or None)
+    on = on_of((given.split() if isinstance(given, str) else given) or None)
     named = on if isinstance(on, dict) else dict.fromkeys(frames, on)
     for party, frame in frames.items():
         column = named.get(party)
@@ -194,18 +194,38 @@ def _key(frames: Mapping[str, Any], given: list[str] | None) -> str | dict[str, 
     return on
 
 
-def _target(frames: Mapping[str, Any], given: str | None) -> str:
-    text = _asked("3/5 column to predict, or nothing", "") if given is None else given
-    check_target(frames, text)
-    return text
+def _target(frames: Mapping[str, Any], given: str) -> str:
+    check_target(frames, given)
+    return given
 
 
-def _number(given: float | None, question: str, default: str) -> float | None:
-    text = _asked(question, default) if given is None else str(given)
-    try:
-        return nonnegative(text) if text else None
-    except argparse.ArgumentTypeError as error:
-        raise ParameterError(f"{question}: {error}") from None
+def _epsilon(tables: Mapping[str, Path], given: float | str) -> float | None:
+    """Return ε, once the files can be used for a private fit."""
+    epsilon = _number(given)
+    for party, file_ in tables.items() if epsilon else ():
+        if infers_types(file_):
+            raise ParameterError(
+                f"party {party!r}: types of {file_} are read off its records, and a private fit "
+                "needs types that are fixed. Fix: store the table as parquet"
+            )
+    return epsilon
+
+
+def _number(given: float | str) -> float | None:
+    return nonnegative(str(given)) if given != "" else None
+
+
+def _answer(given: Any, question: str, default: str | None, use: Callable[[Any], Any]) -> Any:
+    """Use what was given, or what a person says; who cannot be understood is asked again."""
+    while True:
+        try:
+            return use(_asked(question, default) if given is None else given)
+        except (VFLSynthError, argparse.ArgumentTypeError) as error:
+            if given is not None or not sys.stdin.isatty():
+                if isinstance(error, VFLSynthError):
+                    raise
+                raise ParameterError(f"{question}: {error}") from None
+            logger.error("%s", error)
 
 
 def _asked(question: str, default: str | None) -> str:
@@ -216,4 +236,6 @@ def _asked(question: str, default: str | None) -> str:
         return default
     sys.stderr.write(f"{question}{f' [{default}]' if default else ''}: ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip() or default or ""
+    if not (answer := sys.stdin.readline()):  # Ctrl-D
+        raise KeyboardInterrupt
+    return answer.strip() or default or ""
