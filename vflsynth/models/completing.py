@@ -21,7 +21,7 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth.columns.evidence import Evidence, evidence_of_rows, evidence_of_wanted, has_densities
 from vflsynth.contract import Rule
 from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
-from vflsynth.exceptions import ConditionError, ParameterError
+from vflsynth.exceptions import ConditionError, ParameterError, did_you_mean
 from vflsynth.models.party_model import PartyModel, stacked
 from vflsynth.models.samplers import Completion
 from vflsynth.models.satisfying import Demands, Flags, filled
@@ -182,7 +182,9 @@ def check_columns(halves: Mapping[str, PartyModel], columns: Iterable[Hashable])
             )
         strange = [c for c in columns if c not in known]
         raise ConditionError(
-            f"no party has columns {strange}", fix=f"give some of {known}", column=strange[0]
+            f"no party has columns {strange}{did_you_mean(strange[0], known)}",
+            fix=f"give some of {known}; a key is the index, or on the command line --on",
+            column=strange[0],
         )
 
 

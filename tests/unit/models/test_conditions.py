@@ -223,6 +223,7 @@ def test_evidence_contains_all_encoded_values_that_are_wanted(kind, request):
     ("conditions", "error", "message"),
     [
         ({"e": 1}, ConditionError, r"column 'e': no party has columns \['e'\]"),
+        ({"wen": 1}, ConditionError, r"did you mean 'when'.* a key is the index, or"),
         ({"a": "unheard"}, ColumnKindError, "party 'one', column 'a': 1 of the categories"),
         ({"a": Range("w", "x")}, ColumnKindError, "list the values"),
         ({"b": "many"}, ColumnKindError, "column 'b': .*Fix: give a number"),
