@@ -140,6 +140,10 @@ def test_exit_codes_tell_kinds_of_errors_apart(error, code):
             "-o release",
         ),
         (
+            "audit model --real lab=lab.csv -o audit.html",
+            "release model --real lab=lab.csv --synthetic FILE --audit JSON_OF_AUDIT -o release",
+        ),
+        (
             "release model --real a=a.csv --synthetic s.csv -o rel",
             "verify rel/public --public KEY",
         ),

@@ -95,7 +95,7 @@ _NEXT = {
     "fit": "sample {output} -n 1000 -o synthetic.parquet",
     "sample": "evaluate --real PARTY=FILE ... --on KEY --synthetic {output} -o report.html",
     "evaluate": "audit {model} --real {real} {keys} --json > audit.json",
-    "audit": "release {model} --real {real} {keys} --synthetic FILE --audit audit.json -o release",
+    "audit": "release {model} --real {real} {keys} --synthetic FILE --audit {answers} -o release",
     "release": "verify {output}/public --public KEY",
 }
 """What comes after a command, with what it was told; capitals are to be filled in."""
@@ -253,6 +253,7 @@ def next_command(options: argparse.Namespace) -> str | None:
         return None
     said = {name: value or name.upper() for name, value in vars(options).items()}
     said["keys"] = " ".join(f"--on {text}" for text in vars(options).get("on") or ())
+    said["answers"] = "audit.json" if vars(options).get("json") else "JSON_OF_AUDIT"
     tables = vars(options).get("real", ())
     said["real"] = " ".join(f"{table.party}={table.path}" for table in tables)
     return " ".join(f"vflsynth {_NEXT[options.command].format(**said)}".split())
