@@ -34,20 +34,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_AtOnce(config))
 
 
-@pytest.fixture
-def quick_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+def quicken(patch: pytest.MonkeyPatch) -> None:
     """Have examples train smaller attackers, and learn in few steps what contexts tell.
 
     An audit of the paper's trains twenty forests of 1,000 trees; what they find is not shown.
     """
-    monkeypatch.setattr(RandomForest.__init__, "__defaults__", (20, 3, 0))
-    monkeypatch.setattr(autoregressive_server, "_PATIENCE", 10)
-    monkeypatch.setattr(attacks, "_STEPS", 50)
-    monkeypatch.setattr(attacks, "_FINE_TUNING_STEPS", 20)
-    monkeypatch.setattr(labels, "_STARTS", 1)
-    monkeypatch.setattr(labels, "_MATCHING_STEPS", 30)
-    monkeypatch.setattr(columns, "_STEPS", 50)
-    monkeypatch.setattr(columns, "_TREES", 10)
+    patch.setattr(RandomForest.__init__, "__defaults__", (20, 3, 0))
+    patch.setattr(autoregressive_server, "_PATIENCE", 10)
+    patch.setattr(attacks, "_STEPS", 50)
+    patch.setattr(attacks, "_FINE_TUNING_STEPS", 20)
+    patch.setattr(labels, "_STARTS", 1)
+    patch.setattr(labels, "_MATCHING_STEPS", 30)
+    patch.setattr(columns, "_STEPS", 50)
+    patch.setattr(columns, "_TREES", 10)
+
+
+@pytest.fixture
+def quick_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run examples quickly."""
+    quicken(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,11 @@ def main() -> None:
             nbformat.write(executed(path), path)
 
 
-def executed(path: Path) -> nbformat.NotebookNode:
-    """Return a notebook as it is after running from top to bottom in a folder of its own."""
+def executed(path: Path, first: str = "") -> nbformat.NotebookNode:
+    """Return a notebook after running some code, and it from top to bottom, in a new folder."""
     notebook = nbformat.read(path, as_version=4)
+    if first:
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(first))
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}
         NotebookClient(
@@ -32,6 +34,8 @@ def executed(path: Path) -> nbformat.NotebookNode:
             record_timing=False,
             coalesce_streams=True,
         ).execute()
+    if first:
+        del notebook.cells[0]
     notebook.metadata.pop("widgets", None)
     notebook.metadata["language_info"] = {"name": "python"}
     return notebook

@@ -10,6 +10,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EXECUTED = runpy.run_path(str(ROOT / "docs" / "execute_notebooks.py"))["executed"]
+QUICK = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import conftest, pytest
+patch = pytest.MonkeyPatch()
+conftest.quicken(patch)
+patch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda figure: "data:,")
+patch.setattr("vflsynth.methods.pairwise.column_codes.Detail.n_steps", 30)
+"""
+"""Run before each: few steps where only digits show how many, and reports without pictures."""
 NOISY = "fresh noise"
 """Tag of cells whose words depend on noise that no seed gives: which attack was best."""
 
@@ -33,7 +43,7 @@ def words(text):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_gives_what_it_shows(path):
-    kept, now = nbformat.read(path, as_version=4), EXECUTED(path)
+    kept, now = nbformat.read(path, as_version=4), EXECUTED(path, QUICK)
     for before, after in zip(kept.cells, now.cells, strict=True):
         if before.cell_type == "code":
             if NOISY not in before.metadata.get("tags", ()):
