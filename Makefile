@@ -53,7 +53,7 @@ doctest: $(VENV)/.dev  ## the examples in docstrings, in README.md and in docs/
 	$(PYTEST) -n 2 --dist worksteal --doctest-modules vflsynth tests/documentation
 
 notebooks: $(VENV)/.dev  ## execute every notebook, and compare with its outputs
-	$(PYTEST) -n 2 tests/notebooks
+	$(PYTEST) -n 2 -m 'not slow' tests/notebooks
 
 docs: $(VENV)/.dev  ## build the documentation into site/; warnings and broken links are errors
 	$(ONE) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

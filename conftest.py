@@ -39,7 +39,7 @@ def quicken(patch: pytest.MonkeyPatch) -> None:
 
     An audit of the paper's trains twenty forests of 1,000 trees; what they find is not shown.
     """
-    patch.setattr(RandomForest.__init__, "__defaults__", (20, 3, 0))
+    patch.setattr(RandomForest.__init__, "__defaults__", (20,))
     patch.setattr(autoregressive_server, "_PATIENCE", 10)
     patch.setattr(attacks, "_STEPS", 50)
     patch.setattr(attacks, "_FINE_TUNING_STEPS", 20)

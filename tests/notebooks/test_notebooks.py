@@ -41,9 +41,10 @@ def words(text):
     return re.findall(r"[^\W\d_]+", re.sub(r"\b\d[\d.]*e[+-]?\d+\b", "", text))
 
 
+@pytest.mark.parametrize("first", [QUICK, pytest.param("", marks=pytest.mark.slow)], ids=len)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_gives_what_it_shows(path):
-    kept, now = nbformat.read(path, as_version=4), EXECUTED(path, QUICK)
+def test_gives_what_it_shows(path, first):
+    kept, now = nbformat.read(path, as_version=4), EXECUTED(path, first)
     for before, after in zip(kept.cells, now.cells, strict=True):
         if before.cell_type == "code":
             if NOISY not in before.metadata.get("tags", ()):
