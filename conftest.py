@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-from vflsynth.adversary import RandomForest
+from vflsynth.adversary import DEFAULT_STATISTICS, RandomForest
+from vflsynth.audit import audit_synthetic_data
 from vflsynth.methods.autoregressive import server as autoregressive_server
 from vflsynth.splitdefense.leakage import attacks, columns, labels
 
@@ -35,11 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def quicken(patch: pytest.MonkeyPatch) -> None:
-    """Have examples train smaller attackers, and learn in few steps what contexts tell.
+    """Have examples train fewer, smaller attackers, and learn in few steps what contexts tell.
 
     An audit of the paper's trains twenty forests of 1,000 trees; what they find is not shown.
     """
     patch.setattr(RandomForest.__init__, "__defaults__", (20,))
+    patch.setitem(audit_synthetic_data.__kwdefaults__, "statistics", DEFAULT_STATISTICS[:2])
     patch.setattr(autoregressive_server, "_PATIENCE", 10)
     patch.setattr(attacks, "_STEPS", 50)
     patch.setattr(attacks, "_FINE_TUNING_STEPS", 20)
