@@ -60,26 +60,25 @@ class Turn:
     def activate(
         self, raw: Tensor, row: Tensor, gumbel: Tensor | None, temperature: float | None
     ) -> list[Tensor]:
-        """Write what the raw outputs become into the row's columns.
+        """Write what the raw outputs become into the row's columns, which are zero.
 
         Both have shape (replica, batch, own column); `raw` is changed in place. Gumbel noise has
         shape (replica, batch, noise). Returns the soft choices, if a gradient is wanted: with a
         temperature.
         """
         for column, bound in self.bounds:
-            value = raw[..., column]
-            value.div_(bound).tanh_().mul_(bound)
+            raw[..., column].div_(bound).tanh_().mul_(bound)
         for place in self.values:
-            row[..., place] = raw[..., place]
+            _of(row, place).copy_(_of(raw, place))
         soft = []
         for place, noise in self.choices:
             assert gumbel is not None
-            logits = raw[..., place] + gumbel[..., noise]
-            row[..., place].zero_().scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+            logits = _of(raw, place) + gumbel[..., noise]
+            _of(row, place).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
             if temperature is not None:
                 soft.append(softmax(logits.div_(temperature)))
         for column, gate in self.gates:
-            row[..., column] *= row[..., gate]
+            row[..., column].mul_(row[..., gate])
         return soft
 
     def backward(
@@ -91,19 +90,28 @@ class Turn:
         """
         for column, gate in self.gates:
             upstream[..., gate].addcmul_(upstream[..., column], raw[..., column])
-            upstream[..., column] *= row[..., gate]
+            upstream[..., column].mul_(row[..., gate])
         for column, bound in self.bounds:
             value = raw[..., column]
             upstream[..., column].addcmul_(
                 upstream[..., column], value.square(), value=-(bound**-2.0)
             )
         for (place, _), chosen in zip(self.choices, soft):
-            weighted = upstream[..., place] * chosen
-            torch.addcmul(
-                weighted, weighted.sum(-1, keepdim=True), chosen, value=-1.0, out=weighted
-            )
-            upstream[..., place] = weighted.div_(temperature)
+            own = _of(upstream, place)
+            weighted = own * chosen
+            weighted.addcmul_(weighted.sum(-1, keepdim=True), chosen, value=-1.0)
+            torch.div(weighted, temperature, out=own)
         return upstream
+
+
+def _of(values: Tensor, place: slice) -> Tensor:
+    """Return columns; all of them as they are, for a view takes as long as a small product."""
+    return values if place.stop - place.start == values.shape[-1] else values[..., place]
+
+
+def _by_turn(values: Tensor, turns: Sequence[Turn]) -> Sequence[Tensor]:
+    """Split rows, or weights, into the turns' columns, in one operation."""
+    return values.split_with_sizes([t.place.stop - t.place.start for t in turns], -1)
 
 
 def turns_of(spans: Sequence[OutputSpan]) -> list[list[OutputSpan]]:
@@ -139,18 +147,19 @@ def _draw(
     adjust: Adjust | None = None,
 ) -> _Drawn:
     """Draw turn after turn; see `SequentialGenerator` for the tensors."""
-    drawn = _Drawn(torch.empty_like(plain))
-    size = added.shape[1]
-    for i, turn in enumerate(turns):
-        place, seen = turn.place, drawn.row[..., : turn.place.start]
-        own = heads[..., i * size : (i + 1) * size]
+    drawn = _Drawn(torch.zeros_like(plain))
+    parts = (_by_turn(values, turns) for values in (plain, added, drawn.row))
+    for i, (turn, own, base, weight, row) in enumerate(
+        zip(turns, heads.chunk(len(turns), -1), *parts)
+    ):
+        seen = drawn.row[..., : turn.place.start]
         if i:
             own = torch.baddbmm(own, seen, earlier[i - 1])
         own = F.leaky_relu(own, NEGATIVE_SLOPE)
-        raw = torch.baddbmm(plain[..., place], own, added[..., place])
+        raw = torch.baddbmm(base, own, weight)
         if adjust is not None:
-            raw = adjust(place, raw, seen)
-        soft = turn.activate(raw, drawn.row[..., place], gumbel, temperature)
+            raw = adjust(turn.place, raw, seen)
+        soft = turn.activate(raw, row, gumbel, temperature)
         if temperature is not None:
             drawn.raw.append(raw)
             drawn.own.append(own)
@@ -184,22 +193,20 @@ class _DrawWithGradient(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Go back turn by turn; each gets what later ones saw of it."""
         row, added, *earlier = ctx.saved_tensors
-        size, upstream = added.shape[1], upstream.clone(memory_format=torch.contiguous_format)
-        of_heads = upstream.new_empty(*upstream.shape[:2], size * len(ctx.turns))
-        of_added, of_earlier = torch.empty_like(added), []
-        for i in reversed(range(len(ctx.turns))):
-            turn, own = ctx.turns[i], ctx.own[i]
-            place = turn.place
-            raw = turn.backward(
-                upstream[..., place], ctx.raw[i], row[..., place], ctx.soft[i], ctx.temperature
-            )
-            of_added[..., place] = torch.bmm(own.mT, raw)
-            change = leaky_relu_backward(torch.bmm(raw, added[..., place].mT), own)
-            of_heads[..., i * size : (i + 1) * size] = change
+        turns, upstream = ctx.turns, upstream.clone(memory_format=torch.contiguous_format)
+        upstreams, rows, weights = (_by_turn(values, turns) for values in (upstream, row, added))
+        of_heads, of_added, of_earlier = [], [], []
+        for i in reversed(range(len(turns))):
+            own, start = ctx.own[i], turns[i].place.start
+            raw = turns[i].backward(upstreams[i], ctx.raw[i], rows[i], ctx.soft[i], ctx.temperature)
+            of_added.append(torch.bmm(own.mT, raw))
+            change = leaky_relu_backward(torch.bmm(raw, weights[i].mT), own)
+            of_heads.append(change)
             if i:
-                of_earlier.append(torch.bmm(row[..., : place.start].mT, change))
-                upstream[..., : place.start] += torch.bmm(change, earlier[i - 1].mT)
-        return None, None, None, of_heads, upstream, of_added, *reversed(of_earlier)
+                of_earlier.append(torch.bmm(row[..., :start].mT, change))
+                upstream[..., :start].add_(torch.bmm(change, earlier[i - 1].mT))
+        heads, weight = (torch.cat(found[::-1], -1) for found in (of_heads, of_added))
+        return None, None, None, heads, upstream, weight, *reversed(of_earlier)
 
 
 class SequentialGenerator(Generator):
