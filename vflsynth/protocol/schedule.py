@@ -17,6 +17,9 @@ from vflsynth._random import HiddenStreams, KeySchedule, RandomStreams, derive, 
 ROTATION_SIZE = 128
 """The most records that one rotation mixes; making it takes time of the third order."""
 
+_MOST_KEPT = 1 << 10
+"""Rotations that all parties of one process make once: 64 MiB of them."""
+
 DEFAULT_STEPS = 15_000
 """Discriminator steps of a GAN without noise."""
 
@@ -73,7 +76,7 @@ class Schedule:
     replica_rows: Tensor | None = None
     keys: KeySchedule = field(init=False)
     rotating: bytes = field(init=False)
-    _rotations: dict[tuple[int, int], Tensor] = field(default_factory=dict, init=False)
+    _rotations: dict[tuple[str, int, int], Tensor] = field(default_factory=dict, init=False)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -140,11 +143,11 @@ class Schedule:
         """Rotate blocks of equal size: a remainder of one record would show it as it is."""
         rotated = []
         for block, part in enumerate(torch.tensor_split(records, n_blocks, dim=1)):
-            key = (block, part.shape[1])
-            rotation = self._rotations.get(key) if label == "reused" else None
+            key = (label, block, part.shape[1])
+            rotation = self._rotations.get(key)
             if rotation is None:
-                rotation = self._rotation(label, *key)
-                if label == "reused":
+                rotation = self._rotation(*key)
+                if label == "reused" or len(self._rotations) < _MOST_KEPT:
                     self._rotations[key] = rotation
             rotated.append(rotation @ part)
         return torch.cat(rotated, 1)

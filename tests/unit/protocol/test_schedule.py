@@ -50,6 +50,16 @@ def test_steps_per_epoch_visit_every_record(n, batch, steps):
     assert set(rows[0].tolist()) == set(range(n))
 
 
+def test_parties_of_one_process_make_every_rotation_once(monkeypatch):
+    schedule, made = schedule_of(300, 3), []
+    schedule.rotating = b"key"
+    make = schedule._rotation
+    monkeypatch.setattr(schedule, "_rotation", lambda *key: made.append(key) or make(*key))
+    one, other = (schedule.rotate(torch.ones(1, 300, 2), reuse=False) for _ in "ab")
+    assert torch.equal(one, other)
+    assert len(made) == len(set(made)) == 6
+
+
 def test_steps_can_be_asked_for_in_any_order():
     one, other = schedule_of(17, 4), schedule_of(17, 4)
     forwards = [one.rows(step) for step in range(12)]
