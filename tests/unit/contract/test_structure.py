@@ -28,6 +28,7 @@ from vflsynth import (
     load,
 )
 from vflsynth.contract import codes_among, discover, propose
+from vflsynth.contract.discovering import _may_be_nice, _nice
 from vflsynth.contract.steps import Computed, Fixed, Placed, _drawn_like
 from vflsynth.contract.structure import Structure
 from vflsynth.datasets import make_party_frames
@@ -179,6 +180,15 @@ def test_orders_that_follow_from_other_relations_are_not_told():
     frame = pd.DataFrame({"claims": claims, "paid": paid + 1000 * (claims > 0)})
     assert titles(frame) == {"(claims == 0) == (paid == 0)"}
     assert "claims <= paid" in titles(frame.assign(paid=claims + a % 7 * (claims > 0)))
+
+
+def test_no_factor_that_is_nice_is_left_out_before_it_is_looked_at():
+    short = np.outer(np.arange(1, 1000), 10.0 ** np.arange(-9, 9)).ravel()
+    factors = np.concatenate([short * (1 + off) for off in (0, 9.9e-6, -9.9e-4, 3e-3)])
+    factors = np.concatenate([factors, 1 / factors, -factors])
+    left, nice = _may_be_nice(factors), [_nice(float(f))[0] is not None for f in factors[::7]]
+    assert left[::7][nice].all()
+    assert left.mean() < 0.8
 
 
 def test_codes_are_told_from_numbers_by_their_neighbours():
