@@ -120,6 +120,11 @@ def test_releases_compose_and_what_is_left_is_room_for_exactly_one_more(account)
     assert [attempt.run for attempt in account.attempts] == ["run", "another", "run"]
 
 
+def test_it_is_written_without_indent_which_json_does_slowly(account):
+    book(account)
+    assert account.path.read_text(encoding="utf-8").count("\n") == 0
+
+
 def test_a_refusal_names_what_is_left_and_books_nothing(account):
     book(account)
     before = account.path.read_bytes()
