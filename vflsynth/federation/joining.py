@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from vflsynth.exceptions import MisalignedError, SharedColumnError, VFLSynthError
+from vflsynth.exceptions import MisalignedError, PublishingWarning, SharedColumnError, VFLSynthError
 
 if TYPE_CHECKING:
     from vflsynth.contract import Cost, SharedRows
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 MARK = "vflsynth sample"
 """Under this name a part says in its attributes which others it belongs to."""
+
+PARTIES = "vflsynth parties"
+"""Under this name it says how many parts there are."""
 
 RULES = "vflsynth rules"
 """Under this name it says which of the drawn rows it has, and which rules are open."""
@@ -36,9 +40,9 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
     the table, (n, column), has the rows that all parties and the rules of several of them leave in;
     with it comes what rules that rows are left out for cost, or None.
 
-    Raises MisalignedError if they are not parts of one sample; SharedColumnError if two have a
-    column of the same name; RuleError if too few rows keep all rules; ColumnMismatchError if a rule
-    names a column of a party whose part is not there.
+    Warns if some are not there. Raises MisalignedError if they are not parts of one sample;
+    SharedColumnError if two have a column of the same name; RuleError if too few rows keep all
+    rules; ColumnMismatchError if a rule names a column of a party whose part is not there.
     """
     marks = {name: part.attrs.get(MARK) for name, part in parts.items()}
     ruled, choosing = (
@@ -79,6 +83,10 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
         if not part.index.equals(found[first].index):
             raise _damaged(name)
     table = pd.concat(list(found.values()), axis=1)
+    wanted = parts[first].attrs.get(PARTIES, len(parts))
+    if len(parts) < wanted:
+        text = f"{len(parts)} of {wanted} parties' parts: the columns of the others are not there"
+        warnings.warn(text, PublishingWarning, stacklevel=2)
     table.attrs = {}
     return _with_keys(table, parts), cost
 

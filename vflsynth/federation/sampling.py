@@ -17,7 +17,7 @@ from vflsynth.contract import SharedRows, attempts
 from vflsynth.exceptions import MisalignedError, TableFileError
 from vflsynth.federation import trail
 from vflsynth.federation.job import Job
-from vflsynth.federation.joining import CHOICE, KEYS, MARK, RULES
+from vflsynth.federation.joining import CHOICE, KEYS, MARK, PARTIES, RULES
 from vflsynth.federation.site import Site
 from vflsynth.frames import read_table, write_table
 from vflsynth.models import PartyModel
@@ -79,6 +79,7 @@ def draw_part(
         part = half.add_keys(part)
     said = {"job": job.name, "request": request, "rows": n, "keys": keys}
     trail.append(site.folder, "sampled", said)
+    part.attrs[PARTIES] = len(job.parties)
     part.attrs[MARK] = hmac.new(secret, str(n).encode(), hashlib.sha256).hexdigest()[:16]
     return part
 

@@ -7,6 +7,7 @@ from vflsynth.cli import main
 from vflsynth.exceptions import (
     MisalignedError,
     ParameterError,
+    PublishingWarning,
     SharedColumnError,
     TableFileError,
 )
@@ -32,6 +33,8 @@ def test_parts_are_rows_of_the_same_records(trained, tmp_path):
     assert cost is None
     assert len(table) == 50
     assert table["record_id"].is_unique
+    with pytest.warns(PublishingWarning, match="1 of 2 parties' parts"):
+        join_parts({"party_1": parts["party_1"]})
     again = draw_part(trained.job, trained.sites["party_2"], 50, "one")
     pd.testing.assert_frame_equal(again, parts["party_2"])
     other = draw_part(trained.job, trained.sites["party_2"], 50, "two")
