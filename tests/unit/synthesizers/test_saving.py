@@ -74,7 +74,7 @@ def test_a_device_that_cannot_be_saved_is_refused_before_training(frames):
 
 
 def test_another_class_is_named(saved):
-    with pytest.raises(ArtefactError, match="holds a VFLGANSynthesizer, not.*vflsynth.load"):
+    with pytest.raises(ArtefactError, match=r"holds a VFLGANSynthesizer, not.*vflsynth.load"):
         IndependentSynthesizer.load(saved)
 
 
