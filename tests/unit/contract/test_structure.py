@@ -311,7 +311,7 @@ def hard_tables():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("proposed", [False, True])
+@pytest.mark.parametrize("proposed", [False, *later(True)])
 @pytest.mark.parametrize("name", hard_tables())
 def test_relations_that_share_columns_are_all_kept(name, proposed):
     frame = pd.DataFrame(hard_tables()[name])
