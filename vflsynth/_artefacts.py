@@ -223,12 +223,13 @@ def _replace(target: Path, side: Path) -> None:
         side.rename(target)
         return
     attic = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(attic / target.name)
     try:
+        target.rename(attic / target.name)
         side.rename(target)
-    except BaseException:
-        (attic / target.name).rename(target)
-        attic.rmdir()
+    except BaseException:  # perhaps another process put its own there
+        if (attic / target.name).exists() and not target.exists():
+            (attic / target.name).rename(target)
+        shutil.rmtree(attic)
         raise
     shutil.rmtree(attic)
 
@@ -252,14 +253,17 @@ def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        side = path.with_name(f".{path.name}")
+        side = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         side.unlink(missing_ok=True)  # what a crash left may have another mode
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(side, flags, mode), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        side.rename(path)
+        try:
+            with open(os.open(side, flags, mode), "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            side.rename(path)
+        finally:
+            side.unlink(missing_ok=True)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # else the name could be that of the old file after a power failure

@@ -116,6 +116,7 @@ def test_a_failing_rename_leaves_the_original(saved, tmp_path, monkeypatch, at):
     monkeypatch.undo()
     assert len(calls) >= at
     assert text_of(saved) == "first"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
 
 
 def test_a_kill_between_the_renames_loses_nothing(saved, tmp_path):
@@ -380,11 +381,40 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
 
 def test_a_secret_file_is_its_owners_whatever_a_crash_left(tmp_path):
     path = tmp_path / "secret"
-    (tmp_path / ".secret").write_text("half")
-    (tmp_path / ".secret").chmod(0o644)
+    side = tmp_path / f".secret.{os.getpid()}.tmp"
+    side.write_text("half")
+    side.chmod(0o644)
     artefacts.replace_text(path, "whole", mode=0o600)
     assert path.read_text() == "whole"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_of_two_processes_each_writes_a_file_of_its_own(tmp_path, monkeypatch):
+    path, fsync = tmp_path / "file", os.fsync
+
+    def meanwhile(descriptor):
+        monkeypatch.setattr(os, "fsync", fsync)
+        with monkeypatch.context() as other:
+            other.setattr(os, "getpid", lambda: 1)
+            artefacts.replace_text(path, "theirs")
+        assert path.read_text() == "theirs"
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    artefacts.replace_text(path, "ours")
+    assert path.read_text() == "ours"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_full_disk_leaves_the_earlier_file_alone(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    artefacts.replace_text(tmp_path / "file", "earlier")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ArtefactError, match="file cannot be written: .*No space left"):
+        artefacts.replace_text(tmp_path / "file", "later")
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("file", "earlier")]
 
 
 def test_a_file_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
