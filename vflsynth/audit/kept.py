@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,9 +107,12 @@ class Store:
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".tmp", delete=False) as file:
-            file.write(content)
-        os.replace(file.name, self._folder / name)
+        side = self._folder / f".{name}.{os.getpid()}.tmp"
+        try:
+            side.write_bytes(content)
+            side.replace(self._folder / name)
+        finally:
+            side.unlink(missing_ok=True)
 
 
 def describe_frames(frames: PartyFrames) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from typing import Any
 
 import joblib
@@ -15,6 +16,7 @@ from sklearn.base import BaseEstimator
 
 from vflsynth.audit import shadow
 from vflsynth.audit.game import LeaveOneOutGame, World, train
+from vflsynth.audit.kept import Store
 from vflsynth.audit.settings import AuditSettings
 from vflsynth.audit.shadow import ShadowRun, Shadows
 from vflsynth.datasets import make_party_frames
@@ -108,6 +110,16 @@ def test_seeds_do_not_depend_on_blocks_other_worlds_or_how_many(worlds):
     np.testing.assert_array_equal(alone["seed"], reference[worlds[2].name]["seed"])
     other = _run(Toy(), worlds, n_models=6, random_state=1).observations
     assert (other[worlds[0].name]["seed"] != reference[worlds[0].name]["seed"]).all()
+
+
+def test_a_full_disk_leaves_no_piece_of_an_observation(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        Store(tmp_path, "key").remember("numbers", {"mean": 1.0})
+    assert [*(tmp_path / "key").iterdir()] == []
 
 
 def test_an_interrupted_run_continues_where_it_stopped(worlds, tmp_path, monkeypatch):
