@@ -68,7 +68,13 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Do what is left to do; 1 if the release does not pass."""
     job = _Job(Study.read(options.study), quiet=options.quiet)
-    with _ending_at_ctrl_c() as check:
+    alone: Any = contextlib.nullcontext()
+    if os.name == "posix" and not options.plan:
+        from vflsynth._locks import locked
+
+        busy = "another 'vflsynth publish' is at work here. Wait for it, or stop it"
+        alone = locked(job.out / ".lock", busy)
+    with alone, _ending_at_ctrl_c() as check:
         say(job.plan())
         check()
         return 0 if options.plan else job.run(check)
