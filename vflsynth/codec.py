@@ -151,6 +151,14 @@ def check_can_be_written(column: pd.Series[Any]) -> None:
     dtype: Any = column.dtype
     values = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column
     if values.dtype.kind in "biumM" or _is_text(values):
+        try:
+            "".join(values.dropna().unique() if values.dtype == object else ()).encode()
+        except UnicodeEncodeError:
+            raise ColumnKindError(
+                "holds text that no file could hold",
+                fix="read it in the encoding that it was written in",
+                column=column.name,
+            ) from None
         return
     try:
         if _is_one(_logical(pa.chunked_array([pa.array(values, from_pandas=True)])).type):

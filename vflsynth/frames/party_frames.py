@@ -46,7 +46,7 @@ from vflsynth.frames.keys import (
 PartyFrames = Mapping[str, pd.DataFrame]
 
 # Each party's half of a model is saved in a folder of its name, on any operating system.
-_NOT_IN_FOLDER_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
+_NOT_IN_FOLDER_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f\ud800-\udfff]')
 _MAX_NAME_BYTES = 100
 # Who else sends messages, and what the history calls the discriminator of nobody in particular.
 _RESERVED_NAMES = {"server", "shared"}

@@ -287,6 +287,7 @@ def test_prices_keep_their_two_decimals(kind, n_rows, tmp_path):
     [
         (pd.Series([2**70, 2**71] * 30, dtype=object), "beyond 64 bits"),
         (pd.cut(pd.Series(np.arange(60.0)), 3), "Interval"),
+        (pd.Series(["\udcff", "a", None] * 20, dtype=object), "text that no file could hold"),
         (pd.Series([1, "a", None] * 20, dtype=object), "several types \\(int, str\\)"),
         (pd.Series([True, "a"] * 30, dtype=object), "several types \\(bool, str\\)"),
         (pd.Series([[1], [2]] * 30, dtype=object), "list"),
