@@ -246,7 +246,10 @@ def common_columns(
     """
     for which, frame in (("real", real), (table, other)):
         if not isinstance(frame, pd.DataFrame | StoredTable):
-            raise TypeError(f"the {which} table must be a DataFrame, not {type(frame).__name__}")
+            raise TypeError(
+                f"the {which} table must be a DataFrame, not {type(frame).__name__}: of parties' "
+                "tables, that of all their columns side by side, without the key"
+            )
         if not frame.columns.is_unique:
             twice = frame.columns[frame.columns.duplicated()][0]
             raise PartyDataError(
@@ -273,7 +276,8 @@ def common_columns(
         if name not in frame.columns:
             raise PartyDataError(
                 f"the {which} table has no such column{did_you_mean(name, frame.columns)}",
-                fix="add it (there may be a file per party), or in Python pass columns=[...]",
+                fix="drop it if it is the key, which nobody models; else add it (there may be a "
+                "file per party), or in Python pass columns=[...]",
                 column=name,
             )
     for name in names:

@@ -20,6 +20,7 @@ from vflsynth.exceptions import (
     SharedColumnError,
     TooFewRecordsError,
 )
+from vflsynth.release import release_gate
 
 
 def test_encodes_the_papers_way():
@@ -265,7 +266,9 @@ def test_kinds():
 
 def test_tables_that_cannot_be_compared_are_refused_by_name():
     real = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
-    with pytest.raises(PartyDataError, match=r"column 'b'.*synthetic table has no such column"):
+    with pytest.raises(
+        PartyDataError, match=r"column 'b'.*no such column. Fix: drop it if it is the key"
+    ):
         TableEncoder(real, real[["a"]])
     with pytest.raises(PartyDataError, match=r"columns that the real table has not: \['c'\]"):
         TableEncoder(real, real.assign(c=1))
@@ -283,6 +286,8 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
         TableEncoder(real, real, categorical=["z"])
     with pytest.raises(TypeError, match="must be a DataFrame"):
         TableEncoder(real, real.to_numpy())
+    with pytest.raises(TypeError, match="not dict: of parties' tables, that of all their columns"):
+        release_gate({"lab": real}, real)
 
 
 def test_every_column_has_one_owner():
