@@ -678,8 +678,8 @@ def check_no_repeated_key(
     raise DuplicateKeyError(
         f"{len(repeated)} keys occur more than once, in {shared} rows "
         f"(rows {', '.join(map(str, rows))} share one{everybody})",
-        fix="keep one row per key, for example with vflsynth.frames.summarise_rows, or in the file "
-        "that says where the table is with one_row_per"
+        fix="keep one row per key, as drop_duplicates or vflsynth.frames.summarise_rows do; or in "
+        "place of the file name a .toml file that has file = and one_row_per ="
         + ("; reset_index(drop=True) if the index means nothing" if no_column else ""),
         party=party,
         column=keys.name,
