@@ -861,6 +861,16 @@ def test_inspect_tables_names_what_cannot_be_used(folder, tmp_path, capsys):
     assert any(line.startswith("  Fix of 'empty': ") for line in lines)
 
 
+def test_a_corrected_contract_is_not_proposed_over(folder, tmp_path, capsys):
+    path = tmp_path / "c.toml"
+    command = ["inspect", *fit(folder)[1:5], "--write-contract", str(path)]
+    assert main(command) == main(command) == 0, "the same proposal may be written again"
+    path.write_text(corrected := path.read_text() + "# seen")
+    assert main(command) == 2
+    assert "give it as --contract" in capsys.readouterr().err
+    assert path.read_text() == corrected
+
+
 def test_inspect_tables_shows_what_can_be_matched(folder, capsys):
     assert main(["inspect", *fit(folder)[1:5]]) == 0
     text = capsys.readouterr().out

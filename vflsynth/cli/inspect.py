@@ -28,6 +28,7 @@ from vflsynth.cli.tables import (
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import (
     Contract,
+    contract_to_toml,
     prepared_parties,
     propose,
     read_contract,
@@ -113,6 +114,12 @@ def run(options: argparse.Namespace) -> int:
 def _propose(frames: Mapping[str, pd.DataFrame], on: Any, path: Path) -> None:
     """Write a contract that a person has to read."""
     contract, reasons = propose(frames, on)
+    text = contract_to_toml(contract, proposal_text(reasons))
+    if path.exists() and path.read_bytes() != text.encode():  # a table, or corrected by hand
+        raise ParameterError(
+            f"--write-contract: {path} is there already, and says something else. Fix: give it "
+            "as --contract (in a study: contract = FILE), move it away, or name another file"
+        )
     write_contract(contract, path, proposal_text(reasons))
     logger.info("%s: a proposed contract; read and correct it", path)
     logger.info("next: vflsynth fit PARTY=FILE ... --on KEY --contract %s --output model", path)

@@ -322,6 +322,10 @@ class _Job:
 
             public = public_key(self.study.private_key) + "\n"
             artefacts.replace_text(self.out / "publisher.pub", public)
+        last = self.state["steps"].get(step.name, {}).get("outputs", {})
+        for path in step.outputs if step.name == "inspect" else ():
+            if path.is_file() and last.get(path.name) == _digest(path):
+                path.unlink()  # as it was proposed, of other tables
         arguments = [str(part) for part in step.arguments()]
         logger.info("\n$ vflsynth %s %s", step.name, shlex.join(arguments))
         command = import_module(f"vflsynth.cli.{step.name}")
