@@ -1039,6 +1039,7 @@ def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, cap
         (["sample", "absent", "-n", "1"], 3, "absent"),
         (["sample", ".", "-n", "1"], 3, "manifest"),
         (["inspect", "absent"], 3, "absent"),
+        (["inspect", "=absent.csv"], 2, "is not of the form PARTY=FILE"),
         (["inspect", "absent.csv"], 3, "absent.csv"),
         (["inspect", "model", "--on", "id"], 2, "--on"),
         (["evaluate", "--real", "lab.csv", "--synthetic", "absent.csv"], 3, "absent.csv"),

@@ -263,7 +263,11 @@ def exit_code(error: Exception) -> ExitCode:
     """Return what the process returns after an error."""
     match error:
         case (
-            ParameterError() | MissingExtraError() | UnsupportedEventError() | PrivacyBudgetError()
+            ParameterError()
+            | MissingExtraError()
+            | UnsupportedEventError()
+            | PrivacyBudgetError()
+            | argparse.ArgumentTypeError()
         ):
             return ExitCode.USAGE
         case PartyDataError() | ContractError() | ArtefactError():
@@ -276,6 +280,6 @@ def exit_code(error: Exception) -> ExitCode:
 def _one_line(error: Exception) -> str:
     said = [str(error).removesuffix("."), *getattr(error, "__notes__", ())]
     text = " ".join((". ".join(said) if said[1:] else str(error)).split())
-    if isinstance(error, VFLSynthError | OSError):
+    if isinstance(error, VFLSynthError | OSError | argparse.ArgumentTypeError):
         return text
     return f"unexpected {type(error).__name__}: {text} (--debug shows where it comes from)"

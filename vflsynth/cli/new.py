@@ -91,11 +91,12 @@ def run(options: argparse.Namespace) -> int:
     question = "2/5 key column, or PARTY=COLUMN for each table, apart by spaces"
     on = _answer(options.on, question, next(iter(shared), ""), partial(_key, frames))
     question = "3/5 column to predict, or nothing"
-    target = _answer(options.target, question, "", partial(_target, frames))
+    target = _answer(options.target, question, "", partial(check_target, frames))
     question = "4/5 ε of differential privacy, 0 for none"
     epsilon = _answer(options.epsilon, question, "0", partial(_epsilon, tables))
     question = "5/5 minutes for attacks on memberships, 0 for no attack, or nothing"
     minutes = _answer(options.audit_minutes, question, "", _number)
+    privacy = {"mechanism": "pairwise_tables", "epsilon": epsilon, "delta": _DELTA}
     publish = {
         "output": "published",
         "target": target or None,
@@ -107,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     study = {
         "on": on,
         "contract": "contract.toml",
-        "parameters": _privacy(epsilon),
+        "parameters": {"privacy": privacy} if epsilon else None,
         "parties": {name: str(file_) for name, file_ in tables.items()},
         "publish": publish,
     }
@@ -162,13 +163,6 @@ def _waived(target: str, minutes: float | None) -> dict[str, str]:
     return waived
 
 
-def _privacy(epsilon: float | None) -> dict[str, Any] | None:
-    """Return the parameters of a private fit."""
-    if not epsilon:
-        return None
-    return {"privacy": {"mechanism": "pairwise_tables", "epsilon": epsilon, "delta": _DELTA}}
-
-
 def _tables(given: list[PartyFile] | str) -> tuple[dict[str, Path], dict[str, Any]]:
     """Return all parties' files, and what is in them."""
     tables = by_party(map(PartyFile.parse, given.split()) if isinstance(given, str) else given)
@@ -194,11 +188,6 @@ def _key(frames: Mapping[str, Any], given: list[str] | str) -> str | dict[str, s
     return on
 
 
-def _target(frames: Mapping[str, Any], given: str) -> str:
-    check_target(frames, given)
-    return given
-
-
 def _epsilon(tables: Mapping[str, Path], given: float | str) -> float | None:
     """Return ε, once the files can be used for a private fit."""
     epsilon = _number(given)
@@ -222,9 +211,9 @@ def _answer(given: Any, question: str, default: str | None, use: Callable[[Any],
             return use(_asked(question, default) if given is None else given)
         except (VFLSynthError, argparse.ArgumentTypeError) as error:
             if given is not None or not sys.stdin.isatty():
-                if isinstance(error, VFLSynthError):
-                    raise
-                raise ParameterError(f"{question}: {error}") from None
+                if not isinstance(error, VFLSynthError):
+                    error.add_note(f"Asked was: {question}")
+                raise
             logger.error("%s", error)
 
 

@@ -179,7 +179,7 @@ def _held(dtype: Any, value: Any, wrong: Any) -> Any:
         if kind == "m":
             return pd.Timedelta(value)
     except (TypeError, ValueError):
-        fix = "give a time, such as '2020-01-31'" if kind == "M" else "give a time"
+        fix = "give a time, such as '2020-01-31' or '3 days'"
         raise wrong(f"what was asked for is no value of type {dtype}", fix) from None
     if isinstance(value, Decimal):
         value = float(value)

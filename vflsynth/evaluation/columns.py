@@ -247,8 +247,8 @@ def common_columns(
     for which, frame in (("real", real), (table, other)):
         if not isinstance(frame, pd.DataFrame | StoredTable):
             raise TypeError(
-                f"the {which} table must be a DataFrame, not {type(frame).__name__}: of parties' "
-                "tables, that of all their columns side by side, without the key"
+                f"the {which} table must be a DataFrame, not {type(frame).__name__}; of parties, "
+                "one of all columns, without the key"
             )
         if not frame.columns.is_unique:
             twice = frame.columns[frame.columns.duplicated()][0]

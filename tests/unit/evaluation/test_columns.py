@@ -286,7 +286,7 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
         TableEncoder(real, real, categorical=["z"])
     with pytest.raises(TypeError, match="must be a DataFrame"):
         TableEncoder(real, real.to_numpy())
-    with pytest.raises(TypeError, match="not dict: of parties' tables, that of all their columns"):
+    with pytest.raises(TypeError, match="not dict; of parties, one of all columns"):
         release_gate({"lab": real}, real)
 
 
