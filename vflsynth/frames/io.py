@@ -199,8 +199,8 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     TableFileError
-        If the kind of file is unknown, the folder is absent, column names mix text and integers, or
-        a column holds objects that the file cannot hold.
+        If the kind of file is unknown, the folder is absent or full, column names mix text and
+        integers, or a column holds objects that the file cannot hold.
     """
     path = Path(path)
     suffix = suffix_of(path)
@@ -220,11 +220,11 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             with pa.output_stream(temporary, compression=compression) as stream:
                 pa.csv.write_csv(_as_text(frame), stream)
         temporary.replace(path)
-    except (pa.ArrowException, TypeError) as error:
-        raise TableFileError(
-            f"{str(path)!r} cannot be written: {error}",
-            fix="convert the column to one simple type, for example with .astype(str)",
-        ) from error
+    except (pa.ArrowException, TypeError, OSError) as error:
+        fix = "convert the column to one simple type, for example with .astype(str)"
+        if isinstance(error, OSError):  # it does not name the file
+            fix = "make room for it, or choose another folder"
+        raise TableFileError(f"{str(path)!r} cannot be written: {error}", fix=fix) from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -17,8 +17,7 @@ from vflsynth._random import HiddenStreams, KeySchedule, RandomStreams, derive, 
 ROTATION_SIZE = 128
 """The most records that one rotation mixes; making it takes time of the third order."""
 
-_MOST_KEPT = 1 << 10
-"""Rotations that all parties of one process make once: 64 MiB of them."""
+_MOST_KEPT = 1 << 10  # rotations that all parties of one process make once, 64 MiB
 
 DEFAULT_STEPS = 15_000
 """Discriminator steps of a GAN without noise."""

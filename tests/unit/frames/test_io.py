@@ -246,3 +246,14 @@ def test_failed_write_keeps_the_old_file(tmp_path):
         write_table(pd.DataFrame({"a": [object()]}), tmp_path / "t.csv")
     assert read_table(tmp_path / "t.csv")["a"].tolist() == [1]
     assert os.listdir(tmp_path) == ["t.csv"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path, monkeypatch, name):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(tmp_path), "replace", full)
+    with pytest.raises(TableFileError, match=f"{name}' cannot be written: .*No space.*make room"):
+        write_table(pd.DataFrame({"x": [1]}), tmp_path / name)
+    assert [*tmp_path.iterdir()] == []
