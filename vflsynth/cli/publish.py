@@ -68,16 +68,15 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Do what is left to do; 1 if the release does not pass."""
     job = _Job(Study.read(options.study), quiet=options.quiet)
-    alone: Any = contextlib.nullcontext()
-    if os.name == "posix" and not options.plan:
-        from vflsynth._locks import locked
-
-        busy = "another 'vflsynth publish' is at work here. Wait for it, or stop it"
-        alone = locked(job.out / ".lock", busy)
-    with alone, _ending_at_ctrl_c() as check:
+    with _ending_at_ctrl_c() as check:
         say(job.plan())
         check()
-        return 0 if options.plan else job.run(check)
+        if options.plan or os.name != "posix":
+            return 0 if options.plan else job.run(check)
+        from vflsynth._locks import locked
+
+        with locked(job.out / ".lock", "another 'vflsynth publish' is at work here; wait for it"):
+            return job.run(check)
 
 
 def publish(study: str | os.PathLike[str], *, quiet: bool = False) -> bool:
