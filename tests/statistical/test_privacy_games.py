@@ -15,7 +15,7 @@ from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import PublicSchema
 
 SCHEMA = PublicSchema(dtypes="given", bounds={"x": (-8.0, 8.0), "y": (-8.0, 8.0)})
-N_RECORDS, N_RUNS = 24, 100
+N_RECORDS, N_RUNS = 24, 200
 
 
 def two_parties(n, seed=0):
