@@ -240,9 +240,24 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(_dump_json(content), encoding="utf-8")
 
 
-def replace_json(path: Path, content: Any, *, mode: int = 0o666) -> None:
-    """Write JSON as `replace_text` writes text."""
-    replace_text(path, _dump_json(content), mode=mode)
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """Yield a name beside a file, of this process alone; what is written to it takes its place.
+
+    After a failure nothing of it is left, and the file is as it was.
+    """
+    side = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    side.unlink(missing_ok=True)  # what a crash left may have another mode
+    try:
+        yield side
+        side.replace(path)
+    finally:
+        side.unlink(missing_ok=True)
+
+
+def replace_json(path: Path, content: Any, *, mode: int = 0o666, indent: int | None = 1) -> None:
+    """Write JSON as `replace_text` writes text; without an indent in a ninth of the time."""
+    replace_text(path, _dump_json(content, indent), mode=mode)
 
 
 def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
@@ -253,17 +268,14 @@ def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        side = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        side.unlink(missing_ok=True)  # what a crash left may have another mode
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        try:
-            with open(os.open(side, flags, mode), "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            side.rename(path)
-        finally:
-            side.unlink(missing_ok=True)
+        with (
+            aside(path) as side,
+            open(os.open(side, flags, mode), "w", encoding="utf-8") as file,
+        ):
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # else the name could be that of the old file after a power failure
@@ -283,8 +295,8 @@ def json_equal(content: Any) -> Any:
     return json.loads(_dump_json(content))
 
 
-def _dump_json(content: Any) -> str:
-    return json.dumps(content, indent=1, allow_nan=False, default=np.generic.item)
+def _dump_json(content: Any, indent: int | None = 1) -> str:
+    return json.dumps(content, indent=indent, allow_nan=False, default=np.generic.item)
 
 
 def read_json(path: Path) -> Any:

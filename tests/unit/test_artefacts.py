@@ -360,7 +360,7 @@ def test_reading_turns_errors_of_content_into_artefact_errors(tmp_path):
 def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     """Else it could be empty after a power failure."""
     path, events = tmp_path / "new" / "file.json", []
-    rename = type(path).rename
+    rename = type(path).replace
 
     def renamed(side, target):
         events.append("rename")
@@ -369,7 +369,7 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     def synced(descriptor):
         events.append(os.fstat(descriptor).st_ino)
 
-    monkeypatch.setattr(type(path), "rename", renamed)
+    monkeypatch.setattr(type(path), "replace", renamed)
     monkeypatch.setattr(os, "fsync", synced)
     for content in ({"a": 1}, {"a": [2.0, None]}):
         events.clear()

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as dump_arrays
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._version import __version__
 from vflsynth.adversary.encoding import Floats
 from vflsynth.audit.game import PartyFrames, World
@@ -107,12 +108,8 @@ class Store:
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        side = self._folder / f".{name}.{os.getpid()}.tmp"
-        try:
+        with artefacts.aside(self._folder / name) as side:
             side.write_bytes(content)
-            side.replace(self._folder / name)
-        finally:
-            side.unlink(missing_ok=True)
 
 
 def describe_frames(frames: PartyFrames) -> str:

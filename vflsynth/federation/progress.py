@@ -74,9 +74,8 @@ class Progress:
         sent, received = self._transcript.bytes_of(self._node)
         found |= {"sent_bytes": sent, "received_bytes": received}
         self._folder.mkdir(parents=True, exist_ok=True)
-        side = self._folder / f".{FILE}"
-        side.write_text(json.dumps(found), encoding="utf-8")
-        side.rename(self._folder / FILE)  # not synced: it is of no use after a power failure
+        with artefacts.aside(self._folder / FILE) as side:  # of no use after a power failure
+            side.write_text(json.dumps(found), encoding="utf-8")
         if phase != self._phase or now - self._spoken > _SPOKEN_EVERY:
             logger.info("%s: %s", self._node, sentence(found))
             self._spoken = now

@@ -23,6 +23,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 
+from vflsynth import _artefacts as artefacts
 from vflsynth.codec import as_frame, check_names, dtype_from_json, dtype_to_json, frame_of
 from vflsynth.exceptions import PartyDataError, PublishingWarning, TableFileError, warn_user
 from vflsynth.frames.sources import read_description, read_excel, read_query
@@ -211,22 +212,19 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         )
     if not path.parent.is_dir():
         raise TableFileError(f"there is no folder {str(path.parent)!r}", fix="create it first")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if suffix == ".parquet":
-            pa.parquet.write_table(with_dtypes(frame), temporary)
-        else:
-            compression = "gzip" if suffix == ".csv.gz" else None
-            with pa.output_stream(temporary, compression=compression) as stream:
-                pa.csv.write_csv(_as_text(frame), stream)
-        temporary.replace(path)
+        with artefacts.aside(path) as side:
+            if suffix == ".parquet":
+                pa.parquet.write_table(with_dtypes(frame), side)
+            else:
+                compression = "gzip" if suffix == ".csv.gz" else None
+                with pa.output_stream(side, compression=compression) as stream:
+                    pa.csv.write_csv(_as_text(frame), stream)
     except (pa.ArrowException, TypeError, OSError) as error:
         fix = "convert the column to one simple type, for example with .astype(str)"
         if isinstance(error, OSError):  # it does not name the file
             fix = "make room for it, or choose another folder"
         raise TableFileError(f"{str(path)!r} cannot be written: {error}", fix=fix) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def kind_of_file(path: Path, party: str | None) -> str:

@@ -149,8 +149,7 @@ class AccountFile:
                 "released. Fix: name the account where it is now"
             )
         content = {"format": _FORMAT, "version": _VERSION, "records": records}
-        text = json.dumps(content, allow_nan=False)  # indented takes nine times as long
-        artefacts.replace_text(self.path, text, mode=0o600)
+        artefacts.replace_json(self.path, content, mode=0o600, indent=None)
         head = {"records": len(records), "digest": records[-1]["digest"]}
         artefacts.replace_json(self.head, head, mode=0o600)
 

@@ -20,6 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import MissingExtraError
 
 if TYPE_CHECKING:
@@ -119,12 +120,8 @@ class Page:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to a file, whole or not at all; an existing file is replaced."""
         path = Path(path)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            partial.write_text(self.html, encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with artefacts.aside(path) as side:
+            side.write_text(self.html, encoding="utf-8")
         return path
 
     def _repr_html_(self) -> str:
