@@ -72,6 +72,12 @@ def plain_values(column: pd.Series[Any]) -> npt.NDArray[Any]:
     return column.to_numpy(dtype=numpy_dtype(column.dtype))
 
 
+def floats_of(column: pd.Series[Any]) -> Floats:
+    """Return numbers as float64, NaN where they are missing."""
+    found: Floats = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return found
+
+
 def read_integers(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
     """Values as int64 (uint64 where needed), with 0 where missing, and missing flags."""
     own = numpy_dtype(column.dtype)
@@ -83,7 +89,7 @@ def read_integers(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
 
 def read_floats(column: pd.Series[Any]) -> tuple[npt.NDArray[np.float64], Flags]:
     """Values as float64 (NaN where missing) and missing flags; infinity is an error."""
-    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    values = floats_of(column)
     infinite = np.isinf(values)
     if infinite.any():
         raise InfiniteValueError(
@@ -174,7 +180,7 @@ def read_numbers(column: pd.Series[Any], origin: int = 0) -> npt.NDArray[np.floa
         counts, missing = read_times(column, column.dtype) if times else read_integers(column)
         return np.where(missing, np.nan, distances(counts, origin))
     if kind in "bf":
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return floats_of(column)
     return np.array([_real_number(value) for value in column.astype(object)], dtype=np.float64)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import numpy_dtype
+from vflsynth.columns.arrays import floats_of, numpy_dtype
 from vflsynth.columns.base import ColumnTransformer, naming
 from vflsynth.columns.categorical import (
     BooleanTransformer,
@@ -294,7 +294,7 @@ def is_index(column: pd.Series[Any]) -> bool:
     """Whether a column is the row number that a file kept of a table's index."""
     if not _INDEX.fullmatch(str(column.name)) or not pd.api.types.is_integer_dtype(column.dtype):
         return False
-    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    values = floats_of(column)
     return len(values) > 1 and bool((np.diff(values) == 1).all())
 
 

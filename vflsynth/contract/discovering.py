@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import decimals_of, kind_of_values, plain_values
+from vflsynth.columns.arrays import decimals_of, floats_of, kind_of_values, plain_values
 from vflsynth.contract.rules import (
     Check,
     Determines,
@@ -199,8 +199,7 @@ class _Table:
         column = self.frame[label].iloc[rows]
         kind = self.kinds[label]
         if kind == "number":
-            found: Floats = column.to_numpy(np.float64, na_value=np.nan)
-            return found
+            return floats_of(column)
         days = np.full(len(column), np.nan)
         known = column.notna().to_numpy()
         times = plain_values(column[known])

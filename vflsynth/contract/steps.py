@@ -22,6 +22,7 @@ from vflsynth.columns.arrays import (
     FloatAxis,
     IntegerAxis,
     decimals_of,
+    floats_of,
     held_by,
     kind_of_values,
     numpy_dtype,
@@ -164,7 +165,7 @@ class Lookup(Step):
     def places(self, columns: Columns) -> npt.NDArray[np.intp]:
         """Return which key is each row's; -1 for none."""
         if self.of_numbers:
-            numbers = columns[self.by[0]].to_numpy(np.float64, na_value=np.nan)
+            numbers = floats_of(columns[self.by[0]])
             cuts = np.array([key[0] for key in self.keys])
             found = np.searchsorted(cuts, numbers, side="right") - 1
             return np.where(np.isnan(numbers), -1, found.clip(min=0))
@@ -246,8 +247,7 @@ class Placed(Step):
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Draw anew what lies elsewhere."""
         own = columns[self.column]
-        numbers = [columns[k].to_numpy(np.float64, na_value=np.nan) for k in self.by]
-        points = np.stack(numbers, axis=1)
+        points = np.stack([floats_of(columns[k]) for k in self.by], axis=1)
         places = pd.Index(self.areas.labels).get_indexer(pd.Index(own.astype(object)))
         known = np.flatnonzero((places >= 0) & np.isfinite(points).all(axis=1))
         chances = self.areas.chances(points[known])

@@ -20,6 +20,7 @@ from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.arrays import (
+    floats_of,
     held_by,
     kind_of_values,
 )
@@ -322,11 +323,7 @@ def _placed(
 ) -> tuple[Step, ...]:
     """Add steps for those codes and labels, of columns that are `free`, which two numbers tell."""
     kinds = {k: kind_of_values(frame[k].dtype) for k in frame}
-    numbers = {
-        k: frame[k].to_numpy(np.float64, na_value=np.nan)
-        for k in frame
-        if kinds[k] in "iuf" and k not in codes
-    }
+    numbers = {k: floats_of(frame[k]) for k in frame if kinds[k] in "iuf" and k not in codes}
     for label in frame:
         if label not in free or not (label in codes or kinds[label] == "O"):
             continue
