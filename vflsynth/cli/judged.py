@@ -154,7 +154,7 @@ def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Jud
 
 def _stored_like(real: StoredTable, path: Path) -> StoredTable:
     """Put a synthetic table on disk, text as in the real one where its file has no types."""
-    if Path(path).is_dir():
+    if path.is_dir():
         return stored_table({"synthetic": path})[0]
     (first,) = real.batches([0])
     table = read(path, dtypes=texts_of(first.dtypes.to_dict()))

@@ -71,8 +71,10 @@ def run(options: argparse.Namespace) -> int:
     with _ending_at_ctrl_c() as check:
         say(job.plan())
         check()
-        if options.plan or os.name != "posix":
-            return 0 if options.plan else job.run(check)
+        if options.plan:
+            return 0
+        if os.name != "posix":
+            return job.run(check)
         from vflsynth._locks import locked
 
         with locked(job.out / ".lock", "another 'vflsynth publish' is at work here; wait for it"):
