@@ -3,7 +3,9 @@ and that it finds what it is there for."""
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -40,7 +42,7 @@ from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.run import Options
 from vflsynth.splitdefense import MarvellClassifier, RandomizedResponse, SplitNNClassifier
 from vflsynth.splitdefense.targets import Classes
-from vflsynth.testing import mechanism_checks
+from vflsynth.testing import mechanism_checks, noninterference
 from vflsynth.testing.laws import KEY, private_tables, replaced
 from vflsynth.testing.mechanisms import nothing_but_releases_shows
 from vflsynth.testing.noninterference import (
@@ -48,6 +50,7 @@ from vflsynth.testing.noninterference import (
     Tape,
     difference,
     files_within,
+    observe,
     ready,
     records_within,
     what_tells_numbers_apart,
@@ -57,6 +60,7 @@ from vflsynth.testing.noninterference import (
 pytestmark = pytest.mark.usefixtures("short_searches")
 
 ADD, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE
+ALLOWED = nullcontext()
 COLUMNS = {"a": ColumnCounts(3), "b": ColumnCounts(3, 1)}
 ASKED = Asked(n_records=1000, owners=Discriminators.PRIVATE)
 HIDING = [(s, m) for s, m in PROTECTING if MECHANISMS[m].default_relation is ADD]
@@ -440,6 +444,15 @@ def test_what_makes_a_half_reaches_no_records(kept, found):
     assert records_within(learning) == []
     learning.somewhere = kept(SmugglingParty("a", tables["a"], KEY))
     assert found in records_within(learning)
+
+
+@pytest.mark.parametrize("fits", [2, 3])
+def test_an_array_is_of_records_if_it_is_as_long_whatever_the_noise(monkeypatch, fits):
+    looks = iter(["a ndarray of shape (41,)"] * fits)
+    monkeypatch.setattr(noninterference, "records_within", lambda _: [*islice(looks, 1)])
+    synth = ready(made("DPLTSynthesizer", "latent_tree", ADD))
+    with pytest.raises(AssertionError, match=r"'\w+' reaches a ndarray") if fits == 3 else ALLOWED:
+        observe(synth, private_tables(USUAL)[0], KEY, Tape())
 
 
 class Keeping(Smuggling):
