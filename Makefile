@@ -13,8 +13,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help:            ## show this help
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
+# The pip that came with Python takes twice as long, which will do where no other is to be had.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	-$(BIN)/python -m pip install -q --upgrade -c constraints.txt pip
 
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[report]'
