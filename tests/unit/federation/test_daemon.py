@@ -76,46 +76,49 @@ def second_is_told_so_and_the_first_keeps_it(network):
     assert "another process uses this kit" in network.refused("party_1")[0]
     assert {*network.codes} == {daemon.REFUSED}
     assert network.place("party_1") == "here"
+    assert not network.refused("party_2")
+    assert not network.refused("party_3")
 
 
 def name_is_free_when_its_process_answers_no_more(network):
-    first = network.join("party_1", "here")
+    first = network.join("party_2", "here")
     first.conn_manager.process_frame = lambda *_: None  # it hangs
-    network.join("party_1", "there")
-    assert network.place("party_1") == "there"
+    network.join("party_2", "there")
+    assert network.place("party_2") == "there"
     assert not network.said
 
 
 def process_that_dials_again_is_the_same(network):
-    network.join("party_1", "here")
-    network.join("party_1", "here")
-    assert network.place("party_1") == "here"
+    network.join("party_3", "here")
+    network.join("party_3", "here")
+    assert network.place("party_3") == "here"
     assert not network.said
 
 
-def _alone(case):
-    code = 1
-    try:
-        case(Network())
-        code = 0
-    finally:
-        os._exit(code)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        second_is_told_so_and_the_first_keeps_it,
-        name_is_free_when_its_process_answers_no_more,
-        process_that_dials_again_is_the_same,
-    ],
+CASES = (
+    process_that_dials_again_is_the_same,
+    name_is_free_when_its_process_answers_no_more,
+    second_is_told_so_and_the_first_keeps_it,
 )
-def test_a_name_is_one_process_s(case):
+
+
+def _alone():
+    ended = 0
+    try:
+        network = Network()
+        for case in CASES:
+            case(network)
+            ended += 1
+    finally:
+        os._exit(ended)
+
+
+def test_a_name_is_one_process_s():
     """In a process of its own: FLARE's connections leave threads and sockets."""
-    process = multiprocessing.get_context("fork").Process(target=_alone, args=(case,))
+    process = multiprocessing.get_context("fork").Process(target=_alone)
     process.start()
     process.join()
-    assert process.exitcode == 0
+    assert process.exitcode == len(CASES), "how many cases ended well"
 
 
 def test_copies_of_a_kit_have_other_places(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests import planted
+from tests.later import later
 from tests.unit.federation.conftest import KEY
 from tests.unit.federation.test_matching_attacks import relaying
 from tests.unit.federation.test_private import TREE, in_one_process, report
@@ -35,7 +36,7 @@ def hiding(more):
 
 @pytest.mark.parametrize(
     ("more", "n_parties"),
-    [(TREE, 2), ({}, 3)],
+    [(TREE, 2), *later(({}, 3))],
     ids=["tree", "pairs"],
 )
 def test_the_server_counts_dummies_too_and_the_model_is_the_same_to_the_bit(

@@ -39,7 +39,7 @@ def assert_private(root):
 
 
 def test_checkpoints_and_halves_are_their_owners(make_trial):
-    trial = make_trial().run()
+    trial = make_trial(parameters={"epochs": 2}).run()
     for node in NODES:
         for checkpoint in (trial.folder / node / "trial" / "checkpoints").iterdir():
             assert_private(checkpoint)
@@ -83,7 +83,7 @@ def full(*names):
 
 def test_a_full_disk_is_named_with_the_path_and_stops_everybody(make_trial, monkeypatch):
     monkeypatch.setattr(artefacts, "write_tensors", full("party_1"))
-    trial = make_trial().run()
+    trial = make_trial(parameters={"epochs": 3}).run()
     error = trial.outcome["party_1"]
     assert isinstance(error, ArtefactError)
     assert str(trial.folder / "party_1" / "trial" / "checkpoints" / "epoch-000002") in str(error)
@@ -107,8 +107,8 @@ def test_a_text_that_cannot_be_written_is_named(tmp_path, monkeypatch):
 
 
 def test_a_damaged_checkpoint_is_reported(make_trial, caplog):
-    trial = make_trial(checkpoint_every=1).run()
-    damaged = trial.folder / "party_2" / "trial" / "checkpoints" / "epoch-000004"
+    trial = make_trial(checkpoint_every=1, parameters={"epochs": 2}).run()
+    damaged = trial.folder / "party_2" / "trial" / "checkpoints" / "epoch-000002"
     tensors = damaged / "state.safetensors"
     data = bytearray(tensors.read_bytes())
     data[-1] ^= 1
@@ -162,7 +162,7 @@ def test_a_job_with_larger_frames_than_a_site_takes_is_refused(make_trial):
 
 
 def test_who_would_send_a_frame_that_is_too_large_says_so(make_trial):
-    trial = make_trial(max_frame_bytes=1 << 16, n_records=2_500)
+    trial = make_trial(max_frame_bytes=1 << 16, n_records=2_100)
     trial.run()
     errors = [trial.outcome[name] for name in trial.sites]
     assert any(isinstance(error, PayloadRejectedError) for error in errors)

@@ -46,10 +46,9 @@ FEW_BYTES = {"steps_per_exchange": 3, "wire_precision": "int8"}
 @pytest.mark.parametrize(
     ("parameters", "n_parties"),
     [
-        ({}, 3),
-        (PAPER, 2),
+        ({}, 2),
         (FEW_BYTES, 2),
-        *later(({}, 2), (PAPER, 3), (FEW_BYTES, 3)),
+        *later((PAPER, 2), ({}, 3), (PAPER, 3), (FEW_BYTES, 3)),
     ],
 )
 def test_a_run_over_frames_gives_the_bytes_of_a_run_in_one_process(
@@ -71,7 +70,7 @@ STOPS = {"epochs": 12, "patience": 2, "learning_rate": 0.03}
 @pytest.mark.parametrize(
     ("method", "n_parties", "options"),
     [
-        ("SplitNNClassifier", 1, {}),
+        *later(("SplitNNClassifier", 1, {})),
         ("MarvellClassifier", 2, {}),
         ("SplitNNClassifier", 2, {"n_records": 120, "parameters": STOPS}),
         ("SplitNNClassifier", 1, {"parameters": {"class_weight": "balanced"}, "weighted": True}),
@@ -220,8 +219,8 @@ def test_parties_keep_the_same_records_of_tables_that_they_do_not_read_whole(
         assert run["kept"] == {"records": 100, "of": len(whole_table)}
         assert run["job"]["max_records"] == 100
     (name, site), *_ = trial.sites.items()
-    others = [PartyNode(replace(trial.job, name=f"other{i}"), site) for i in range(9)]
-    assert len({frozenset(node.table.frame[KEY]) for node in others}) == 9
+    others = [PartyNode(replace(trial.job, name=f"other{i}"), site) for i in range(4)]
+    assert len({frozenset(node.table.frame[KEY]) for node in others}) == 4
     assert any(node.table.frame[KEY].max() < node.table.keys.max() for node in others)
     minter = learn_key_minters({name: pd.Index(trial.frames[name][KEY])})[name]
     assert all(node.minter == minter for node in others), "keys that are not kept are not minted"

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from tests.unit.federation.conftest import trial_in
 from vflsynth.cli import main
 from vflsynth.exceptions import (
     MisalignedError,
@@ -19,9 +20,9 @@ from vflsynth.federation.site import Site
 pytestmark = pytest.mark.usefixtures("short_searches")
 
 
-@pytest.fixture
-def trained(make_trial):
-    return make_trial().run()
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return trial_in(tmp_path_factory.mktemp("trained"), parameters={"epochs": 2}).run()
 
 
 def test_parts_are_rows_of_the_same_records(trained, tmp_path):
@@ -80,8 +81,8 @@ def test_a_part_with_other_rows_than_were_drawn_is_refused(trained):
             join_parts(parts | {"party_2": changed})
 
 
-def test_site_files_are_read_as_they_were_written(trained, tmp_path):
-    for site in trained.sites.values():
+def test_site_files_are_read_as_they_were_written(make_trial, tmp_path):
+    for site in make_trial().sites.values():
         site.write(tmp_path / "site.toml")
         assert (tmp_path / "site.toml").stat().st_mode & 0o77 == 0
         assert Site.read(tmp_path / "site.toml") == site
@@ -107,13 +108,13 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
                 "--request",
                 "one",
                 "-o",
-                f"{name}/part.parquet",
+                f"{name}.parquet",
             ]
         )
         assert code == 0
-    parts = ["party_1/part.parquet", "party_2/part.parquet"]
+    parts = ["party_1.parquet", "party_2.parquet"]
     assert main(["parties", "join", *parts, "-o", "all.parquet"]) == 0
-    assert pd.read_parquet("all.parquet").shape == (7, 20)
+    assert pd.read_parquet("all.parquet").shape == (7, 6)
     assert "all.parquet: 7 rows" in capsys.readouterr().out
 
 
@@ -139,7 +140,7 @@ def test_parties_that_draw_one_after_the_other_pass_on_files(make_trial, tmp_pat
         "party_1-to-party_3.parquet",
         "party_2-to-party_3.parquet",
     ]
-    assert join_parts(parts)[0].shape == (50, 30)
+    assert join_parts(parts)[0].shape == (50, 9)
     again = draw_part(trained.job, trained.sites["party_3"], 50, "one", passed=folder)
     pd.testing.assert_frame_equal(again, parts["party_3"])
     for n, request in [(50, "two"), (49, "one")]:
