@@ -44,14 +44,25 @@ OWN = {name: kind for name, kind in MESSAGES.items() if kind.__module__.startswi
 # -- messages ------------------------------------------------------------------------------------
 
 
-def declared_in(path):
-    """Names of the classes that a module declares as messages."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+@functools.cache
+def decorated():
+    """All functions and classes with decorators of the package, by file."""
+    return [
+        (path, node)
+        for path in Path(vflsynth.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if getattr(node, "decorator_list", ())
+    ]
+
+
+def declared():
+    """Where the package declares classes as messages: (file, name)."""
+    for path, node in decorated():
         if isinstance(node, ast.ClassDef) and any(
             isinstance(mark, ast.Call) and getattr(mark.func, "id", "") == "message"
             for mark in node.decorator_list
         ):
-            yield node.name
+            yield path.name, node.name
 
 
 @functools.cache
@@ -59,17 +70,14 @@ def handlers():
     """Where the package's participants answer or take what: (file, "answers" or "takes", name)."""
     return [
         (path.name, mark.func.id, mark.args[0].id)
-        for path in Path(vflsynth.__file__).parent.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for mark in getattr(node, "decorator_list", ())
+        for path, node in decorated()
+        for mark in node.decorator_list
         if isinstance(mark, ast.Call) and getattr(mark.func, "id", "") in ("answers", "takes")
     ]
 
 
 def test_every_message_is_declared_once_and_in_one_module():
-    places = Counter()
-    for path in Path(vflsynth.__file__).parent.rglob("*.py"):
-        places.update((path.name, name) for name in declared_in(path))
+    places = Counter(declared())
     assert {name for name, _ in places} == {"messages.py"}
     assert set(places.values()) == {1}
     assert set(OWN) == {name for _, name in places}

@@ -36,14 +36,16 @@ def published(real, synthetic, tmp_path_factory):
     public = new_key(folder / "publisher.pem")
     dossier = release_gate(frame, synthetic, contract=make_contract(), target="ill", date=DATE)
     assert dossier.passed, str(dossier)
-    write_release(
-        dossier,
-        folder / "release",
-        folder / "synthetic.parquet",
-        inputs={"real table of office": folder / "real.parquet"},
-        settings={"model": {"random_state": 424_242}},
-        key=folder / "publisher.pem",
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda figure: "data:,")
+        write_release(
+            dossier,
+            folder / "release",
+            folder / "synthetic.parquet",
+            inputs={"real table of office": folder / "real.parquet"},
+            settings={"model": {"random_state": 424_242}},
+            key=folder / "publisher.pem",
+        )
     return folder, public, frame, dossier
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.later import later
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import derive, secret_from
 from vflsynth.learning import Party
@@ -34,7 +35,7 @@ class Watched(VFLGANSynthesizer):
         return self.run.algorithm.server
 
 
-@pytest.fixture(scope="module", params=["end_to_end", "layerwise", "paper"])
+@pytest.fixture(scope="module", params=["end_to_end", *later("layerwise", "paper")])
 def watched(request):
     from vflsynth.datasets import make_party_frames
 

@@ -83,6 +83,7 @@ def test_parties_that_are_told_different_codes_have_no_mask_in_common(state, kee
     assert is_uniform(products_of_disagreeing_parties(state))
 
 
+@pytest.mark.slow  # that the check above can fail
 def test_the_same_masks_for_different_codes_would_tell(keeping, monkeypatch):
     monkeypatch.setattr(Codebook, "digest", "the same")
     assert not is_uniform(products_of_disagreeing_parties(2))

@@ -170,7 +170,7 @@ def test_a_mask_is_used_once(pair):
         party.shares(np.zeros(9, np.int64))
 
 
-@pytest.mark.parametrize("n_dummies", [1, 8, 70])
+@pytest.mark.parametrize("n_dummies", [1, *later(8, 70)])
 def test_dummies_change_no_bit_of_the_products(monkeypatch, n_dummies):
     monkeypatch.setattr(ring_module, "BLOCK_ELEMENTS", 64)
     rng = np.random.default_rng(n_dummies)
