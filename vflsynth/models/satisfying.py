@@ -226,20 +226,23 @@ def nearest_rows(
                     compared.append((*_comparison(own[label], known[label]), blank))
                 except (TypeError, ValueError):
                     raise not_held(own[label].dtype) from None
-    for start in range(0, len(known), step):
-        rows = slice(start, start + step)
-        logs = np.zeros((len(known.iloc[rows]), size), np.float32)
+    draws, (first, group) = rng.random((len(known), n_candidates)), _alike(compared, len(known))
+    rows_of = np.split(np.argsort(group, kind="stable"), np.bincount(group).cumsum()[:-1])
+    for start in range(0, len(first), step):
+        rows = first[start : start + step]
+        logs = np.zeros((len(rows), size), np.float32)
         for kind, drawn, given, blank in compared:
             _weigh(logs, kind, drawn, given[rows], blank[rows])
         weights = np.exp(logs, dtype=np.float64)
         total = weights.sum(1)
-        there = total > 0.0
-        safe = np.where(there, total, 1.0)
-        places = rng.random((len(weights), n_candidates)) * safe[:, None]
-        for row, (sums, wanted) in enumerate(zip(weights.cumsum(1), places), start=start):
-            chosen[row] = np.searchsorted(sums, wanted).clip(0, size - 1)
-        squares = np.where(there, np.square(weights).sum(1), 1.0)
-        sizes[rows] = np.where(there, total**2 / squares, 0.0)
+        resembled = total > 0.0
+        safe = np.where(resembled, total, 1.0)
+        squares = np.where(resembled, np.square(weights).sum(1), 1.0)
+        effective = np.where(resembled, total**2 / squares, 0.0)
+        for k, sums in enumerate(weights.cumsum(1)):
+            alike = rows_of[start + k]
+            chosen[alike] = np.searchsorted(sums, draws[alike] * safe[k]).clip(0, size - 1)
+            sizes[alike] = effective[k]
     if n_candidates > 1:
         tried = {name: stacked([own.iloc[chosen.ravel()]]) for name, own in pool.items()}
         there = known.iloc[np.arange(len(known)).repeat(n_candidates)].reset_index(drop=True)
@@ -254,6 +257,17 @@ def nearest_rows(
             for label, column in fresh.items():
                 own[label] = column.array
     return found, sizes
+
+
+def _alike(
+    compared: Sequence[tuple[str, Floats, Floats, Flags]], n: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Group rows of which the same is known, weighed once: each group's first, each row's group."""
+    columns = [column for *_, given, blank in compared for column in (given, blank)]
+    table = np.stack([np.ones(n), *columns], axis=1)
+    keys = np.ascontiguousarray(table).view(f"V{table.itemsize * table.shape[1]}").ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return first, group
 
 
 def _comparison(drawn: pd.Series[Any], given: pd.Series[Any]) -> tuple[str, Floats, Floats]:
