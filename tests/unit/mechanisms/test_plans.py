@@ -5,6 +5,7 @@ from math import comb, exp, expm1, log
 
 import pytest
 
+from tests.later import later
 from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables
 from vflsynth.exceptions import ParameterError, TooFewRecordsError
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, FirstLayer
@@ -63,7 +64,7 @@ def planned_for(columns, mechanism, owners=SHARED, **changes):
     ("mechanism", "epsilon"),
     [
         *((name, 10.0) for name in (PairwiseTables, DPSGD, FirstLayer)),
-        *((name, 1.0) for name in (PairwiseTables, DPSGD, FirstLayer)),
+        *later(*((name, 1.0) for name in (PairwiseTables, DPSGD, FirstLayer))),
         (DPSGDGAN, 10.0),
         (GSWGAN, 10.0),
     ],
@@ -82,7 +83,7 @@ def test_the_target_is_met_and_not_exceeded(mechanism, epsilon):
     assert ledger.target_epsilon == epsilon
 
 
-@pytest.mark.parametrize(("epsilon", "times"), [(10.0, 1.0), (1.0, 10.0)])
+@pytest.mark.parametrize(("epsilon", "times"), [(10.0, 1.0), *later((1.0, 10.0))])
 def test_the_papers_bound_takes_more_noise_than_the_gradients_need(epsilon, times):
     paper = planned(FirstLayer, epsilon=epsilon, calibration="paper")
     assert 0.98 * epsilon <= paper.ledger.epsilons()[WangAccountant().name] <= epsilon
@@ -131,7 +132,7 @@ def test_a_party_without_columns_releases_no_histogram():
 
 
 def test_every_block_of_dpsgd_has_noise_for_the_joint_sensitivity():
-    plan = planned(DPSGD, max_grad_norm=2.0)
+    plan = planned(DPSGD, max_grad_norm=2.0, epsilon=None, noise_multiplier=1.3)
     blocks = [r for r in releases_in(plan.ledger.event) if "gradients" in r.released]
     assert [block.party for block in blocks] == ["lab", "taste", "server"]
     for block in blocks:
@@ -218,7 +219,7 @@ def test_plans_check_their_parameters():
         planned(PairwiseTables, delta=None)
 
 
-@pytest.mark.parametrize("n_parties", [2, 5])
+@pytest.mark.parametrize("n_parties", [5, *later(2)])
 @pytest.mark.parametrize(
     ("mechanism", "owners"), [(PairwiseTables, SHARED), *((DPSGD, own) for own in Discriminators)]
 )

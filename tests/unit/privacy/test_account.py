@@ -328,27 +328,29 @@ def test_a_file_with_two_names_is_refused_by_both(account, frames, tmp_path):
     book(account)
 
 
-def _create_in_a_process(path, gate, results):
-    gate.wait()
-    try:
-        PrivacyAccount.create(path, Budget(1.0, DELTA))
-    except ArtefactError:
-        results.put("refused")
-    else:
-        results.put("created")
+def _create_in_a_process(paths, gate, results):
+    for path in paths:
+        gate.wait()
+        try:
+            PrivacyAccount.create(path, Budget(1.0, DELTA))
+        except ArtefactError:
+            results.put((path, "refused"))
+        else:
+            results.put((path, "created"))
 
 
 def test_of_two_processes_one_creates(tmp_path):
     context = multiprocessing.get_context("fork")
-    for attempt in range(15):
-        gate, results = context.Barrier(2), context.SimpleQueue()
-        arguments = (tmp_path / f"{attempt}.json", gate, results)
-        both = [context.Process(target=_create_in_a_process, args=arguments) for _ in range(2)]
-        for process in both:
-            process.start()
-        for process in both:
-            process.join()
-        assert sorted([results.get(), results.get()]) == ["created", "refused"]
+    gate, results = context.Barrier(2), context.SimpleQueue()
+    paths = [tmp_path / f"{attempt}.json" for attempt in range(15)]
+    arguments = (paths, gate, results)
+    both = [context.Process(target=_create_in_a_process, args=arguments) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    found = sorted(results.get() for _ in range(30))
+    assert found == sorted((path, what) for path in paths for what in ("created", "refused"))
 
 
 def test_to_create_what_is_there_does_not_wait_for_a_run(account):

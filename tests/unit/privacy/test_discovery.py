@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy.stats import norm
 
+from tests.later import later
 from vflsynth import (
     DPSGDGAN,
     DPLTSynthesizer,
@@ -362,12 +363,14 @@ def frames(n=600, seed=0):
     "make",
     [
         lambda **privacy: MixtureSynthesizer(privacy=PairwiseTables(**privacy), n_components=4),
-        lambda **privacy: VFLGANSynthesizer(
-            privacy=DPSGD(**privacy, n_records=600),
-            epochs=1,
-            batch_size=200,
+        *later(
+            lambda **privacy: VFLGANSynthesizer(
+                privacy=DPSGD(**privacy, n_records=600),
+                epochs=1,
+                batch_size=200,
+            ),
+            lambda **privacy: WGANGPSynthesizer(privacy=DPSGDGAN(**privacy), epochs=1),
         ),
-        lambda **privacy: WGANGPSynthesizer(privacy=DPSGDGAN(**privacy), epochs=1),
         lambda **privacy: DPLTSynthesizer(privacy=LatentTree(**privacy)),
     ],
     ids=["pairwise_tables", "dpsgd", "dpsgd_gan", "latent_tree"],

@@ -2,7 +2,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vflsynth.exceptions import ArtefactError, PrivacyParameterError
@@ -49,6 +49,7 @@ def events(relation):
     )
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(NeighbouringRelation).flatmap(events))
 def test_json_round_trip(event):
     text = json.dumps(event_to_dict(event), allow_nan=False)
