@@ -13,7 +13,11 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 
 import vflsynth
 from vflsynth._signatures import new_key
@@ -21,7 +25,7 @@ from vflsynth.audit import inference
 from vflsynth.cli import main
 from vflsynth.cli.study import Study
 from vflsynth.contract import read_contract
-from vflsynth.evaluation import train_test
+from vflsynth.evaluation import detection, train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
@@ -73,7 +77,9 @@ def study(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, blank_pictures):
-    """Forests of a few trees, and no picture."""
+    """Forests and boosting of a few trees, and no picture."""
+    few_rounds = lambda **given: HistGradientBoostingClassifier(**given | {"max_iter": 5})  # noqa: E731
+    monkeypatch.setattr(detection, "HistGradientBoostingClassifier", few_rounds)
     for kind in (RandomForestClassifier, RandomForestRegressor):
         few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
         for module in (train_test, inference):

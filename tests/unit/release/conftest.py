@@ -5,8 +5,14 @@ import datetime
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 
 from vflsynth.contract import ColumnContract, Contract, PartyContract, ReleaseTerms
+from vflsynth.evaluation import detection, evaluate, train_test
 
 WAIVED = {
     "membership": "audited with the last edition",
@@ -49,9 +55,19 @@ def synthetic() -> pd.DataFrame:
     return make(600, 1)
 
 
-@pytest.fixture(scope="session")
-def evaluation(real, synthetic):
-    """What the gate computes itself if nobody else has: the tests of clauses need it once."""
-    from vflsynth.evaluation import evaluate
+@pytest.fixture(autouse=True, scope="package")
+def _few_trees():
+    """Judge by forests of a few trees: which clauses fail does not depend on more."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (RandomForestClassifier, RandomForestRegressor):
+            few = lambda kind=kind, **given: kind(**given | {"n_estimators": 20})  # noqa: E731
+            patch.setattr(train_test, kind.__name__, few)
+        few_rounds = lambda **given: HistGradientBoostingClassifier(**given | {"max_iter": 10})  # noqa: E731
+        patch.setattr(detection, "HistGradientBoostingClassifier", few_rounds)
+        yield
 
+
+@pytest.fixture(scope="package")
+def evaluation(_few_trees, real, synthetic):
+    """What the gate computes itself if nobody else has: the tests of clauses need it once."""
     return evaluate(real, synthetic, target="ill")
