@@ -25,7 +25,7 @@ from vflsynth.audit import inference
 from vflsynth.cli import main
 from vflsynth.cli.study import Study
 from vflsynth.contract import read_contract
-from vflsynth.evaluation import detection, train_test
+from vflsynth.evaluation import detection, pictures, train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
@@ -87,6 +87,8 @@ def quick(monkeypatch, blank_pictures):
     for drawn in ("marginals", "association_maps", "pairs"):
         monkeypatch.setattr(f"vflsynth.evaluation.pictures.{drawn}", lambda *_: [])
     monkeypatch.setattr("vflsynth.evaluation.pictures.projection", lambda *_: None)
+    blank = pictures.Picture("", "", "data:,")
+    monkeypatch.setattr("vflsynth.evaluation.pictures.utility", lambda _: blank)
 
 
 def copied(study, folder):

@@ -112,7 +112,7 @@ def test_the_same_job_does_not_run_twice_in_the_same_folders(make_trial):
                     type(trial.server)(trial.job, trial.server_site).run()
             return super().exchange(frame, timeout)
 
-    trial = make_trial()
+    trial = make_trial(parameters={"epochs": 1})
     trial.run(Twice)
     assert set(trial.outcome.values()) == {None}
     reports = list((trial.folder / "party_1" / "trial").glob("report-*"))
