@@ -51,7 +51,7 @@ def slow(text: str, row: dict[str, object]) -> bool:
     return bool(eval(text, known, row))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(EXPRESSIONS, EXPRESSIONS, ROWS)
 def test_it_computes_what_python_does(condition, consequence, rows):
     table = pd.DataFrame(rows, columns=["a", "b", "s"]).astype({"a": float, "s": object})

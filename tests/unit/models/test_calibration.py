@@ -159,7 +159,10 @@ def test_every_replica_is_calibrated_by_its_own_records():
     assert amounts[0].quantile(0.9) < amounts[1].quantile(0.1)
 
 
-def test_the_papers_sampler_is_not_calibrated():
+def test_the_papers_sampler_is_not_calibrated(monkeypatch):
+    monkeypatch.setattr(
+        "vflsynth.methods.gan.sampler.CALIBRATION_ROWS", 256
+    )  # nobody asks how well
     frames = make_party_frames(100, 2, random_state=0)
     plain, own = (
         VFLGANSynthesizer(
