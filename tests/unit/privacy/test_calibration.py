@@ -68,7 +68,7 @@ def test_red_wine_needs_the_papers_noise():
     assert noise == pytest.approx(1.39, abs=0.005)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     epsilon=st.floats(0.2, 20.0),
     delta=st.floats(1e-8, 1e-2),

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.later import later
@@ -58,12 +58,14 @@ def vector(rows):
     return np.concatenate(list(exact_histograms(frame(rows), CELLS).values()))
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(records, max_size=8), records)
 def test_adding_any_record_moves_the_histograms_by_exactly_the_sensitivity(rows, record):
     moved = np.linalg.norm(vector([*rows, record]) - vector(rows))
     assert moved == pytest.approx(histogram_sensitivity(3, ADD))
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(records, max_size=8), records, records)
 def test_replacing_any_record_stays_within_the_sensitivity(rows, record, other):
     moved = np.linalg.norm(vector([*rows, record]) - vector([*rows, other]))
@@ -139,6 +141,7 @@ def test_constant_column_has_a_positive_scale():
     assert std == pytest.approx(1.0 / math.sqrt(12.0))
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(records, min_size=1, max_size=8), st.floats(0.01, 1000.0), st.integers(0, 99))
 def test_encoding_is_finite_and_bounded_whatever_the_records(rows, noise_std, seed):
     """The random features' sensitivity and the decoder both rest on it."""
