@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from tests import planted
-from tests.later import later
 from vflsynth import DPLTSynthesizer, LatentTree, VFLGANSynthesizer
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.learning.messages import MaskedReal
@@ -29,6 +28,8 @@ from vflsynth.privacy.histograms import exact_tables
 from vflsynth.protocol import Transcript
 from vflsynth.run import Options, local
 from vflsynth.secure import ProductServer
+
+pytestmark = pytest.mark.usefixtures("wide_blocks")
 
 SCHEMA = PublicSchema(
     dtypes="given",
@@ -276,7 +277,7 @@ def test_tables_without_noise_are_noticed(frames, monkeypatch, name, party):
 
 def assert_tables_across_parties_have_the_noise_of_both(frames):
     found = []
-    for seed in range(10):
+    for seed in range(5):
         exact, noisy, stds = run(frames, seed=seed)[3][-1]
         found += [((n - e) / std).ravel() for e, n, std in zip(exact, noisy, stds, strict=True)]
     noise = np.concatenate(found)
@@ -287,7 +288,8 @@ def test_each_party_adds_its_noise_in_full(frames):
     assert_tables_across_parties_have_the_noise_of_both(frames)
 
 
-@pytest.mark.parametrize("party", ["bank", *later("clinic")])
+@pytest.mark.slow
+@pytest.mark.parametrize("party", ["bank", "clinic"])
 def test_a_party_that_adds_none_is_noticed(frames, monkeypatch, party):
     plant_in(monkeypatch, "sum_shares", party, planted.no_noise)
     with pytest.raises(AssertionError):

@@ -6,6 +6,8 @@ from vflsynth import GaussianCopulaSynthesizer, IndependentSynthesizer, TableTra
 from vflsynth.datasets import make_party_frames
 from vflsynth.evaluation import association_errors, frechet_distance, marginal_distance
 
+pytestmark = pytest.mark.usefixtures("wide_blocks")
+
 
 @pytest.fixture(scope="module")
 def frames():

@@ -15,6 +15,8 @@ from vflsynth import (
 )
 from vflsynth.contract import ColumnContract, Contract, PartyContract
 
+pytestmark = pytest.mark.usefixtures("wide_blocks")
+
 LABELS = [f"{i:05d}" for i in range(300)]
 ZIP = {"column_kinds": {"zip": "categorical"}, "random_state": 0}
 FAST = {"device": "cpu", "verbose": 0}
@@ -79,6 +81,7 @@ def test_files_draw_the_same(autoregressive, tmp_path) -> None:
     pd.testing.assert_frame_equal(loaded.sample(50, random_state=3), expected)
 
 
+@pytest.mark.slow
 def test_a_replica_equals_the_model_alone(frames) -> None:
     small = {"protocol": "one_message", "hidden": 4, "n_features": 8, "epochs": 1}
     synth = AutoregressiveSynthesizer(**small, **FAST, **ZIP)
@@ -105,8 +108,8 @@ def test_other_models_have_their_levels_right(frames, synth, tmp_path) -> None:
     assert set(drawn.dropna()) <= set(real.dropna())
     assert total_variation(real, drawn) < 0.1
     synth.save(tmp_path / "model")
-    again = load(tmp_path / "model").sample(20_000, random_state=0)["zip"]
-    pd.testing.assert_series_equal(again, drawn)
+    one, other = (m.sample(500, random_state=0)["zip"] for m in (synth, load(tmp_path / "model")))
+    pd.testing.assert_series_equal(one, other)
 
 
 def test_a_contract_publishes_a_public_list(frames) -> None:

@@ -128,9 +128,10 @@ def test_every_method_refuses_what_does_not_fit(monkeypatch):
         "group_size": DPLTSynthesizer(privacy=LatentTree(**given)),
         "records or columns": GaussianCopulaSynthesizer(),
     }
+    frames = mixed(200, 20)
     for advice, synth in fits.items():
         with pytest.raises(MemoryLimitError, match=r"party '[ab]'.*GiB") as caught:
-            synth.fit(mixed(400, 20))
+            synth.fit(frames)
         assert advice in caught.value.fix
 
 

@@ -87,7 +87,7 @@ def zoo(full_blocks: None) -> tuple[pd.DataFrame, pd.DataFrame, VFLGANSynthesize
     health = rng.normal(size=N)
     frames = {"shop": shop(rng, health), "town": town(rng, health)}
     synth = VFLGANSynthesizer(
-        contract=CONTRACT, epochs=6, evaluate_every=6, random_state=0, verbose=0
+        contract=CONTRACT, epochs=1, evaluate_every=1, random_state=0, verbose=0
     )
     synth.fit(frames, on="id")
     real = pd.concat([frame.drop(columns="id") for frame in frames.values()], axis=1)

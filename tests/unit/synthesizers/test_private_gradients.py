@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from sklearn.base import clone
 
 from tests import planted
+from tests.later import later
 from tests.unit.synthesizers.private_steps import (
     BATCH,
     RECORDS,
@@ -294,7 +295,7 @@ def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkey
 
 
 @pytest.mark.parametrize("record", RECORDS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [0, 1, *later(2, 3, 4)])
 def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
     session_of, monkeypatch, record, seed
 ):
@@ -342,7 +343,7 @@ def test_with_noise_to_infinity_two_populations_give_the_same_model(frames):
 
     def sample(table, noise_multiplier):
         privacy = clone(DPSGD).set_params(noise_multiplier=noise_multiplier)
-        model = fit_with_noise(synthesizer(privacy, epochs=5), table)
+        model = fit_with_noise(synthesizer(privacy, epochs=2), table)
         return model.sample(50, random_state=3)
 
     pd.testing.assert_frame_equal(sample(frames, 1e12), sample(other, 1e12))

@@ -84,8 +84,7 @@ def joined(frames, histograms_of=()):
     return run, [node.party for node in run.parties.values()]
 
 
-N_RELEASES = 100
-N_PLANTED = 40  # noise that is missing, shared, or of half the variance is blatant
+N_RELEASES = 40  # noise that is missing, shared, or of half the variance is blatant
 
 
 def assert_noise_is_claimed(found):
@@ -237,7 +236,7 @@ def plant_noise_of_one_partys_columns(patch):
 )
 def test_planted_bugs_in_the_noise_of_histograms_are_noticed(frames, plant, monkeypatch):
     plant(monkeypatch)
-    found = noise_of_histograms(frames, N_PLANTED)
+    found = noise_of_histograms(frames)
     with pytest.raises(AssertionError):
         assert_noise_is_claimed(found)
 

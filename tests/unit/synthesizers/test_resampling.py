@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from tests.later import later
 from vflsynth import (
     DPSGD,
     FirstLayer,
@@ -15,6 +16,8 @@ from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.gan import resampling
 from vflsynth.models import choosing
+
+pytestmark = pytest.mark.usefixtures("wide_blocks")
 
 KEY = "record_id"
 SMALL = {
@@ -39,7 +42,7 @@ def frames():
     return make_party_frames(80, 2, random_state=0)
 
 
-@pytest.fixture(scope="module", params=[VFLGANSynthesizer, VertiGANSynthesizer])
+@pytest.fixture(scope="module", params=[VFLGANSynthesizer, *later(VertiGANSynthesizer)])
 def synth(request, frames):
     return request.param(**SMALL).fit(frames, KEY, transcript=True)
 
