@@ -39,6 +39,7 @@ def test_the_pages_of_results_are_up_to_date():
     assert not stale, "run: python -m benchmarks.all_results"
 
 
+@pytest.mark.slow
 def test_a_page_tells_what_the_tables_have(monkeypatch):
     recorded = all_results.rows
     changed = [{**row, "rows_per_cpu_second": 7} for row in recorded("sampling")]

@@ -121,7 +121,7 @@ def with_rare_labels() -> pd.DataFrame:
     )
 
 
-SOON = ["independent", "VFLGAN", "autoregressive"]
+SOON = ["independent"]
 
 
 @pytest.mark.parametrize("name", [*SOON, *later(*(n for n in SYNTHESIZERS if n not in SOON))])
