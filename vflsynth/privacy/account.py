@@ -289,8 +289,12 @@ class OpenAccount:
         return paid
 
     def has(self, entries: Sequence[LedgerEntry]) -> bool:
-        """Whether runs before this one booked such releases, and as many."""
-        return _times(entries) <= _times(self._before)
+        """Whether runs of this name booked such releases before, and as many.
+
+        What another job booked does not pay for one that goes on from a checkpoint.
+        """
+        own = [e for a in _attempts(self._records) if a.run == self.run for e in a.entries]
+        return _times(entries) <= _times(own)
 
     def check(self, entries: Sequence[LedgerEntry]) -> None:
         """Refuse, with PrivacyBudgetError, a run that would overshoot, before any release."""

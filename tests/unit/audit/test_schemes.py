@@ -189,7 +189,6 @@ def test_a_private_model_is_audited_beside_its_own_claim(private, tmp_path):
     assert stated.claim == Claim(9.0)
 
 
-@pytest.mark.slow
 def test_a_claim_about_replaced_records_is_not_compared_with_worlds_that_lack_one(private):
     synthesizer, frames = private
     synthesizer = clone(synthesizer).set_params(privacy__neighbouring_relation="replace_one")

@@ -257,6 +257,16 @@ def test_a_resumed_run_that_releases_nothing_may_overshoot_nothing(account):
     assert account.attempts == ()
 
 
+def test_what_another_run_booked_does_not_pay_for_one_that_goes_on(account):
+    account.set_budget(None)
+    book(account, run="one")
+    for run, paid in [("one", 2), ("another", 0)]:
+        opened = account.open(run, PLAN)
+        found = opened.begin(lambda *epochs: PLAN.entries, 2)
+        opened.close()
+        assert found == paid
+
+
 def test_what_was_shown_is_in_every_longer_account_and_in_no_shorter_one(account):
     first = account.show()
     shorter = account.path.read_bytes()
