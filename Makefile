@@ -51,8 +51,8 @@ lint: $(VENV)/.dev  ## formatting and lint rules, without changing anything
 types: $(VENV)/.dev  ## mypy --strict
 	$(BIN)/mypy
 
-doctest: $(VENV)/.dev  ## the examples in docstrings, in README.md and in docs/
-	$(PYTEST) -n 2 --dist worksteal --doctest-modules vflsynth tests/documentation
+doctest: $(VENV)/.dev  ## the examples in docstrings, in README.md and in docs/, tutorials too
+	$(PYTEST) -n 2 --dist worksteal -m 'not slow' --doctest-modules tests/documentation vflsynth
 
 notebooks: $(VENV)/.dev  ## execute every notebook, and compare with its outputs
 	$(PYTEST) -n 2 -m 'not slow' tests/notebooks

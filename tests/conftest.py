@@ -23,7 +23,6 @@ torch.set_num_threads(1)  # tests run in parallel processes, and the networks ar
 
 _LONG = (
     "contract/test_synthesizers",
-    "integration/test_flare",
     "unit/test_cli",
     "extension/test_extension",
     "federation/test_faults_of_processes",

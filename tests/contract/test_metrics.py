@@ -187,6 +187,7 @@ def test_the_laws_find_what_is_broken(broken, law):
         keep_the_laws(RowRatio(broken))
 
 
+@pytest.mark.slow
 def test_it_is_computed_beside_ours_where_it_is_passed():
     real, synthetic = ordinary_table(60, seed=0), ordinary_table(30, seed=1)
     ours = evaluate(real, synthetic)

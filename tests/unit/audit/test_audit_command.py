@@ -85,6 +85,7 @@ def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_pat
         assert f"{question.partition(' of ')[0]}" in result
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_forest", "one_statistic")
 def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, capsys):
     schema = PublicSchema(dtypes="given", bounds=dict.fromkeys("abcd", (-4.0, 4.0)))

@@ -189,6 +189,7 @@ def test_a_private_model_is_audited_beside_its_own_claim(private, tmp_path):
     assert stated.claim == Claim(9.0)
 
 
+@pytest.mark.slow
 def test_a_claim_about_replaced_records_is_not_compared_with_worlds_that_lack_one(private):
     synthesizer, frames = private
     synthesizer = clone(synthesizer).set_params(privacy__neighbouring_relation="replace_one")
@@ -492,7 +493,8 @@ def test_columns_that_a_contract_leaves_out_are_in_no_question():
     assert all("note" in world.party_frames[party] for world in game.worlds([]))
 
 
-@pytest.mark.parametrize("bug", [None, *later(planted.no_noise)])
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [None, planted.no_noise])
 def test_releases_of_a_private_run_are_audited_as_they_were_published(private, monkeypatch, bug):
     """With noise they tell what was claimed at most; without it the record is read off them."""
     synthesizer, frames = private

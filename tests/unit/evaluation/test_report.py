@@ -156,6 +156,7 @@ def test_tiny_tables(mixed, make, rows, request):
     assert "Columns one by one" in page.html
 
 
+@pytest.mark.slow
 def test_nasty_tables():
     real = pd.DataFrame(
         {
@@ -177,6 +178,7 @@ def test_nasty_tables():
     assert "nan" not in re.sub(r"base64,[^\"]*", "", page.html).lower()
 
 
+@pytest.mark.slow
 def test_names_in_any_script_are_drawn(make):
     names = {"age": "年齢", "marker": "Größe", "smoker": "x" * 200}
     tables = (make(60, seed=i)[list(names)].rename(columns=names) for i in (0, 1))

@@ -67,6 +67,7 @@ def test_a_column_and_a_batch_are_in_memory_at_a_time(files, monkeypatch):
     assert {rows for rows, _ in read} <= {0, len(stored), 580, len(synthetic)} | {*range(101)}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank_pictures")
 def test_the_command_line_judges_folders_in_batches_and_says_what_was_sampled(
     files, capsys, monkeypatch, tmp_path
