@@ -205,7 +205,7 @@ def seen_at_sites(folder, job, tables, tape):
 
 
 AT_SITES = [(s, m) for s, m in PROTECTING if m in ACROSS.get(s, ())]
-QUICK_AT_SITES = {"DPLTSynthesizer", "VertiGANSynthesizer"}
+QUICK_AT_SITES = {"DPLTSynthesizer"}
 
 
 @pytest.mark.filterwarnings("default::vflsynth.exceptions.OwnTableWarning")

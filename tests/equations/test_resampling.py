@@ -69,6 +69,7 @@ def chances(parts, n_kept, n_tries=4000):
     return np.bincount(rows % len(parts), minlength=len(parts)) / n_tries
 
 
+@pytest.mark.slow
 def test_a_constant_score_chooses_uniformly():
     found = chances(np.full(6, 1.5), 2)
     assert np.abs(found - 1 / 3).max() < 4 * math.sqrt(2 / 9 / 4000)

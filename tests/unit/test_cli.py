@@ -28,7 +28,6 @@ from vflsynth.cli.methods import modes
 from vflsynth.cli.records import open_model
 from vflsynth.cli.release import _publishable
 from vflsynth.cli.tables import PartyFile
-from vflsynth.contract import read_contract
 from vflsynth.evaluation import train_test
 from vflsynth.exceptions import ColumnMismatchError
 from vflsynth.federation.job import Job
@@ -984,22 +983,6 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
 # demo
 
 
-@pytest.mark.usefixtures("blank_pictures")
-def test_demo_leaves_a_table_and_a_report(tmp_path, monkeypatch, capsys):
-    out = tmp_path / "demo"
-    monkeypatch.setattr("vflsynth.cli.evaluate.run", lambda _: 0)  # the release says the same
-    assert main(["demo", "--output", str(out), "--epochs", "2"]) == 0
-    result, messages = capsys.readouterr()
-    assert read_table(out / "synthetic.parquet").shape == (386, 31)
-    assert (out / "release" / "internal" / "report.html").stat().st_size > 10_000
-    assert read_contract(out / "contract.toml").rules
-    assert re.search("^Fails ", result, re.M), "two epochs give no table to publish"
-    assert not (out / "release" / "public").exists()
-    assert "TSTR" in result
-    assert "TRTR" in result
-    assert len(re.findall(r"^\$ vflsynth", messages, re.M)) == 5
-
-
 @pytest.mark.slow
 def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, capsys):
     def interrupt(_):
@@ -1226,6 +1209,7 @@ def test_party_files(text, party, path):
 # parties that draw one after the other
 
 
+@pytest.mark.slow
 def test_an_autoregressive_model_is_fitted_and_resumed(folder, tmp_path, capsys, monkeypatch):
     method = [
         "--method",

@@ -84,16 +84,6 @@ def test_commands_that_look_things_up_are_light(folder):
     assert pd.read_parquet(folder / "all.parquet").shape == (2, 2)
 
 
-def test_what_is_shipped_is_what_is_made():
-    """In a process of its own: tests register classes, which schemas then name."""
-    script = "import runpy; made = runpy.run_path('docs/make_tables.py')['shipped_files']()"
-    script += "; print(*(path for path, text in made.items() if path.read_text() != text))"
-    differ = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, check=True, text=True, stdout=-1
-    )
-    assert not differ.stdout.split(), "run python docs/make_tables.py"
-
-
 @pytest.mark.parametrize(
     "modules", ["vflsynth", "vflsynth.federation.console, vflsynth.federation.site"]
 )

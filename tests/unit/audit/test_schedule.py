@@ -183,7 +183,11 @@ class Watch:
         pytest.param(VFLGANSynthesizer(**_GAN), id="vflgan"),
         pytest.param(VertiGANSynthesizer(**_GAN), id="vertigan", marks=pytest.mark.slow),
         pytest.param(WGANGPSynthesizer(**_GAN), id="wgan-gp", marks=pytest.mark.slow),
-        pytest.param(AutoregressiveSynthesizer(hidden=4, patience=500), id="bounded"),
+        pytest.param(
+            AutoregressiveSynthesizer(hidden=4, patience=500),
+            id="bounded",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             AutoregressiveSynthesizer(hidden=4, patience=500, protocol="one_message"),
             id="one message",

@@ -256,6 +256,7 @@ def test_what_is_exact_is_kept_across_processes_too(tmp_path, structure, n_steps
     assert len(() if half.preparation is None else half.preparation.steps) == n_steps
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the dropped records of insurer differ")
 def test_what_unmatched_records_alone_have_is_no_part_of_it(tmp_path):
     """A site learns what is exact before it matches, to refuse early, and again once it has."""

@@ -653,6 +653,7 @@ def test_random_labels_leak_nothing_but_gradients():
     assert found["value"]["residual", "no label"] > 0.95
 
 
+@pytest.mark.slow
 def test_an_attacker_who_simulates_needs_no_true_label():
     """What is chosen on labels made up reads labels that outputs cannot know."""
     rng = np.random.default_rng(0)

@@ -42,6 +42,7 @@ def test_margin_is_chosen_by_trials(fitted, tables):
     pd.testing.assert_frame_equal(fitted.margin_trials(frames, y, "id"), fitted.margins_)
 
 
+@pytest.mark.slow
 def test_result_is_that_of_the_margin_chosen(fitted, tables):
     frames, y = tables
     given = GAFMClassifier(**fitted.get_params()).set_params(

@@ -93,6 +93,7 @@ def test_weights_that_make_no_sense(tables):
 # -- tables of parties in scikit-learn's tools -----------------------------------------------------
 
 
+@pytest.mark.slow
 def test_party_frames_are_cross_validated(tables):
     frames, y = tables
     X, labels = aligned(frames, y, on="id", active="bank")

@@ -102,6 +102,7 @@ def assert_alike(one, other, **tolerance):
             torch.testing.assert_close(value, tensors[key], msg=f"{name} {key}", **tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", BOUNDED_SOON)
 def test_a_replica_equals_the_same_model_trained_alone(frames, protocol):
     synth = make(protocol=protocol)

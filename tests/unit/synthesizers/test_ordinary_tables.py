@@ -98,6 +98,7 @@ def numbers(column: pd.Series) -> np.ndarray:
     return pd.to_numeric(column).to_numpy(np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NUMERIC, "education"])
 def test_single_columns_are_right(zoo, name):
     real, synthetic, _ = zoo

@@ -3,8 +3,10 @@
 import importlib
 import json
 import pkgutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from benchmarks import _results, all_results
 from benchmarks._commands import commands
 from benchmarks.all_results import pages
 
+ROOT = Path(__file__).parents[2]
 RECORDED = _results.RESULTS
 SCRIPTS = [
     module.name
@@ -37,6 +40,16 @@ def test_the_pages_of_results_are_up_to_date():
         path.name for path, text in pages().items() if path.read_text(encoding="utf-8") != text
     ]
     assert not stale, "run: python -m benchmarks.all_results"
+
+
+def test_what_is_shipped_is_what_is_made():
+    """In a process of its own: tests register classes, which schemas then name."""
+    script = "import runpy; made = runpy.run_path('docs/make_tables.py')['shipped_files']()"
+    script += "; print(*(path for path, text in made.items() if path.read_text() != text))"
+    differ = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=True, text=True, stdout=-1
+    )
+    assert not differ.stdout.split(), "run python docs/make_tables.py"
 
 
 @pytest.mark.slow
