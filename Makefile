@@ -51,6 +51,7 @@ lint: $(VENV)/.dev  ## formatting and lint rules, without changing anything
 types: $(VENV)/.dev  ## mypy --strict
 	$(BIN)/mypy
 
+# Pages first: processes of the tutorial mostly wait.
 doctest: $(VENV)/.dev  ## the examples in docstrings, in README.md and in docs/, tutorials too
 	$(PYTEST) -n 2 --dist worksteal -m 'not slow' --doctest-modules tests/documentation vflsynth
 

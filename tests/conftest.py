@@ -89,6 +89,14 @@ def _small_blocks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
+def wide_blocks() -> Iterator[None]:
+    """Draw by more rows than other tests: whoever asks for thousands pays for every block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(party_model, "SAMPLE_BLOCK", 2048)
+        yield
+
+
+@pytest.fixture(scope="module")
 def full_blocks(tight_accountants: None) -> Iterator[None]:
     """Draw, calibrate and account as users do, where a test asks how good that is."""
     with pytest.MonkeyPatch.context() as patch:
@@ -163,6 +171,14 @@ def quick_contexts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in _QUICK.items():
             patch.setattr(autoregressive_server, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_steps(quick_contexts: None) -> Iterator[None]:
+    """Train in few steps where their number is no parameter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
         yield
 
 

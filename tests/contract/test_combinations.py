@@ -3,6 +3,7 @@ refused with a reason, by one function. What others register is in the table too
 
 import pytest
 
+from tests.smaller import narrow
 from vflsynth.columns import PublicSchema
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import NoPrivacyWarning, ParameterError
@@ -53,11 +54,7 @@ ACROSS = {name: found for name, found in RUNS.items() if name != "WGANGPSynthesi
 
 
 def frames():
-    tables = make_party_frames(40, 2, random_state=1)
-    return {
-        name: table[[c for c in table if c == KEY or c.split("_")[0] in ("measure", "flag")]]
-        for name, table in tables.items()
-    }
+    return narrow(make_party_frames(40, 2, random_state=1), "measure", "flag")
 
 
 def schema():

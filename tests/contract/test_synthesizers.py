@@ -17,7 +17,6 @@ from vflsynth import (
     WGANGPSynthesizer,
 )
 from vflsynth.mechanisms import DPSGD, FirstLayer
-from vflsynth.methods.autoregressive import server as autoregressive_server
 from vflsynth.privacy import PublicSchema
 from vflsynth.testing import parametrize_with_checks, synthesizer_checks
 
@@ -80,11 +79,8 @@ SYNTHESIZERS = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def short(short_searches):
+def _short(short_searches, few_steps):
     """Take few steps where their number is no parameter."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
-        yield
 
 
 VARIANTS = {

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
+from tests.smaller import judge_by_few_trees
 from vflsynth import IndependentSynthesizer, VFLGANSynthesizer
 from vflsynth.cli import main
 from vflsynth.cli.audit import _SCHEMES
@@ -28,7 +28,6 @@ from vflsynth.cli.methods import modes
 from vflsynth.cli.records import open_model
 from vflsynth.cli.release import _publishable
 from vflsynth.cli.tables import PartyFile
-from vflsynth.evaluation import train_test
 from vflsynth.exceptions import ColumnMismatchError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
@@ -47,9 +46,7 @@ COMMANDS = (
 def few_trees():
     """Forests that judge tables: how well is not asked here."""
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (RandomForestClassifier, RandomForestRegressor):
-            few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
-            patch.setattr(train_test, kind.__name__, few)
+        judge_by_few_trees(patch, 5)
         yield
 
 

@@ -13,19 +13,15 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
 
 import vflsynth
+from tests.smaller import judge_by_few_trees
 from vflsynth._signatures import new_key
 from vflsynth.audit import inference
 from vflsynth.cli import main
 from vflsynth.cli.study import Study
 from vflsynth.contract import read_contract
-from vflsynth.evaluation import detection, pictures, train_test
+from vflsynth.evaluation import pictures, train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
@@ -78,12 +74,7 @@ def study(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, blank_pictures):
     """Forests and boosting of a few trees, and no picture."""
-    few_rounds = lambda **given: HistGradientBoostingClassifier(**given | {"max_iter": 5})  # noqa: E731
-    monkeypatch.setattr(detection, "HistGradientBoostingClassifier", few_rounds)
-    for kind in (RandomForestClassifier, RandomForestRegressor):
-        few = lambda kind=kind, **given: kind(**given | {"n_estimators": 5})  # noqa: E731
-        for module in (train_test, inference):
-            monkeypatch.setattr(module, kind.__name__, few)
+    judge_by_few_trees(monkeypatch, 5, n_rounds=5, modules=(train_test, inference))
     for drawn in ("marginals", "association_maps", "pairs"):
         monkeypatch.setattr(f"vflsynth.evaluation.pictures.{drawn}", lambda *_: [])
     monkeypatch.setattr("vflsynth.evaluation.pictures.projection", lambda *_: None)

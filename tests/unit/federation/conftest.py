@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.smaller import narrow
 from tests.unit.federation.trial import Clock, Trial
 from vflsynth._random import derive, secret_from
 from vflsynth.datasets import make_party_frames
@@ -25,6 +26,15 @@ FAST = {
     "first_part": [8],
     "shared_hidden": [8],
     "discriminator_steps": 2,
+}
+# What all trials' jobs say.
+JOB = {
+    "name": "trial",
+    "on": KEY,
+    "exchange_timeout": 600.0,
+    "setup_timeout": 600.0,
+    "restarts": 0,
+    "checkpoint_every": 2,
 }
 
 
@@ -51,22 +61,13 @@ def trial_in(
     kinds=("measure", "count", "group"),
     **job,
 ):
-    """Make a trial of a fast VFLGAN, with some parameters of the job changed."""
+    """Make a trial of a fast VFLGAN over columns of some kinds, with some of the job changed."""
     frames = make_party_frames(n_records, n_parties, random_state=2, n_unmatched=n_unmatched)
     if kinds is not None:
-        frames = {name: table[[KEY, *of_kinds(table, kinds)]] for name, table in frames.items()}
-    content = {
-        "name": "trial",
-        "parties": sorted(frames),
-        "on": KEY,
-        "parameters": fast | (parameters or {}),
-        "exchange_timeout": 600.0,
-        "setup_timeout": 600.0,
-        "restarts": 0,
-        "checkpoint_every": 2,
-    }
+        frames = narrow(frames, *kinds)
+    content = {"parties": sorted(frames), "parameters": fast | (parameters or {})}
     root = None if random_state is None else secret_from(random_state)
-    trial = Trial(folder, frames, Job.from_dict(content | job), root)
+    trial = Trial(folder, frames, Job.from_dict(JOB | content | job), root)
     trial.frames = frames
     return trial
 
@@ -84,28 +85,20 @@ def make_private_trial(tmp_path):
     def make(n_parties=2, *, privacy=None, parameters=None, budget=_BUDGET, random_state=0, **job):
         chosen = {"mechanism": "pairwise_tables", "epsilon": 2.0, "delta": 1e-3} | (privacy or {})
         at_once = chosen["mechanism"] == "pairwise_tables"
-        frames = {
-            name: table[[KEY, *of_kinds(table, _PRIVATE)]]
-            for name, table in make_party_frames(40, n_parties, random_state=2).items()
-        }
+        frames = narrow(make_party_frames(40, n_parties, random_state=2), *_PRIVATE)
         if parameters is None:
             gan = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
             parameters = {"n_components": 4} if at_once else gan
         if chosen["mechanism"] != "first_layer":
             chosen.setdefault("n_bins", 4)
         content = {
-            "name": "trial",
             "parties": sorted(frames),
             "method": "MixtureSynthesizer" if at_once else "VFLGANSynthesizer",
-            "on": KEY,
             "parameters": parameters | {"privacy": chosen},
-            "exchange_timeout": 600.0,
-            "setup_timeout": 600.0,
-            "restarts": 0,
             "checkpoint_every": 1,
         }
         root = None if random_state is None else secret_from(random_state)
-        trial = Trial(tmp_path, frames, Job.from_dict(content | job), root)
+        trial = Trial(tmp_path, frames, Job.from_dict(JOB | content | job), root)
         trial.schema = PublicSchema(
             {c: (-3, 12) for table in frames.values() for c in table if c[:3] in ("mea", "cou")},
             {c: values for name in frames for c, values in _categories(name)},
@@ -121,11 +114,6 @@ def make_private_trial(tmp_path):
 
 _BUDGET = Budget(3.0, 1e-3)
 _PRIVATE = ("measure", "count", "flag", "group")
-
-
-def of_kinds(table, kinds):
-    """Return the columns whose names begin so: what most tests ask does not depend on more."""
-    return [column for column in table if column.split("_")[0] in kinds]
 
 
 def _categories(party):
@@ -153,19 +141,10 @@ def make_split_trial(tmp_path):
         table = pd.DataFrame({KEY: frames.pop(last)[KEY], "label": labels})
         if weighted:
             table["visits"] = np.arange(n_records) % 4
-        content = {
-            "name": "trial",
-            "parties": passive,
-            "method": method,
-            "on": KEY,
-            "parameters": {"epochs": 4, "batch_size": 16, "monitor": False} | (parameters or {}),
-            "exchange_timeout": 600.0,
-            "setup_timeout": 600.0,
-            "restarts": 0,
-            "checkpoint_every": 2,
-        }
+        given = {"epochs": 4, "batch_size": 16, "monitor": False} | (parameters or {})
+        content = {"parties": passive, "method": method, "parameters": given}
         root = secret_from(0)
-        trial = Trial(tmp_path, frames, Job.from_dict(content | job), root)
+        trial = Trial(tmp_path, frames, Job.from_dict(JOB | content | job), root)
         table.to_parquet(tmp_path / "labels.parquet")
         trial.server_site = replace(
             next(iter(trial.sites.values())),

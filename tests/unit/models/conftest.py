@@ -1,15 +1,8 @@
 """Shared by the tests of this folder."""
 
-from collections.abc import Iterator
-
 import pytest
-
-from vflsynth.models import party_model
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _blocks_for_many_rows() -> Iterator[None]:
-    """Draw by more rows than other tests: whoever asks for thousands pays for every block."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(party_model, "SAMPLE_BLOCK", 1024)
-        yield
+def _wide_blocks(wide_blocks):
+    """Most tests here draw thousands of rows."""

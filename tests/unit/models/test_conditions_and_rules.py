@@ -181,6 +181,8 @@ def test_completed_records_keep_what_is_given_and_the_rules(kind, rows, request,
     assert ((given == rows) | rows.isna()).all(axis=None)
     assert_rules(table, frames)
     assert model.rule_cost().n_drawn > len(rows)
+    again = model.sample(len(rows), conditions=rows, random_state=3)
+    assert_rules(again, frames)
 
 
 def test_completed_records_have_a_pseudonym_each(independent):

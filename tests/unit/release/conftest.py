@@ -5,14 +5,10 @@ import datetime
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
 
+from tests.smaller import judge_by_few_trees
 from vflsynth.contract import ColumnContract, Contract, PartyContract, ReleaseTerms
-from vflsynth.evaluation import detection, evaluate, train_test
+from vflsynth.evaluation import evaluate
 
 WAIVED = {
     "membership": "audited with the last edition",
@@ -59,11 +55,7 @@ def synthetic() -> pd.DataFrame:
 def _few_trees():
     """Judge by forests of a few trees: which clauses fail does not depend on more."""
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (RandomForestClassifier, RandomForestRegressor):
-            few = lambda kind=kind, **given: kind(**given | {"n_estimators": 20})  # noqa: E731
-            patch.setattr(train_test, kind.__name__, few)
-        few_rounds = lambda **given: HistGradientBoostingClassifier(**given | {"max_iter": 10})  # noqa: E731
-        patch.setattr(detection, "HistGradientBoostingClassifier", few_rounds)
+        judge_by_few_trees(patch, 20, n_rounds=10)
         yield
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.smaller import narrow
 from vflsynth import EarlyStopping, TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, TimeLimitError, TrainingDivergedError
@@ -30,11 +31,7 @@ KEY = "record_id"
 @pytest.fixture(scope="module")
 def frames():
     made = make_party_frames(40, 2, random_state=2)
-    kinds = ("record", "measure", "count", "score", "group")
-    return {
-        name: frame[[column for column in frame if column.split("_")[0] in kinds]]
-        for name, frame in made.items()
-    }
+    return narrow(made, "measure", "count", "score", "group")
 
 
 class Watch:

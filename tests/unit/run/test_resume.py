@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.later import later
+from tests.smaller import narrow
 from vflsynth import VFLGANSynthesizer
 from vflsynth import _artefacts as artefacts
 from vflsynth.datasets import make_party_frames
@@ -36,11 +37,7 @@ class StopAfter:
 def frames():
     """Columns of four types: what a run goes on from does not depend on more."""
     made = make_party_frames(60, 2, random_state=2)
-    kinds = ("record", "measure", "count", "score", "group")
-    return {
-        name: frame[[column for column in frame if column.split("_")[0] in kinds]]
-        for name, frame in made.items()
-    }
+    return narrow(made, "measure", "count", "score", "group")
 
 
 KINDS = pytest.mark.parametrize(

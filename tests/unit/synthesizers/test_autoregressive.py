@@ -47,10 +47,8 @@ pytestmark = pytest.mark.usefixtures("quick_contexts")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def few_steps(quick_contexts):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
-        yield
+def _few_steps(few_steps):
+    """What contexts tell is asked where `SMALL_CRITICS` or more are trained."""
 
 
 @pytest.fixture(scope="module")

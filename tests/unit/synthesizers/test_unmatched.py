@@ -11,7 +11,6 @@ from tests.later import later
 from vflsynth import AutoregressiveSynthesizer, GaussianCopulaSynthesizer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ArtefactError, PublishingWarning
-from vflsynth.methods.autoregressive import server as autoregressive_server
 
 KEY = "record_id"
 FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}
@@ -20,16 +19,8 @@ PROTOCOLS = ["bounded", "trained", "one_message"]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::vflsynth.exceptions.PublishingWarning"),
-    pytest.mark.usefixtures("quick_contexts", "wide_blocks"),
+    pytest.mark.usefixtures("few_steps", "wide_blocks"),
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _few_steps(quick_contexts):
-    """No test asks what contexts tell."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +33,7 @@ def make(**changes):
 
 
 @pytest.fixture(scope="module")
-def fitted(frames, quick_contexts):
+def fitted(frames, few_steps):
     """Models with the records that one party alone has, by protocol, for tests that read them."""
     return functools.cache(lambda protocol: make(protocol=protocol).fit(frames, KEY))
 
