@@ -331,7 +331,7 @@ class Pair(_Rule):
 class Optional(_Rule):
     """None, or a word in place of it, or what `rule` accepts."""
 
-    rule: Number | Sizes | Choice
+    rule: Number | Sizes | Choice | Pair
     word: str | None = None
 
     def accepts(self, value: Any) -> bool:

@@ -11,7 +11,6 @@ from torch import nn
 
 from vflsynth.methods.gan.discriminator import (
     Discriminator,
-    JointSlope,
     LocalDiscriminator,
     directional_penalty,
     steepest,
@@ -185,43 +184,46 @@ def test_what_a_step_along_the_shared_slope_makes_of_features(streams, plain):
     local = local_of(streams)
     records, upstream = gaussian(REPLICAS, BATCH, 4), gaussian(REPLICAS, BATCH, 5)
     with torch.no_grad():
-        part = local.joint_slope(local.first_part.trace(records), upstream)
+        trace, nothing = local.first_part.trace(records), gaussian(REPLICAS, 0, 5)
+        judged = local.judge(trace, nothing, WEIGHT, nothing[..., :1], shared=upstream)
     for r in range(REPLICAS):
         first = plain(local.first_part.linears, r, True)
         for b in range(BATCH):
             jacobian = torch.autograd.functional.jacobian(first, records[r, b])
             slope = jacobian.T @ upstream[r, b]
-            torch.testing.assert_close(part.changes[-1][r, b], jacobian @ slope)
-            torch.testing.assert_close(part.squared[r, b, 0], slope @ slope)
+            torch.testing.assert_close(judged.changes[-1][r, BATCH + b], jacobian @ slope)
+            torch.testing.assert_close(judged.squared[r, b, 0], slope @ slope)
 
 
-@pytest.mark.parametrize("computed", [True, False])
 @pytest.mark.parametrize("head", [True, False])
-def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, head, computed):
+def test_a_partys_part_of_the_joint_slope(streams, plain, squared_slope_excess, head):
     """The norm over all parties' records, of which the others' part stays as it is."""
     local = local_of(streams, second_part=head)
     records, cut_gradients = gaussian(REPLICAS, 3 * BATCH, 4), gaussian(REPLICAS, 2 * BATCH, 5)
     upstream, others = 0.2 * gaussian(REPLICAS, BATCH, 5), gaussian(REPLICAS, BATCH, 1).square()
     with torch.no_grad():
-        trace, joint = local.first_part.trace(records), JointSlope(upstream, others)
-        if computed:
-            joint = joint._replace(part=local.joint_slope(trace, upstream))
-        local.write_gradient(trace, cut_gradients, WEIGHT, joint=joint)
+        trace = local.first_part.trace(records)
+        judged = local.judge(trace, cut_gradients, WEIGHT, shared=upstream)
+        wasserstein, penalties = local.settle(judged, others, STEEPER * WEIGHT)
     for r in range(REPLICAS):
         first = plain(local.first_part.linears, r, True)
         real, fake, mixed = records[r].split(BATCH)
         features = first(torch.cat([real, fake]))
         loss = (cut_gradients[r] * features).sum()
+        estimate = excess = torch.zeros(())
         if head:
             second = plain([local.second_part], r, False)
-            loss = loss - second(features[:BATCH]).mean() + second(features[BATCH:]).mean()
+            estimate = second(features[:BATCH]).mean() - second(features[BATCH:]).mean()
             whole = nn.Sequential(*first, *second)
-            loss = loss + WEIGHT * squared_slope_excess(whole, mixed, one_sided=True)
+            excess = squared_slope_excess(whole, mixed, one_sided=True)
+        torch.testing.assert_close(wasserstein[r], estimate)
+        torch.testing.assert_close(penalties[r], excess)
+        loss = loss - estimate + WEIGHT * excess
         leaf = mixed.clone().requires_grad_()
         (slopes,) = torch.autograd.grad((upstream[r] * first(leaf)).sum(), leaf, create_graph=True)
         norms = (slopes.square().sum(1) + others[r, :, 0]).sqrt()
         assert norms.min() < 1.0 < norms.max()
-        (loss + WEIGHT * (norms - 1).relu().square().mean()).backward()
+        (loss + STEEPER * WEIGHT * (norms - 1).relu().square().mean()).backward()
         assert_gradients_equal(local.first_part.linears, r, first)
         if head:
             assert_gradients_equal([local.second_part], r, second)

@@ -73,8 +73,8 @@ def test_steps_equal_plain_wgan_gp(frames, synthesizer, streams, plain):
         *plain([joined.generator.output], 0, False),
     )
     critic = plain(joined.discriminator.linears, 0, False)
-    critic_optimizer = torch.optim.Adam(critic.parameters(), lr=RATE, betas=(0.5, 0.999))
-    generator_optimizer = torch.optim.Adam(generator.parameters(), lr=RATE, betas=(0.5, 0.999))
+    critic_optimizer = torch.optim.Adam(critic.parameters(), lr=RATE, betas=settings.betas)
+    generator_optimizer = torch.optim.Adam(generator.parameters(), lr=RATE, betas=settings.betas)
     for step in range(3 * STEPS):
         algorithm.step(step)
 

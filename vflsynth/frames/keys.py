@@ -675,8 +675,9 @@ def check_no_repeated_key(
     repeated = keys[keys.duplicated(keep="first")].unique()
     rows = np.flatnonzero(keys.isin(repeated[:1]))[:_N_EXAMPLES].tolist()
     everybody = "" if n_repeated is None else f"; all parties: {dict(n_repeated)}"
+    occur = "key occurs" if len(repeated) == 1 else "keys occur"
     raise DuplicateKeyError(
-        f"{len(repeated)} keys occur more than once, in {shared} rows "
+        f"{len(repeated)} {occur} more than once, in {shared} rows "
         f"(rows {', '.join(map(str, rows))} share one{everybody})",
         fix="keep one row per key, as drop_duplicates or vflsynth.frames.summarise_rows do; or in "
         "place of the file name a .toml file that has file = and one_row_per ="

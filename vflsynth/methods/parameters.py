@@ -92,8 +92,10 @@ PARAMETERS = {
     "learning_rate": Parameter("float", "How far a step goes, for all networks (Adam).", _POSITIVE),
     "betas": Parameter(
         "tuple of float",
-        "How long steps and their sizes are remembered, 0 to 1 (decay rates of Adam's moments).",
-        Pair(_SHARE),
+        "How long steps and their sizes are remembered, 0 to 1 (decay rates of Adam's moments). "
+        "Default: (0, 0.9), WGAN-GP's, and (0.5, 0.999), as the reference code of VFLGAN has them, "
+        "with `privacy`.",
+        Optional(Pair(_SHARE)),
     ),
     "generator_average": Parameter(
         "float",

@@ -237,7 +237,7 @@ class MLP(nn.Module):
         `changes`, of `push`, take the place of the inputs of the last records: of these the
         gradient is that of ``(change * input_gradient).sum()``.
         """
-        rows = trace[0].shape[1] - (changes[0].shape[1] if changes else 0)
+        rows = cotangents[0].shape[1] - (changes[0].shape[1] if changes else 0)
         for i, ((weight, bias), inputs, cotangent) in enumerate(
             zip(self.layers, trace, cotangents)
         ):
@@ -247,12 +247,6 @@ class MLP(nn.Module):
             torch.bmm(inputs.mT, cotangent, out=weight.grad)
             if bias is not None:
                 torch.sum(cotangent[:, :rows], 1, keepdim=True, out=bias.grad)
-
-    def add_pushed(self, changes: Sequence[Tensor], cotangents: Sequence[Tensor]) -> None:
-        """Add to the weights' gradients that of ``(change * input_gradient).sum()``."""
-        for (weight, _), cotangent, pushed in zip(self.layers, cotangents, changes):
-            assert weight.grad is not None
-            weight.grad.baddbmm_(pushed.mT, cotangent)
 
     def push(self, trace: Sequence[Tensor], change: Tensor) -> list[Tensor]:
         """Carry a change of the input gradient forwards, layer by layer.

@@ -57,7 +57,7 @@ def test_all_that_is_wrong_is_said_at_once_and_mended_one_by_one(folder, capsys)
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (("1", "2", "2"), "1 keys occur more than once, in 2 rows"),
+        (("1", "2", "2"), "1 key occurs more than once, in 2 rows"),
         (("1", "", "3"), "1 of 3 keys are missing or blank"),
         (("1", "2", "3"), "keys are integers"),
         (("x", "y", "z"), "keys are text"),

@@ -164,7 +164,7 @@ def checkpoint(kept, tmp_path):
     [
         ({"epochs": 7}, "epochs was 6 and is 7"),
         ({"learning_rate": 1e-3}, "learning_rate was"),
-        ({"betas": (0.9, 0.99)}, r"betas was \[0.5, 0.999\] and is \[0.9, 0.99\]"),
+        ({"betas": (0.9, 0.99)}, r"betas was \[0.0, 0.9\] and is \[0.9, 0.99\]"),
         *later(({"model_selection": "last"}, "model_selection was 'best' and is 'last'")),
         ({"random_state": 1}, "random_state was"),
         ({"random_state": None}, "integer random_state"),

@@ -199,7 +199,7 @@ PARAMETERS = {
     "batch_size": (1, 0, 16.0),
     "epochs": (0, -3, 1.5),
     "learning_rate": (0, -1e-3, np.inf),
-    "betas": ((0.5,), (0.5, 1.0), 0.5, None),
+    "betas": ((0.5,), (0.5, 1.0), 0.5),
     "generator_average": (1, -0.1),
     "model_selection": ("first", None),
     "evaluate_every": (0, 1.5),

@@ -96,19 +96,19 @@ def test_windows_end_where_epochs_do():
 @pytest.mark.parametrize("penalty", ["end_to_end", *later("layerwise", "paper")])
 def test_a_window_takes_the_steps_that_slow_code_takes(frames, monkeypatch, penalty):
     """Cut gradients of the beginning, everything else anew: as a loop over copies has it."""
-    from vflsynth.methods.vflgan.party import Cut, VFLGANParty
+    from vflsynth.methods.vflgan.party import LocalDiscriminator, VFLGANParty
 
     seen = []
 
-    def descend_at(self, party, trace, cut, *joint):
+    def judge(self, trace, cut, *options, **more):
         assert all(
-            torch.equal(a, b) for a, b in zip(trace, party.discriminator.first_part.trace(trace[0]))
+            torch.equal(a, b) for a, b in zip(trace, self.first_part.trace(trace[0]))
         )  # with the weights of now
-        seen.append((party.name, trace[0].clone(), cut.clone()))
-        return original(self, party, trace, cut, *joint)
+        seen.append((self, trace[0].clone(), cut.clone()))
+        return original(self, trace, cut, *options, **more)
 
-    original = Cut.descend_at
-    monkeypatch.setattr(Cut, "descend_at", descend_at)
+    original = LocalDiscriminator.judge
+    monkeypatch.setattr(LocalDiscriminator, "judge", judge)
     moved = []
     move = VFLGANParty._move_generator
 
@@ -122,7 +122,7 @@ def test_a_window_takes_the_steps_that_slow_code_takes(frames, monkeypatch, pena
 
     monkeypatch.setattr(VFLGANParty, "_move_generator", checked)
     fit(frames, epochs=1, steps_per_exchange=4, discriminator_steps=4, gradient_penalty=penalty)
-    one = [(rows, cut) for name, rows, cut in seen if name == "party_1"]
+    one = [(rows, cut) for critic, rows, cut in seen if critic is seen[0][0]]
     assert len(one) == 9
     for first in (0, 4):
         for rows, cut in one[first + 1 : first + 4]:
@@ -176,9 +176,13 @@ MECHANISMS = [
 def test_mechanisms_keep_a_published_penalty_and_refuse_the_other(frames, mechanism):
     with pytest.raises(ParameterError, match='gradient_penalty="layerwise" or "paper"'):
         fit(frames, privacy=mechanism, gradient_penalty="end_to_end")
-    for privacy, penalty, head in ((mechanism, "layerwise", None), (None, "end_to_end", 64)):
+    for privacy, penalty, head, betas in (
+        (mechanism, "layerwise", None, (0.5, 0.999)),
+        (None, "end_to_end", 64, (0.0, 0.9)),
+    ):
         settings = VFLGANSynthesizer(privacy=privacy).method().plain_settings(200, [9, 9])
         assert (settings.gradient_penalty, settings.generator_head) == (penalty, head)
+        assert settings.betas == betas
 
 
 @pytest.mark.parametrize(("widest", "head"), [(256, 64), (257, None)])

@@ -257,7 +257,7 @@ def changed(content, path, value):
 
 
 @pytest.mark.parametrize("name", ["synthesizer.json", "parties/party_2/party.json"])
-@pytest.mark.parametrize("n_changes", [15, *later(300)])
+@pytest.mark.parametrize("n_changes", [60, *later(300)])
 def test_any_other_content_is_a_model_or_an_artefact_error(saved, name, n_changes, rng):
     """With right digests, after random changes. Never another error, never execution."""
     original = json.loads((saved / name).read_text())

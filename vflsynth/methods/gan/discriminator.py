@@ -111,32 +111,21 @@ Penalty: TypeAlias = Literal["end_to_end", "layerwise", "paper"]
 PENALTIES: tuple[str, ...] = get_args(Penalty)
 
 
-class PartSlope(NamedTuple):
-    """A party's part of the slope of D_s o (C_1 .. C_M) at joint records, with its derivative.
+class Judged(NamedTuple):
+    """What a party makes of a batch before it knows how steep the others' records are.
 
-    `cotangents` and `changes`, one and one more than layers, are of the slope ``J^T c``: what came
-    backwards for it, and what a step along it makes of every layer. `squared` is ``||J^T c||^2``,
-    (replica, batch, 1).
+    `cotangents`, one per layer of `trace`, are of the rows that have scores, then of interpolated
+    records: of the slope that is the party's own, if there is one, and of the shared critic's slope
+    at joint records, ``J^T c``, if `c` was given. `changes`, of `MLP.push`, are of these two:
+    of the penalty's derivative for the first, of ``J^T c`` for the second. `squared` is
+    ``||J^T c||^2``, (replica, batch, 1). `losses` are the two terms of L_{D_i}, (replica,).
     """
 
+    trace: list[Tensor]
     cotangents: list[Tensor]
     changes: list[Tensor]
     squared: Tensor
-
-
-class JointSlope(NamedTuple):
-    """What a party knows of the slope of D_s o (C_1 .. C_M) at the interpolated joint records.
-
-    `upstream`, (replica, batch, feature), is the derivative of D_s with respect to the party's
-    features, `others`, (replica, batch, 1), squared norms of the slopes with respect to the other
-    parties' records, and `weight` that of the shared critic's loss, λ_1 of Eq. 8. `part` is the
-    party's own part if it was computed with the weights of now.
-    """
-
-    upstream: Tensor
-    others: Tensor
-    weight: float = 1.0
-    part: PartSlope | None = None
+    losses: tuple[Tensor, Tensor]
 
 
 class LocalDiscriminator(nn.Module):
@@ -172,25 +161,39 @@ class LocalDiscriminator(nn.Module):
 
     def write_gradient(
         self,
-        trace: Sequence[Tensor],
+        trace: list[Tensor],
         cut_gradients: Tensor,
         penalty_weight: float,
         upstream: Tensor | None = None,
-        joint: JointSlope | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Set the gradients of L_{D_i} + L_{D_s}, the latter through the cut gradients.
+        """Set the gradients of L_{D_i} + L_{D_s}, with no penalty on the slope at joint records.
+
+        Parameters are as of `judge`, what is returned as of `settle`.
+        """
+        return self.settle(self.judge(trace, cut_gradients, penalty_weight, upstream))
+
+    def judge(
+        self,
+        trace: list[Tensor],
+        cut_gradients: Tensor,
+        penalty_weight: float,
+        upstream: Tensor | None = None,
+        shared: Tensor | None = None,
+    ) -> Judged:
+        """Go back through D_i for all terms of L_{D_i} + L_{D_s} at once, and set the head's part.
 
         `trace`, each (replica, 3 * batch, dim), is of `first_part`, for real, fake and interpolated
         records. `cut_gradients`, (replica, 2 * batch, feature), are dL_{D_s}/df for real and fake
         records. Interpolated ones have none: the shared critic's slope is constant around them.
         `upstream`, (replica, judged, 1), is the derivative of L_{D_i} with respect to the head's
         scores of the rows before the interpolated ones, by default `critic_upstream`; without such
-        rows it is empty, and the gradient is that of the penalty alone. Returns the two terms of
-        L_{D_i}, (replica,): the Wasserstein estimate, zero without a second part, and the penalty.
+        rows it is empty, and the gradient is that of the penalty alone. `shared`, (replica, batch,
+        feature), is the derivative c_i of D_s with respect to the features of interpolated records,
+        if the slope at joint records is penalised.
 
         Source: VFLGAN Eqs. 8, 14 and 15. The penalty ``"paper"`` is Eq. 8's: the slope of the whole
         D_i, none without a head. ``"end_to_end"`` adds the slope of the shared critic with respect
-        to the joint record, of which `joint` says the rest. ``"layerwise"`` is the reference
+        to the joint record, of which `settle` learns the rest. ``"layerwise"`` is the reference
         code's: the slope of the *sum* of all intermediate features with respect to the record, plus
         that of the head with respect to the features, which is ``(||w|| - 1)^2`` because the head
         is linear.
@@ -202,80 +205,77 @@ class LocalDiscriminator(nn.Module):
         """
         first, head = self.first_part, self.second_part
         replicas, rows, _ = cut_gradients.shape
-        features = trace[-1]
-        if head is None:
-            wasserstein = features.new_zeros(replicas)
-        else:
+        mixed = trace[-1][:, rows:]
+        wasserstein = penalty = mixed.new_zeros(replicas)
+        if head is not None:
             weight = head.weight
             if upstream is None:
-                upstream = critic_upstream(replicas, rows // 2, features.device, features.dtype)
+                upstream = critic_upstream(replicas, rows // 2, mixed.device, mixed.dtype)
             assert weight.grad is not None
             # Its bias has no gradient: it adds the same to real and fake scores.
-            torch.bmm(features[:, :rows].mT, upstream, out=weight.grad)
+            torch.bmm(trace[-1][:, :rows].mT, upstream, out=weight.grad)
             wasserstein = wasserstein_estimate(weight, weight.grad)
             cut_gradients = torch.baddbmm(cut_gradients, upstream, weight.mT)
-        if self.judges_whole and head is None:  # no slope is D_i's own
-            judged = [outputs[:, :rows] for outputs in trace]
-            first.write_gradient(judged, first.cotangents(judged, cut_gradients))
-            self._bound_jointly(trace, penalty_weight, joint)
-            return wasserstein, torch.zeros_like(wasserstein)
         # One sweep for all: at this size the number of operations is the time.
-        upstreams = torch.cat([cut_gradients, self.mixed_upstream(features[:, rows:])], 1)
-        cotangents = first.cotangents(trace, upstreams)
-        penalty, change = slope_penalty(
-            first.input_gradient([cotangents[0][:, rows:]]),
-            penalty_weight,
-            one_sided=self.penalty == "end_to_end",
-        )
-        changes = first.push(trace, change)
-        first.write_gradient(trace, cotangents, changes)
-        self._bound_jointly(trace, penalty_weight, joint)
-        if head is None:
-            return wasserstein, penalty
-        assert weight.grad is not None
-        if self.judges_whole:  # the head is one more layer of D_i
-            weight.grad.add_(changes[-1].sum(1).unsqueeze(-1))
-        else:
-            head_penalty, change = slope_penalty(weight.mT, penalty_weight)
-            weight.grad.add_(change.mT)
-            penalty = penalty + head_penalty
-        return wasserstein, penalty
+        sweep = [cut_gradients]
+        if (own := self._own_upstream(mixed)) is not None:
+            sweep.append(own)
+        if shared is not None:
+            sweep.append(shared)
+        if len(sweep) == 3:  # interpolated records go back twice
+            trace = [trace[0], *(torch.cat([t, t[:, rows:]], 1) for t in trace[1:])]
+        elif len(sweep) == 1:
+            trace = [outputs[:, :rows] for outputs in trace]
+        cotangents = first.cotangents(trace, torch.cat(sweep, 1))
+        change = first.input_gradient([cotangents[0][:, rows:]])
+        n_own = 0 if own is None else own.shape[1]
+        squared = change[:, n_own:].square().sum(-1, keepdim=True)
+        if n_own:
+            penalty, pulled = slope_penalty(
+                change[:, :n_own], penalty_weight, one_sided=self.penalty == "end_to_end"
+            )
+            change = pulled if shared is None else torch.cat([pulled, change[:, n_own:]], 1)
+        changes = first.push(trace, change) if len(sweep) > 1 else []
+        if head is not None:
+            assert weight.grad is not None
+            if self.judges_whole:  # the head is one more layer of D_i
+                weight.grad.add_(changes[-1][:, :n_own].sum(1).unsqueeze(-1))
+            else:
+                of_head, pulled = slope_penalty(weight.mT, penalty_weight)
+                weight.grad.add_(pulled.mT)
+                penalty = penalty + of_head
+        return Judged(trace, cotangents, changes, squared, (wasserstein, penalty))
 
-    def _bound_jointly(
-        self, trace: Sequence[Tensor], penalty_weight: float, joint: JointSlope | None
-    ) -> None:
-        """Add the derivative of the penalty on the slope at joint records, if there is one."""
-        if joint is None:
-            return
-        part = joint.part or self.joint_slope(trace, joint.upstream)
-        norms = (part.squared + joint.others).sqrt_()
-        _, one = _constants(norms.device, norms.dtype)
-        pull = _pull(norms, (norms - one).clamp_min_(0.0), penalty_weight * joint.weight)
-        self.first_part.add_pushed(part.changes, [pull * own for own in part.cotangents])
+    def settle(
+        self, judged: Judged, others: Tensor | None = None, weight: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Set the gradients of the first part, from what `judge` found, which is used up.
+
+        `others`, (replica, batch, 1), are squared norms of the shared critic's slope with respect
+        to the other parties' records, and `weight` is that of the penalty on it. Returns the two
+        terms of L_{D_i}, (replica,): the Wasserstein estimate, zero without a second part, and the
+        penalty, without its weight.
+        """
+        if others is not None:
+            norms = (judged.squared + others).sqrt_()
+            _, one = _constants(norms.device, norms.dtype)
+            pull = _pull(norms, (norms - one).clamp_min_(0.0), weight)
+            for cotangents in judged.cotangents:
+                cotangents[:, -pull.shape[1] :].mul_(pull)
+        self.first_part.write_gradient(judged.trace, judged.cotangents, judged.changes)
+        return judged.losses
 
     @property
     def judges_whole(self) -> bool:
         """Whether the slope of the whole D_i is penalised, not that of each part."""
         return self.penalty != "layerwise"
 
-    def joint_slope(self, trace: Sequence[Tensor], upstream: Tensor) -> PartSlope:
-        """Compute the party's part of the shared critic's slope at joint records.
-
-        `trace`, of `first_part`, ends with interpolated records; `upstream`, (replica, batch,
-        feature), is the derivative c_i of D_s with respect to the party's features of these.
-        """
-        first, batch = self.first_part, upstream.shape[1]
-        trace = [outputs[:, -batch:] for outputs in trace]
-        cotangents = first.cotangents(trace, upstream)
-        gradient = first.input_gradient(cotangents)
-        changes = first.push(trace, gradient)
-        return PartSlope(cotangents, changes, gradient.square().sum(-1, keepdim=True))
-
-    def mixed_upstream(self, features: Tensor) -> Tensor:
-        """Make the upstream whose input gradient the penalty judges, of the shape of `features`."""
-        if self.judges_whole and self.second_part is not None:
-            return self.second_part.weight.mT.expand_as(features)
-        return torch.ones_like(features)
+    def _own_upstream(self, features: Tensor) -> Tensor | None:
+        """Make the upstream of the slope of D_i that is penalised at features, if one is."""
+        if not self.judges_whole:
+            return torch.ones_like(features)
+        head = self.second_part
+        return None if head is None else head.weight.mT.expand_as(features)
 
     def fake_gradient(self, trace: Sequence[Tensor], cut_gradients: Tensor) -> Tensor:
         """dL_G/dx~ for a batch of fakes (Eq. 17), shape (replica, batch, encoded)."""

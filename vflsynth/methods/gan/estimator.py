@@ -37,7 +37,7 @@ class GANSynthesizer(TrainedSynthesizer):
     batch_size: int | None = None
     epochs: int | None = None
     learning_rate: float = 5e-4
-    betas: tuple[float, float] = (0.5, 0.999)
+    betas: tuple[float, float] | None = None
     generator_average: float = 0.999
     model_selection: Literal["best", "last"] = "best"
     evaluate_every: int | None = None

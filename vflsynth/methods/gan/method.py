@@ -219,6 +219,13 @@ class GANMethod(Method):
     plain_descent: ClassVar[Callable[[], Any]]
     """What makes the descent without privacy."""
 
+    @property
+    def betas(self) -> tuple[float, float]:
+        """Decay rates of Adam's moments; by default with a mechanism, what it was measured with."""
+        if (asked := self.parameters.betas) is not None:
+            return asked[0], asked[1]
+        return (0.0, 0.9) if self.privacy is None else (0.5, 0.999)
+
     def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         own, parameters = self.plain_settings(n_records, [1], check=False), self.parameters
         epochs = self.default_epochs(n_records, own.batch_size)
@@ -299,7 +306,7 @@ class GANMethod(Method):
             gumbel_temperature=parameters.gumbel_temperature,
             gradient_penalty_weight=parameters.gradient_penalty_weight,
             learning_rate=parameters.learning_rate,
-            betas=(parameters.betas[0], parameters.betas[1]),
+            betas=self.betas,
             generator_average=parameters.generator_average,
             n_evaluation=min(n_records, _MAX_EVALUATION),
             discriminator_steps=parameters.discriminator_steps,

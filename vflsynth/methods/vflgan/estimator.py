@@ -51,8 +51,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         to every discriminator step.
     {gradient_penalty_weight, discriminator_steps, batch_size}
     epochs : int, optional
-        Passes over the records. Default: as many as give about 7,200 discriminator steps, and
-        14,400 with batches of at most 128 records, which smaller tables have.
+        Passes over the records. Default: as many as give about 7,200 discriminator steps.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
     {calibrate_marginals, resample}
     calibrate_relations : bool, default=True

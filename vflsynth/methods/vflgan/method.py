@@ -28,9 +28,6 @@ from vflsynth.protocol import Channel, Message
 _HEAD = 64
 """Hidden units of each column's head, where columns are drawn one after the other."""
 
-_SMALL_BATCH = 128
-"""Records of a batch that tell so little that training takes twice as many steps."""
-
 _MOST_ONE_BY_ONE = 256
 """Encoded width of the widest table whose columns are drawn so by default."""
 
@@ -99,12 +96,6 @@ class VFLGANMethod(GANMethod):
         """The penalty asked for, or the default: with a mechanism, one that it is accounted for."""
         penalty: Penalty | None = self.parameters.gradient_penalty
         return penalty or ("end_to_end" if self.privacy is None else "layerwise")
-
-    def default_epochs(self, n_records: int, batch_size: int) -> int:
-        """Return the epochs asked for, or the default steps: small batches need twice as many."""
-        usual = super().default_epochs(n_records, batch_size)
-        small = self.privacy is None and batch_size <= _SMALL_BATCH
-        return 2 * usual if small and self.parameters.epochs is None else usual
 
     def draws_one_by_one(self, widths: Sequence[int]) -> bool:
         """Whether a row's columns are drawn one after the other.

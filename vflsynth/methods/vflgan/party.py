@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflsynth.exceptions import ProtocolError
 from vflsynth.methods.gan.critics import FirstLayerNoise
-from vflsynth.methods.gan.discriminator import JointSlope, LocalDiscriminator, PartSlope
+from vflsynth.methods.gan.discriminator import Judged, LocalDiscriminator
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
@@ -48,10 +48,9 @@ class VFLGANParty(GANParty):
         self._fakes: Tensor | None = None
         # A step, what it waits for, and with what.
         self._pending: tuple[int, type[CutGradients], list[Tensor]] | None = None
-        # With the end-to-end penalty: a trace and the gradients that came for it, before the party
-        # descends along them; then also its part of the slopes.
-        self._open: tuple[list[Tensor], Tensor] | None = None
-        self._part: PartSlope | None = None
+        # With the end-to-end penalty: rows, the gradients that came for them, and what the party
+        # made of them before it knows the others' part of the slopes.
+        self._open: tuple[Tensor, Tensor, Judged] | None = None
 
     def _new_discriminator(self) -> LocalDiscriminator:
         return LocalDiscriminator(
@@ -123,7 +122,7 @@ class VFLGANParty(GANParty):
         message = self.unpacked(message)
         if self.settings.end_to_end:
             trace = self.answered(message, 3 * self.schedule.batch_size)
-            self._open = trace, message.gradients
+            self._open = trace[0], message.gradients, self._judged(trace, message.gradients)
             self._pending = message.step, JointSlopes, trace
             return
         window = self.settings.window(message.step, self.schedule.steps_per_epoch)
@@ -150,10 +149,8 @@ class VFLGANParty(GANParty):
                 f"party {self.name!r} was asked for FeatureSlopes of step {step} without "
                 "DiscriminatorGradients of it"
             )
-        batch, (trace, gradients) = self.schedule.batch_size, self._open
-        self._part = self.discriminator.joint_slope(trace, gradients[:, -batch:])
-        slopes = self.packed("slopes", step, self._part.changes[-1])
-        return FeatureSlopes(self.name, SERVER, step, slopes)
+        changes = self._open[2].changes[-1][:, -self.schedule.batch_size :]
+        return FeatureSlopes(self.name, SERVER, step, self.packed("slopes", step, changes))
 
     @takes(JointSlopes)
     @torch.no_grad()
@@ -167,21 +164,26 @@ class VFLGANParty(GANParty):
         if self.settings.replies_for_generators(window):
             message = self.unpacked(message)
             for_generator = message.gradients
-        trace = self.answered(message, batch if for_generator is not None else 0)
+        self.answered(message, batch if for_generator is not None else 0)
         assert self._open is not None
-        assert self._part is not None
-        (_, gradients), part, self._open, self._part = self._open, self._part, None, None
-        others = (message.squared.unsqueeze(-1) - part.squared).clamp_min_(0.0)
-        joint = JointSlope(gradients[:, -batch:], others, self.settings.shared_weights[0])
-        cut_gradients = gradients[:, :-batch]
-        losses = self.descent.descend_at(self, trace, cut_gradients, joint._replace(part=part))
+        (rows, gradients, judged), self._open = self._open, None
+        others = (message.squared.unsqueeze(-1) - judged.squared).clamp_min_(0.0)
+        weight = self.settings.gradient_penalty_weight * self.settings.shared_weights[0]
         self._take_steps(
             window,
-            trace[0],
-            losses,
-            lambda again: self.descent.descend_at(self, again, cut_gradients, joint),
+            rows,
+            self.discriminator.settle(judged, others, weight),
+            lambda trace: self.discriminator.settle(self._judged(trace, gradients), others, weight),
             for_generator,
         )
+
+    def _judged(self, trace: list[Tensor], gradients: Tensor) -> Judged:
+        """Judge rows by gradients of real and fake ones, and of the slope at interpolated ones."""
+        cut_gradients, shared = gradients.split_with_sizes(
+            [2 * self.schedule.batch_size, self.schedule.batch_size], 1
+        )
+        weight = self.settings.gradient_penalty_weight
+        return self.discriminator.judge(trace, cut_gradients, weight, shared=shared)
 
     def _take_steps(
         self,
@@ -279,15 +281,11 @@ class Cut:
         return self.descend_at(party, trace, message.gradients)
 
     def descend_at(
-        self,
-        party: VFLGANParty,
-        trace: list[Tensor],
-        cut_gradients: Tensor,
-        joint: JointSlope | None = None,
+        self, party: VFLGANParty, trace: list[Tensor], cut_gradients: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Do so at a trace of the same rows, perhaps with the slope at joint records penalised."""
+        """Do so at a trace of the same rows."""
         return party.discriminator.write_gradient(
-            trace, cut_gradients, party.settings.gradient_penalty_weight, joint=joint
+            trace, cut_gradients, party.settings.gradient_penalty_weight
         )
 
 
