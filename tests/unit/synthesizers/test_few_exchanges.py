@@ -176,13 +176,15 @@ MECHANISMS = [
 def test_mechanisms_keep_a_published_penalty_and_refuse_the_other(frames, mechanism):
     with pytest.raises(ParameterError, match='gradient_penalty="layerwise" or "paper"'):
         fit(frames, privacy=mechanism, gradient_penalty="end_to_end")
-    for privacy, penalty, head, betas in (
-        (mechanism, "layerwise", None, (0.5, 0.999)),
-        (None, "end_to_end", 64, (0.0, 0.9)),
+    for privacy, penalty, head, betas, steps in (
+        (mechanism, "layerwise", None, (0.5, 0.999), 2),
+        (None, "end_to_end", 64, (0.0, 0.9), 1),
     ):
-        settings = VFLGANSynthesizer(privacy=privacy).method().plain_settings(200, [9, 9])
+        method = VFLGANSynthesizer(privacy=privacy).method()
+        settings = method.plain_settings(200, [9, 9])
         assert (settings.gradient_penalty, settings.generator_head) == (penalty, head)
-        assert settings.betas == betas
+        assert (settings.betas, settings.discriminator_steps) == (betas, steps)
+        assert method.default_steps == 3600 * steps
 
 
 @pytest.mark.parametrize(("widest", "head"), [(256, 64), (257, None)])

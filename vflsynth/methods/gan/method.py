@@ -226,6 +226,12 @@ class GANMethod(Method):
             return asked[0], asked[1]
         return (0.0, 0.9) if self.privacy is None else (0.5, 0.999)
 
+    @property
+    def discriminator_steps(self) -> int:
+        """How often discriminators move per step of the generators."""
+        steps: int = self.parameters.discriminator_steps
+        return steps
+
     def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         own, parameters = self.plain_settings(n_records, [1], check=False), self.parameters
         epochs = self.default_epochs(n_records, own.batch_size)
@@ -235,7 +241,7 @@ class GANMethod(Method):
             batch_size=parameters.batch_size,
             epochs=parameters.epochs,
             learning_rate=parameters.learning_rate,
-            discriminator_steps=parameters.discriminator_steps,
+            discriminator_steps=self.discriminator_steps,
             plain=Length.of(n_records, own.batch_size, epochs),
             default_epochs=self.default_epochs,
         )
@@ -309,7 +315,7 @@ class GANMethod(Method):
             betas=self.betas,
             generator_average=parameters.generator_average,
             n_evaluation=min(n_records, _MAX_EVALUATION),
-            discriminator_steps=parameters.discriminator_steps,
+            discriminator_steps=self.discriminator_steps,
             wire_precision=getattr(parameters, "wire_precision", "float32"),
             calibrates=parameters.calibrate_marginals,
             mends=getattr(parameters, "calibrate_relations", False),

@@ -49,9 +49,13 @@ class VFLGANSynthesizer(GANSynthesizer):
         code's five layer-wise terms, or of the three terms of Eq. 8. Default: "end_to_end", and
         "layerwise" with `privacy`, whose ledgers do not count the exchange that "end_to_end" adds
         to every discriminator step.
-    {gradient_penalty_weight, discriminator_steps, batch_size}
+    {gradient_penalty_weight}
+    discriminator_steps : int, optional
+        How often discriminators move per step of the generators (T_d). Default: 1, and 2 with
+        `privacy`; the paper has 5.
+    {batch_size}
     epochs : int, optional
-        Passes over the records. Default: as many as give about 7,200 discriminator steps.
+        Passes over the records. Default: as many as give about 3,600 steps of the generators.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
     {calibrate_marginals, resample}
     calibrate_relations : bool, default=True
@@ -126,6 +130,7 @@ class VFLGANSynthesizer(GANSynthesizer):
         "private_heads": Choice((True, False)),
         "shared_weights": Pair(Number(0, closed=(False, True))),
         "gradient_penalty": Optional(Choice(PENALTIES)),
+        "discriminator_steps": Optional(Number(1, whole=True)),
         "steps_per_exchange": Number(1, whole=True),
         "calibrate_relations": Choice((True, False)),
         "residuals": Choice((True, False)),
@@ -140,7 +145,7 @@ class VFLGANSynthesizer(GANSynthesizer):
     shared_weights: tuple[float, float] = (1.0, 1.0)
     gradient_penalty: Penalty | None = None
     steps_per_exchange: int = 1
-    discriminator_steps: int = 2
+    discriminator_steps: int | None = None  # type: ignore[assignment]
     generator_average: float = 0.998
     residuals: bool = True
     calibrate_relations: bool = True

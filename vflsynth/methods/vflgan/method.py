@@ -28,6 +28,9 @@ from vflsynth.protocol import Channel, Message
 _HEAD = 64
 """Hidden units of each column's head, where columns are drawn one after the other."""
 
+_GENERATOR_STEPS = 3_600
+"""If nobody says how many epochs; an exchange each, and two for every discriminator step."""
+
 _MOST_ONE_BY_ONE = 256
 """Encoded width of the widest table whose columns are drawn so by default."""
 
@@ -79,8 +82,6 @@ class VFLGANMethod(GANMethod):
 
     party = VFLGANParty
     owners = Discriminators.LOCAL_AND_SHARED
-    # With two exchanges for each, and one more for every other: fewer than 18,000.
-    default_steps = 7_200
     plain_descent = Cut
     encoding: ClassVar = {"continuous": "ranks"}
     descents: ClassVar = {DPSGD: DPSGDCut, FirstLayer: FirstLayerCut}
@@ -96,6 +97,16 @@ class VFLGANMethod(GANMethod):
         """The penalty asked for, or the default: with a mechanism, one that it is accounted for."""
         penalty: Penalty | None = self.parameters.gradient_penalty
         return penalty or ("end_to_end" if self.privacy is None else "layerwise")
+
+    @property
+    def discriminator_steps(self) -> int:
+        """T_d asked for, or the default: with a mechanism, what it was measured with."""
+        return self.parameters.discriminator_steps or (1 if self.privacy is None else 2)
+
+    @property
+    def default_steps(self) -> int:  # type: ignore[override]
+        """Discriminator steps, if nobody says how many epochs."""
+        return _GENERATOR_STEPS * self.discriminator_steps
 
     def draws_one_by_one(self, widths: Sequence[int]) -> bool:
         """Whether a row's columns are drawn one after the other.
@@ -141,7 +152,7 @@ class VFLGANMethod(GANMethod):
         algorithm = VFLGAN(
             channel,
             server,
-            discriminator_steps=self.parameters.discriminator_steps,
+            discriminator_steps=settings.discriminator_steps,
             model_selection=self.parameters.model_selection if self.selects else "last",
             reports=self.reports,
         )
