@@ -55,7 +55,8 @@ class VFLGANSynthesizer(GANSynthesizer):
         `privacy`; the paper has 5.
     {batch_size}
     epochs : int, optional
-        Passes over the records. Default: as many as give about 3,600 steps of the generators.
+        Passes over the records. Default: as many as give about 3,600 steps of the generators, and
+        7,200 with batches of at most 128 records, which smaller tables have.
     {learning_rate, betas, generator_average, model_selection, evaluate_every}
     {calibrate_marginals, resample}
     calibrate_relations : bool, default=True

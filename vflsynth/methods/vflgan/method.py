@@ -31,6 +31,9 @@ _HEAD = 64
 _GENERATOR_STEPS = 3_600
 """If nobody says how many epochs; an exchange each, and two for every discriminator step."""
 
+_SMALL_BATCH = 128
+"""Records of a batch that tell so little that training takes twice as many steps."""
+
 _MOST_ONE_BY_ONE = 256
 """Encoded width of the widest table whose columns are drawn so by default."""
 
@@ -107,6 +110,12 @@ class VFLGANMethod(GANMethod):
     def default_steps(self) -> int:  # type: ignore[override]
         """Discriminator steps, if nobody says how many epochs."""
         return _GENERATOR_STEPS * self.discriminator_steps
+
+    def default_epochs(self, n_records: int, batch_size: int) -> int:
+        """Return the epochs asked for, or the default steps: small batches need twice as many."""
+        usual = super().default_epochs(n_records, batch_size)
+        small = self.privacy is None and batch_size <= _SMALL_BATCH
+        return 2 * usual if small and self.parameters.epochs is None else usual
 
     def draws_one_by_one(self, widths: Sequence[int]) -> bool:
         """Whether a row's columns are drawn one after the other.
