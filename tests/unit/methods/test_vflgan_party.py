@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,8 +13,10 @@ from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
+    FeatureSlopes,
     GeneratorFeatures,
     GeneratorGradients,
+    JointSlopes,
     Shape,
 )
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
@@ -48,15 +52,23 @@ def streams():
 
 
 @pytest.fixture
-def party(party_frames, streams):
-    frames = party_frames(1, 30)
-    party = VFLGANParty("party_1", frames["party_1"], "record_id")
-    match_records(LocalChannel([party]), frames, "record_id")
-    party.prepare(ENCODER)
-    schedule = Schedule(streams.child("shared"), n_records=30, batch_size=8, latent_dim=3)
-    schedule.rotating = b"tests"
-    party.build_with(Cut(), SETTINGS, schedule, streams.child("party"))
-    return party
+def make_party(party_frames, streams):
+    def make(**changes):
+        frames = party_frames(1, 30)
+        party = VFLGANParty("party_1", frames["party_1"], "record_id")
+        match_records(LocalChannel([party]), frames, "record_id")
+        party.prepare(ENCODER)
+        schedule = Schedule(streams.child("shared"), n_records=30, batch_size=8, latent_dim=3)
+        schedule.rotating = b"tests"
+        party.build_with(Cut(), replace(SETTINGS, **changes), schedule, streams.child("party"))
+        return party
+
+    return make
+
+
+@pytest.fixture
+def party(make_party):
+    return make_party()
 
 
 def cut(step=0, rows=16, feature=4, kind=DiscriminatorGradients):
@@ -97,6 +109,18 @@ def test_cut_gradients_must_have_the_shape(party, wrong):
     party.answer(GeneratorFeatures, 0)
     with pytest.raises(ProtocolError, match=r"expected \(2, 8, 4\)"):
         party.take(cut(rows=16, kind=GeneratorGradients))
+
+
+@pytest.mark.parametrize("wrong", [(2, 1), (2, 7), (1, 8), (2, 8, 1)])
+def test_squared_slopes_must_have_the_shape(make_party, wrong):
+    """One number for all records would go through as well."""
+    party = make_party(gradient_penalty="end_to_end")
+    party.answer(DiscriminatorFeatures, 0)
+    party.take(cut(rows=24))
+    party.answer(FeatureSlopes, 0)
+    nothing = torch.zeros(2, 0, 4)
+    with pytest.raises(ProtocolError, match=r"squared slopes .*shape .*expected \(2, 8\)"):
+        party.take(JointSlopes("server", "party_1", 0, torch.ones(wrong), nothing))
 
 
 def test_unknown_requests_are_refused(party):

@@ -133,7 +133,7 @@ class LocalDiscriminator(nn.Module):
 
     Layer sizes of `first_part` end with the width of the intermediate features. Without
     `second_part`, the private head, it is that of VFLGAN-base (§5.1.2). For `penalty`,
-    "end_to_end", "layerwise" or "paper", see `write_gradient`.
+    "end_to_end", "layerwise" or "paper", see `judge`.
 
     Source: VFLGAN Eq. 11 and Fig. 11. LeakyReLU also follows the last layer of the first part.
     """
@@ -307,7 +307,7 @@ class Discriminator(MLP):
         """Set the gradients of the critic's loss (Eqs. 3, 8, 13) and return those of the inputs.
 
         Features, (replica, 3 * batch, in), are real, fake and interpolated records, or their
-        intermediate features; `upstream` is as in `LocalDiscriminator.write_gradient`. Returns the
+        intermediate features; `upstream` is as in `LocalDiscriminator.judge`. Returns the
         Wasserstein estimate and the penalty, (replica,), and the loss's gradients, (replica, 2 *
         batch, in), for real and fake inputs; they are zero at the interpolated ones.
         """

@@ -116,13 +116,13 @@ class VFLGANParty(GANParty):
 
         With several steps per exchange: as often as the window has steps, on the same records and
         fakes, with cut gradients of its beginning and what is the party's own computed anew; the
-        generator moves when it is due. With the end-to-end penalty all of it waits for
+        generator moves when it is due. With the end-to-end penalty the steps wait for
         `JointSlopes`.
         """
         message = self.unpacked(message)
         if self.settings.end_to_end:
             trace = self.answered(message, 3 * self.schedule.batch_size)
-            self._open = trace[0], message.gradients, self._judged(trace, message.gradients)
+            self._open = trace[0], message.gradients, self._judge(trace, message.gradients)
             self._pending = message.step, JointSlopes, trace
             return
         window = self.settings.window(message.step, self.schedule.steps_per_epoch)
@@ -167,17 +167,18 @@ class VFLGANParty(GANParty):
         self.answered(message, batch if for_generator is not None else 0)
         assert self._open is not None
         (rows, gradients, judged), self._open = self._open, None
+        self.check_shape("squared slopes", message.squared, tuple(judged.squared.shape[:-1]))
         others = (message.squared.unsqueeze(-1) - judged.squared).clamp_min_(0.0)
         weight = self.settings.gradient_penalty_weight * self.settings.shared_weights[0]
         self._take_steps(
             window,
             rows,
             self.discriminator.settle(judged, others, weight),
-            lambda trace: self.discriminator.settle(self._judged(trace, gradients), others, weight),
+            lambda trace: self.discriminator.settle(self._judge(trace, gradients), others, weight),
             for_generator,
         )
 
-    def _judged(self, trace: list[Tensor], gradients: Tensor) -> Judged:
+    def _judge(self, trace: list[Tensor], gradients: Tensor) -> Judged:
         """Judge rows by gradients of real and fake ones, and of the slope at interpolated ones."""
         cut_gradients, shared = gradients.split_with_sizes(
             [2 * self.schedule.batch_size, self.schedule.batch_size], 1
