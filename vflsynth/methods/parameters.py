@@ -53,7 +53,8 @@ PARAMETERS = {
     ),
     "generator_hidden": Parameter(
         "sequence of int",
-        "Hidden layer sizes of the generators. Default: from the encoded width.",
+        "Hidden layer sizes of the generators. Default: two, of a size that follows from the "
+        "encoded width and, without `privacy`, the number of records.",
         Optional(Sizes()),
     ),
     "bias": Parameter("bool", "Whether hidden and discriminator layers have biases.", _YES_OR_NO),

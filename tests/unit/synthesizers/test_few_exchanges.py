@@ -187,6 +187,17 @@ def test_mechanisms_keep_a_published_penalty_and_refuse_the_other(frames, mechan
         assert method.default_steps == 3600 * steps
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_generators_grow_with_the_records_but_not_with_a_mechanism(mechanism):
+    def sizes(**parameters):
+        method = VFLGANSynthesizer(**parameters).method()
+        return [method.plain_settings(n, [9, 9]).generator_hidden for n in (200, 4096, 10**6)]
+
+    assert sizes() == [(32, 32), (64, 64), (128, 128)]
+    assert sizes(privacy=mechanism) == [(32, 32)] * 3
+    assert sizes(generator_hidden=(7,)) == [(7,)] * 3
+
+
 @pytest.mark.parametrize(("widest", "head"), [(256, 64), (257, None)])
 def test_wide_tables_are_drawn_at_once_unless_asked_otherwise(widest, head):
     for asked, expected in ((None, head), ("sequential", 64), ("parallel", None)):

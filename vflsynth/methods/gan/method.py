@@ -86,6 +86,9 @@ class GANServer:
 _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
 """Fakes that an evaluation looks at, at most; and about how many evaluations a fit has."""
 
+_RECORDS_PER_UNIT, _WIDE = 64, 128
+"""Records for which a generator has a hidden unit, at most so many: fewer are learned by heart."""
+
 
 class GANAlgorithm(Algorithm):
     """Steps, reports and model selection; subclasses say what a step is.
@@ -306,7 +309,7 @@ class GANMethod(Method):
         return Settings(
             batch_size=batch_size,
             latent_dim=parameters.latent_dim or min(32, max(16, sum(widths))),
-            generator_hidden=tuple(parameters.generator_hidden or (scale, scale)),
+            generator_hidden=self._generator_hidden(n_records, scale),
             bias=parameters.bias,
             batch_norm_eps=parameters.batch_norm_eps,
             gumbel_temperature=parameters.gumbel_temperature,
@@ -322,6 +325,11 @@ class GANMethod(Method):
             resample=parameters.resample,
             **self.discriminator_settings(scale),
         )
+
+    def _generator_hidden(self, n_records: int, scale: int) -> tuple[int, ...]:
+        if self.privacy is None:  # whose size must not tell how many records there are
+            scale = max(scale, power_of_two(n_records / _RECORDS_PER_UNIT, 1, _WIDE))
+        return tuple(self.parameters.generator_hidden or (scale, scale))
 
     @abstractmethod
     def discriminator_settings(self, scale: int) -> dict[str, Any]:
