@@ -191,7 +191,7 @@ def test_mechanisms_keep_a_published_penalty_and_refuse_the_other(frames, mechan
 def test_generators_grow_with_the_records_but_not_with_a_mechanism(mechanism):
     def sizes(**parameters):
         method = VFLGANSynthesizer(**parameters).method()
-        return [method.plain_settings(n, [9, 9]).generator_hidden for n in (200, 4096, 10**6)]
+        return [method.plain_settings(n, [9, 9]).generator_hidden for n in (1_000, 2_048, 10**6)]
 
     assert sizes() == [(32, 32), (64, 64), (128, 128)]
     assert sizes(privacy=mechanism) == [(32, 32)] * 3

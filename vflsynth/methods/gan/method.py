@@ -86,7 +86,7 @@ class GANServer:
 _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
 """Fakes that an evaluation looks at, at most; and about how many evaluations a fit has."""
 
-_RECORDS_PER_UNIT, _WIDE = 64, 128
+_RECORDS_PER_UNIT, _WIDE = 32, 128
 """Records for which a generator has a hidden unit, at most so many: fewer are learned by heart."""
 
 
