@@ -228,17 +228,24 @@ class PrivacyAccount:
 
     # -- booking ---------------------------------------------------------------------------------
 
-    def open(self, run: str, planned: PrivacyLedger, agreed: Budget | None = None) -> OpenAccount:
+    def open(
+        self,
+        run: str,
+        planned: PrivacyLedger,
+        agreed: Budget | None = None,
+        earlier: Sequence[str] | None = None,
+    ) -> OpenAccount:
         """Let a run book; all others wait until it closes the account.
 
-        `run` is what the run is called, `planned` what it is going to release in all, and `agreed`
-        a second limit, that of a site file. ParameterError if another run has the account open for
-        too long, or earlier runs were under another neighbouring relation; ArtefactError if the
-        account cannot be read.
+        `run` is what the run is called, `planned` what it is going to release in all, `agreed` a
+        second limit, that of a site file, and `earlier` are digests of the run's attempts before,
+        in this account or another; if None, all that are called so. ParameterError if another run
+        has the account open for too long, or earlier runs were under another neighbouring relation;
+        ArtefactError if the account cannot be read.
         """
         lock = self._file.lock(self.patience)
         try:
-            return OpenAccount(self, lock, run, planned, agreed)
+            return OpenAccount(self, lock, run, planned, agreed, earlier)
         except BaseException:
             lock.close()
             raise
@@ -268,8 +275,10 @@ class OpenAccount:
         run: str,
         planned: PrivacyLedger,
         agreed: Budget | None,
+        earlier: Sequence[str] | None,
     ) -> None:
         self._account, self._lock, self._planned = account, lock, planned
+        self._earlier = earlier
         self._records = account.records()
         self._before = tuple(e for a in _attempts(self._records) for e in a.entries)
         self._entries: tuple[LedgerEntry, ...] = ()
@@ -289,12 +298,24 @@ class OpenAccount:
         return paid
 
     def has(self, entries: Sequence[LedgerEntry]) -> bool:
-        """Whether runs of this name booked such releases before, and as many.
+        """Whether the run's earlier attempts booked such releases, and as many.
 
-        What another job booked does not pay for one that goes on from a checkpoint.
+        What another run booked does not pay for one that goes on from a checkpoint.
         """
-        own = [e for a in _attempts(self._records) if a.run == self.run for e in a.entries]
+        known = self._earlier
+        own = [
+            entry
+            for attempt in _attempts(self._records)
+            if (attempt.run == self.run if known is None else attempt.digest in known)
+            for entry in attempt.entries
+        ]
         return _times(entries) <= _times(own)
+
+    @property
+    def digests(self) -> list[str]:
+        """Of the run's attempts, as far as they are known and booked something: this one's last."""
+        own = [self.attempts[-1].digest] if self._entries else []
+        return [*(self._earlier or ()), *own]
 
     def check(self, entries: Sequence[LedgerEntry]) -> None:
         """Refuse, with PrivacyBudgetError, a run that would overshoot, before any release."""

@@ -128,7 +128,7 @@ class LocalRun(ServerRun):
         options = self.options = options or Options()
         self.most_hours = options.most_hours
         path = options.checkpoint if options.checkpoint is not None else options.resume
-        directory = CheckpointDirectory(path, options.resume, SERVER)
+        directory = self.directory = CheckpointDirectory(path, options.resume, SERVER)
         prints = [derive(secret, "fingerprint") for secret in secrets]
         super().__init__(
             method,
@@ -494,7 +494,8 @@ class CheckpointDirectory:
     """Collects the parties' states, and writes all together when the server's comes.
 
     Without a path nothing is written; `resume` is where to go on from, `server` the name of the
-    node whose state comes last, and `fix` what to do about a directory of another run.
+    node whose state comes last, and `fix` what to do about a directory of another run. `booked`
+    tells the digests of the run's attempts in a privacy account.
     """
 
     def __init__(
@@ -509,6 +510,7 @@ class CheckpointDirectory:
         if path is not None:
             artefacts.check_target(path, KIND)
         self._pending: dict[str, Saved] = {}
+        self.booked: Callable[[], list[str]] = list
 
     def of(self, node: str) -> NodeState:
         """Return one node's part."""
@@ -518,6 +520,11 @@ class CheckpointDirectory:
         """Return the one epoch, if there is something to go on from."""
         return [] if self._root is None else [int(self._progress()["epoch"])]
 
+    @property
+    def earlier(self) -> list[str]:
+        """What was `booked` when the run was left that is gone on with."""
+        return [] if self._root is None else list(map(str, self._progress()["booked"]))
+
     def collect(self, node: str, saved: Saved) -> None:
         """Keep a party's state; with the server's, write all, aside and renamed."""
         self._pending[node] = saved
@@ -526,6 +533,7 @@ class CheckpointDirectory:
         with artefacts.new_directory(self._path, KIND, private=True) as root:
             runs = {name: dict(own.fingerprint) for name, own in self._pending.items()}
             progress = {"epoch": saved.epoch, "history": saved.history, "runs": runs}
+            progress |= {"booked": self.booked()}
             artefacts.write_json(root / "progress.json", progress)
             for name, own in self._pending.items():
                 artefacts.write_tensors(_file(root, name, self.server), own.tensors)
@@ -555,6 +563,7 @@ class CheckpointDirectory:
         content: dict[str, Any] = artefacts.read_json(self._root / "progress.json")
         with artefacts.reading(self._root, "a run"):
             int(content["epoch"]), content["history"], dict(content["runs"])
+            list(content["booked"])
         return content
 
 

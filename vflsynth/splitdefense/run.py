@@ -98,7 +98,8 @@ class SplitRun(LocalRun):
             ledgers.append(classifier.label_privacy.ledger())
         entries = [entry for ledger in ledgers for entry in ledger.entries]
         run = f"fit of {type(self.method.parameters).__name__}"
-        opened = self._opened = account.open(run, ledgers[0])
+        opened = account.open(run, ledgers[0], earlier=self.directory.earlier)
+        self._opened, self.directory.booked = opened, lambda: opened.digests
         if not self.agreed.epoch or not opened.has(entries):  # one that goes on has its responses
             opened.check(entries)
             opened.spend(entries)

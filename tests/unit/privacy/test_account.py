@@ -628,6 +628,11 @@ def test_randomised_labels_add_up_in_an_account_of_their_own(account, tmp_path):
     other = PrivacyAccount.create(tmp_path / "other.json", Budget(1.0, DELTA))
     model.fit(X, y, account=other, resume=tmp_path / "checkpoint")
     assert other.left() == 0.0, "and pays where they are not booked"
+    other.set_budget(Budget(2.0, DELTA))
+    model.fit(X, y, account=other, checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(PrivacyBudgetError, match="from epsilon 2 to 3"):  # two equal fits are there
+        model.fit(X, y, account=account, resume=tmp_path / "checkpoint")
+    assert other.left() == 0.0
     before = account.path.read_bytes()
     with pytest.raises(PrivacyBudgetError, match="from epsilon 2 to 4"):
         model.fit_replicas(X, y, random_states=[1, 2], account=account)
