@@ -101,7 +101,8 @@ PARAMETERS = {
     "generator_average": Parameter(
         "float",
         "Decay per generator step of an exponential average of the generators, which is what is "
-        "evaluated, kept and sampled from. 0 uses the generators themselves.",
+        "evaluated, kept and sampled from; after t steps at most (1 + t)/(10 + t): starts are "
+        "forgotten. 0 uses the generators themselves.",
         _SHARE,
     ),
     "model_selection": Parameter(

@@ -84,7 +84,16 @@ class VFLGANParty(GANParty):
     def trace(
         self, step: int, rows: Tensor, reply: type[CutGradients] = DiscriminatorGradients
     ) -> list[Tensor]:
-        """Push rows through the first part, and wait for cut gradients of them as the reply."""
+        """Push rows through the first part, and wait for cut gradients of them as the reply.
+
+        Raises ProtocolError if the server still owes the reply to features that it has.
+        """
+        if self._pending is not None:
+            owed, kind = self._pending[:2]
+            raise ProtocolError(
+                f"party {self.name!r} was asked for features of step {step} before it got "
+                f"{kind.__name__} of step {owed}"
+            )
         trace = self.discriminator.first_part.trace(rows)
         self._pending = step, reply, trace
         return trace
