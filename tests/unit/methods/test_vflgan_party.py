@@ -123,6 +123,16 @@ def test_squared_slopes_must_have_the_shape(make_party, wrong):
         party.take(JointSlopes("server", "party_1", 0, torch.ones(wrong), nothing))
 
 
+def test_features_wait_for_a_reply_that_is_owed(make_party):
+    party = make_party(gradient_penalty="end_to_end")
+    party.answer(DiscriminatorFeatures, 0)
+    with pytest.raises(ProtocolError, match="step 1 before it got DiscriminatorGradients of step"):
+        party.answer(DiscriminatorFeatures, 1)
+    party.take(cut(rows=24))
+    with pytest.raises(ProtocolError, match="step 0 before it got JointSlopes of step 0"):
+        party.answer(GeneratorFeatures, 0)
+
+
 def test_unknown_requests_are_refused(party):
     with pytest.raises(ProtocolError, match="party 'party_1' cannot answer SelectionNotice"):
         party.answer(SelectionNotice, 0)
