@@ -311,12 +311,6 @@ class OpenAccount:
         ]
         return _times(entries) <= _times(own)
 
-    @property
-    def digests(self) -> list[str]:
-        """Of the run's attempts, as far as they are known and booked something: this one's last."""
-        own = [self.attempts[-1].digest] if self._entries else []
-        return [*(self._earlier or ()), *own]
-
     def check(self, entries: Sequence[LedgerEntry]) -> None:
         """Refuse, with PrivacyBudgetError, a run that would overshoot, before any release."""
         for where, budget in self._limits.items() if entries else ():

@@ -494,8 +494,7 @@ class CheckpointDirectory:
     """Collects the parties' states, and writes all together when the server's comes.
 
     Without a path nothing is written; `resume` is where to go on from, `server` the name of the
-    node whose state comes last, and `fix` what to do about a directory of another run. `booked`
-    tells the digests of the run's attempts in a privacy account.
+    node whose state comes last, and `fix` what to do about a directory of another run.
     """
 
     def __init__(
@@ -510,7 +509,6 @@ class CheckpointDirectory:
         if path is not None:
             artefacts.check_target(path, KIND)
         self._pending: dict[str, Saved] = {}
-        self.booked: Callable[[], list[str]] = list
 
     def of(self, node: str) -> NodeState:
         """Return one node's part."""
@@ -520,9 +518,9 @@ class CheckpointDirectory:
         """Return the one epoch, if there is something to go on from."""
         return [] if self._root is None else [int(self._progress()["epoch"])]
 
-    @property
-    def earlier(self) -> list[str]:
-        """What was `booked` when the run was left that is gone on with."""
+    @cached_property
+    def booked(self) -> list[str]:
+        """Digests of the run's attempts in privacy accounts; a new one is added when it books."""
         return [] if self._root is None else list(map(str, self._progress()["booked"]))
 
     def collect(self, node: str, saved: Saved) -> None:
@@ -533,7 +531,7 @@ class CheckpointDirectory:
         with artefacts.new_directory(self._path, KIND, private=True) as root:
             runs = {name: dict(own.fingerprint) for name, own in self._pending.items()}
             progress = {"epoch": saved.epoch, "history": saved.history, "runs": runs}
-            progress |= {"booked": self.booked()}
+            progress |= {"booked": self.booked}
             artefacts.write_json(root / "progress.json", progress)
             for name, own in self._pending.items():
                 artefacts.write_tensors(_file(root, name, self.server), own.tensors)

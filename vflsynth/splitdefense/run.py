@@ -98,11 +98,11 @@ class SplitRun(LocalRun):
             ledgers.append(classifier.label_privacy.ledger())
         entries = [entry for ledger in ledgers for entry in ledger.entries]
         run = f"fit of {type(self.method.parameters).__name__}"
-        opened = account.open(run, ledgers[0], earlier=self.directory.earlier)
-        self._opened, self.directory.booked = opened, lambda: opened.digests
+        opened = self._opened = account.open(run, ledgers[0], earlier=self.directory.booked)
         if not self.agreed.epoch or not opened.has(entries):  # one that goes on has its responses
             opened.check(entries)
             opened.spend(entries)
+            self.directory.booked.append(self.booked)
 
     def used(self, replica: int) -> Rows:
         """Return the positions of the records that a classifier was trained on."""

@@ -632,6 +632,8 @@ def test_randomised_labels_add_up_in_an_account_of_their_own(account, tmp_path):
     model.fit(X, y, account=other, checkpoint=tmp_path / "checkpoint")
     with pytest.raises(PrivacyBudgetError, match="from epsilon 2 to 3"):  # two equal fits are there
         model.fit(X, y, account=account, resume=tmp_path / "checkpoint")
+    model.fit(X, y, resume=tmp_path / "checkpoint")  # without an account, which forgets nothing
+    model.fit(X, y, account=other, resume=tmp_path / "checkpoint")
     assert other.left() == 0.0
     before = account.path.read_bytes()
     with pytest.raises(PrivacyBudgetError, match="from epsilon 2 to 4"):

@@ -87,7 +87,8 @@ _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
 """Fakes that an evaluation looks at, at most; and about how many evaluations a fit has."""
 
 _RECORDS_PER_UNIT, _WIDE = 32, 128
-"""Records for which a generator has a hidden unit, at most so many: fewer are learned by heart."""
+"""A generator has a hidden unit for so many records, since fewer are learned by heart, and at most
+so many units, unless its columns ask for more."""
 
 
 class GANAlgorithm(Algorithm):
@@ -327,7 +328,7 @@ class GANMethod(Method):
         )
 
     def _generator_hidden(self, n_records: int, scale: int) -> tuple[int, ...]:
-        if self.privacy is None:  # whose size must not tell how many records there are
+        if self.privacy is None:  # a private one's size must not tell how many records there are
             scale = max(scale, power_of_two(n_records / _RECORDS_PER_UNIT, 1, _WIDE))
         return tuple(self.parameters.generator_hidden or (scale, scale))
 
