@@ -236,6 +236,14 @@ class GANMethod(Method):
         steps: int = self.parameters.discriminator_steps
         return steps
 
+    largest_batch: int = 256
+    """Records of a batch at most, if nobody says how many."""
+
+    def learning_rate(self, batch_size: int) -> float:
+        """Return how far a step goes, by the batches that steps are taken with."""
+        rate: float = self.parameters.learning_rate
+        return rate
+
     def _asked(self, columns: Mapping[str, ColumnCounts], n_records: int) -> Asked:
         own, parameters = self.plain_settings(n_records, [1], check=False), self.parameters
         epochs = self.default_epochs(n_records, own.batch_size)
@@ -244,7 +252,7 @@ class GANMethod(Method):
             owners=self.owners,
             batch_size=parameters.batch_size,
             epochs=parameters.epochs,
-            learning_rate=parameters.learning_rate,
+            learning_rate=self.learning_rate(own.batch_size),
             discriminator_steps=self.discriminator_steps,
             plain=Length.of(n_records, own.batch_size, epochs),
             default_epochs=self.default_epochs,
@@ -300,7 +308,7 @@ class GANMethod(Method):
         parameters = self.parameters
         batch_size = parameters.batch_size
         if batch_size is None:
-            batch_size = power_of_two(n_records / 16, 8, 256)
+            batch_size = power_of_two(n_records / 16, 8, self.largest_batch)
         if check and n_records < batch_size:
             raise TooFewRecordsError(
                 f"{n_records} matched records are fewer than one batch of {batch_size}",
@@ -315,7 +323,7 @@ class GANMethod(Method):
             batch_norm_eps=parameters.batch_norm_eps,
             gumbel_temperature=parameters.gumbel_temperature,
             gradient_penalty_weight=parameters.gradient_penalty_weight,
-            learning_rate=parameters.learning_rate,
+            learning_rate=self.learning_rate(batch_size),
             betas=self.betas,
             generator_average=parameters.generator_average,
             n_evaluation=min(n_records, _MAX_EVALUATION),

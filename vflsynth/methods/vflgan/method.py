@@ -29,10 +29,17 @@ _HEAD = 64
 """Hidden units of each column's head, where columns are drawn one after the other."""
 
 _GENERATOR_STEPS = 3_600
-"""If nobody says how many epochs; an exchange each, and two for every discriminator step."""
+"""If nobody says how many epochs; an exchange each, and two for every discriminator step.
+
+Twice as many with batches of `_SMALL_BATCH` at most, which tell little, and half as many with those
+of `_LARGE_BATCH` or more, which tell more.
+"""
 
 _SMALL_BATCH = 128
-"""Records of a batch that tell so little that training takes twice as many steps."""
+_LARGE_BATCH = 512
+
+_LEARNING_RATE = 5e-4
+"""Twice as much with large batches."""
 
 _MOST_ONE_BY_ONE = 256
 """Encoded width of the widest table whose columns are drawn so by default."""
@@ -111,11 +118,25 @@ class VFLGANMethod(GANMethod):
         """Discriminator steps, if nobody says how many epochs."""
         return _GENERATOR_STEPS * self.discriminator_steps
 
+    @property
+    def largest_batch(self) -> int:  # type: ignore[override]
+        """Records of a batch at most, if nobody says; with a mechanism, as it was measured."""
+        return _LARGE_BATCH if self.privacy is None else super().largest_batch
+
+    def learning_rate(self, batch_size: int) -> float:
+        """Return how far a step goes: twice as far by default where a large batch says where to."""
+        asked: float | None = self.parameters.learning_rate
+        large = self.privacy is None and batch_size >= _LARGE_BATCH
+        return asked or (2 * _LEARNING_RATE if large else _LEARNING_RATE)
+
     def default_epochs(self, n_records: int, batch_size: int) -> int:
-        """Return the epochs asked for, or the default steps: small batches need twice as many."""
+        """Return the epochs asked for, or what makes about the default steps, by batch."""
         usual = super().default_epochs(n_records, batch_size)
-        small = self.privacy is None and batch_size <= _SMALL_BATCH
-        return 2 * usual if small and self.parameters.epochs is None else usual
+        if self.privacy is not None or self.parameters.epochs is not None:
+            return usual
+        if batch_size <= _SMALL_BATCH:
+            return 2 * usual
+        return max(1, round(usual / 2)) if batch_size >= _LARGE_BATCH else usual
 
     def draws_one_by_one(self, widths: Sequence[int]) -> bool:
         """Whether a row's columns are drawn one after the other.
