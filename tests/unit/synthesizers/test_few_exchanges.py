@@ -198,6 +198,24 @@ def test_generators_grow_with_the_records_but_not_with_a_mechanism(mechanism):
     assert sizes(generator_hidden=(7,)) == [(7,)] * 3
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_large_batches_take_half_as_many_steps_of_twice_the_size(mechanism):
+    def lengths(**parameters):
+        method, found = VFLGANSynthesizer(**parameters).method(), []
+        for n in (1_000, 8_191, 8_192, 10**6):
+            settings = method.plain_settings(n, [9, 9])
+            steps = method.default_epochs(n, settings.batch_size) * n / settings.batch_size
+            found.append((settings.batch_size, settings.learning_rate, round(steps, -2)))
+        return found
+
+    assert lengths() == [
+        (32, 5e-4, 7_200), (256, 5e-4, 3_600), (512, 1e-3, 1_800), (512, 1e-3, 2_000)
+    ]  # fmt: skip
+    private = lengths(privacy=mechanism)
+    assert [(size, rate) for size, rate, _ in private[1:]] == [(256, 5e-4)] * 3
+    assert lengths(learning_rate=3e-4, batch_size=512)[0][1] == 3e-4
+
+
 @pytest.mark.parametrize(("widest", "head"), [(256, 64), (257, None)])
 def test_wide_tables_are_drawn_at_once_unless_asked_otherwise(widest, head):
     for asked, expected in ((None, head), ("sequential", 64), ("parallel", None)):
