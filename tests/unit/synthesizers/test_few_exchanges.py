@@ -199,7 +199,7 @@ def test_generators_grow_with_the_records_but_not_with_a_mechanism(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_large_batches_take_half_as_many_steps_of_twice_the_size(mechanism):
+def test_large_batches_take_half_as_many_steps_that_go_twice_as_far(mechanism):
     def lengths(**parameters):
         method, found = VFLGANSynthesizer(**parameters).method(), []
         for n in (1_000, 8_191, 8_192, 10**6):
@@ -211,8 +211,8 @@ def test_large_batches_take_half_as_many_steps_of_twice_the_size(mechanism):
     assert lengths() == [
         (32, 5e-4, 7_200), (256, 5e-4, 3_600), (512, 1e-3, 1_800), (512, 1e-3, 2_000)
     ]  # fmt: skip
-    private = lengths(privacy=mechanism)
-    assert [(size, rate) for size, rate, _ in private[1:]] == [(256, 5e-4)] * 3
+    for others in ({"privacy": mechanism}, {"steps_per_exchange": 2}):
+        assert [found[:2] for found in lengths(**others)[1:]] == [(256, 5e-4)] * 3
     assert lengths(learning_rate=3e-4, batch_size=512)[0][1] == 3e-4
 
 

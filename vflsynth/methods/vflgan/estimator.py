@@ -57,10 +57,11 @@ class VFLGANSynthesizer(GANSynthesizer):
     epochs : int, optional
         Passes over the records. Default: as many as give about 3,600 steps of the generators,
         7,200 with batches of at most 128 records, which smaller tables have, and 1,800 with those
-        of 512 or more, which tables of 8,192 records have without `privacy`.
+        of 512 or more, which tables of 8,192 records have; not with `privacy` or several
+        `steps_per_exchange`.
     learning_rate : float, optional
         How far a step goes, for all networks (Adam). Default: 0.001 with batches of 512 records or
-        more without `privacy`, and 0.0005 else.
+        more, and 0.0005 with smaller ones, `privacy` or several `steps_per_exchange`.
     {betas, generator_average, model_selection, evaluate_every}
     {calibrate_marginals, resample}
     calibrate_relations : bool, default=True

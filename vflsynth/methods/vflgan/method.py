@@ -119,15 +119,24 @@ class VFLGANMethod(GANMethod):
         return _GENERATOR_STEPS * self.discriminator_steps
 
     @property
+    def _goes_far(self) -> bool:
+        """Whether large batches take fewer and longer steps.
+
+        Not with a mechanism, which was measured without, nor with several steps per exchange, whose
+        later ones go by gradients of the others' part from before.
+        """
+        return self.privacy is None and self.parameters.steps_per_exchange == 1
+
+    @property
     def largest_batch(self) -> int:  # type: ignore[override]
-        """Records of a batch at most, if nobody says; with a mechanism, as it was measured."""
-        return _LARGE_BATCH if self.privacy is None else super().largest_batch
+        """Records of a batch at most, if nobody says."""
+        return _LARGE_BATCH if self._goes_far else super().largest_batch
 
     def learning_rate(self, batch_size: int) -> float:
         """Return how far a step goes: twice as far by default where a large batch says where to."""
         asked: float | None = self.parameters.learning_rate
-        large = self.privacy is None and batch_size >= _LARGE_BATCH
-        return asked or (2 * _LEARNING_RATE if large else _LEARNING_RATE)
+        far = self._goes_far and batch_size >= _LARGE_BATCH
+        return asked or (2 * _LEARNING_RATE if far else _LEARNING_RATE)
 
     def default_epochs(self, n_records: int, batch_size: int) -> int:
         """Return the epochs asked for, or what makes about the default steps, by batch."""
@@ -136,7 +145,8 @@ class VFLGANMethod(GANMethod):
             return usual
         if batch_size <= _SMALL_BATCH:
             return 2 * usual
-        return max(1, round(usual / 2)) if batch_size >= _LARGE_BATCH else usual
+        far = self._goes_far and batch_size >= _LARGE_BATCH
+        return max(1, round(usual / 2)) if far else usual
 
     def draws_one_by_one(self, widths: Sequence[int]) -> bool:
         """Whether a row's columns are drawn one after the other.
