@@ -67,11 +67,11 @@ def as_frame(table: Any, party: str | None = None, *, by_value: bool = True) -> 
     It may be anything with ``__arrow_c_stream__``, Arrow's PyCapsule interface; all else is
     returned as it is. `by_value` says whether objects become what all of them are, not for private
     fits: one value would decide about the type of all. Raises TableFileError, which names the
-    party, if two columns have the same name.
+    party, if two columns have the same name or Arrow cannot read the table.
     """
     if not isinstance(table, pd.DataFrame):
         has_stream = hasattr(table, "__arrow_c_stream__") and not isinstance(table, pd.Series)
-        return frame_of(pa.table(table), party) if has_stream else table
+        return frame_of(_arrow_table(table, party), party) if has_stream else table
     found = {}
     for i, dtype in enumerate(table.dtypes):
         if isinstance(dtype, pd.ArrowDtype | pd.SparseDtype) or dtype == np.dtype(object):
@@ -84,6 +84,18 @@ def as_frame(table: Any, party: str | None = None, *, by_value: bool = True) -> 
     for i, made in found.items():
         frame.isetitem(i, made.array)
     return frame
+
+
+def _arrow_table(table: Any, party: str | None) -> pa.Table:
+    try:
+        return pa.table(table)
+    except pa.ArrowException as error:
+        library = type(table).__module__.partition(".")[0]
+        raise TableFileError(
+            f"a table of {library} cannot be read as one of Arrow: {error}",
+            fix="cast columns that Arrow has no type for, as integers of 128 bits, to another type",
+            party=party,
+        ) from error
 
 
 def logical(column: pd.Series[Any], *, by_value: bool = True) -> pd.Series[Any]:

@@ -825,6 +825,8 @@ def test_inspect_model(folder, capsys):
 
     assert re.findall("^party ([a-z]+): 2 columns, ", text, re.M) == ["lab", "clinic"]
     assert "training: 2 epochs in" in text
+    assert "settings: batch_size" in text
+    assert "contract=" not in text  # none was given
 
 
 def test_models_of_any_synthesizer_can_be_opened(folder, tmp_path, capsys):

@@ -158,6 +158,11 @@ def describe_model(path: Path, *, numbers: bool) -> str:
     return "\n".join(lines)
 
 
+def _but_no_contract(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the digest of a contract that says nothing: none was given."""
+    return {k: v for k, v in settings.items() if (k, v) != ("contract", Contract().digest)}
+
+
 def _model_lines(model: BaseSynthesizer) -> list[str]:
     ended, matched = "; interrupted" if model.interrupted_ else "", model.alignment_
     records = "records: their number is private and not in the model"
@@ -169,8 +174,8 @@ def _model_lines(model: BaseSynthesizer) -> list[str]:
         records,
         f"training: {training_sentence(model.history_)}, on {model.device_}{ended}",
     ]
-    if model.settings_:
-        settings = [f"{name}={json.dumps(value)}" for name, value in model.settings_.items()]
+    if found := _but_no_contract(model.settings_):
+        settings = [f"{name}={json.dumps(value)}" for name, value in found.items()]
         lines.append(f"settings: {', '.join(settings)}")
     for half in model.parties_.values():
         lines += _half_lines(half)

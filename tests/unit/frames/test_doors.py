@@ -402,3 +402,10 @@ def test_answers_of_a_database_have_the_same_types(tmp_path):
     frame = read_table(tmp_path / "t.toml")
     assert [family_of(d) for d in frame.dtypes] == ["whole number", "number", "text"]
     assert frame["price"].tolist()[:2] == [19.99, 0.07]
+
+
+def test_what_arrow_has_no_type_for_is_named():
+    pl = pytest.importorskip("polars")
+    wide = pl.DataFrame({"x": [1, 2]}, schema={"x": pl.Int128})
+    with pytest.raises(TableFileError, match=r"party 'bank'.*of polars cannot.*Fix: cast"):
+        as_frame(wide, "bank")
