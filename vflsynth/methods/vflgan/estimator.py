@@ -55,10 +55,10 @@ class VFLGANSynthesizer(GANSynthesizer):
         `privacy`; the paper has 5.
     {batch_size}
     epochs : int, optional
-        Passes over the records. Default: as many as give about 3,600 steps of the generators,
-        7,200 with batches of at most 128 records, which smaller tables have, and 1,800 with those
-        of 512 or more, which tables of 8,192 records have; not with `privacy` or several
-        `steps_per_exchange`.
+        Passes over the records. Default: as many as give about 3,600 steps of the generators;
+        without `privacy` 7,200 with batches of at most 128 records, which smaller tables have, and
+        1,800 with those of 512 or more, which tables of 8,192 records have unless an exchange has
+        several steps.
     learning_rate : float, optional
         How far a step goes, for all networks (Adam). Default: 0.001 with batches of 512 records or
         more, and 0.0005 with smaller ones, `privacy` or several `steps_per_exchange`.

@@ -29,17 +29,12 @@ _HEAD = 64
 """Hidden units of each column's head, where columns are drawn one after the other."""
 
 _GENERATOR_STEPS = 3_600
-"""If nobody says how many epochs; an exchange each, and two for every discriminator step.
+"""If nobody says how many epochs; an exchange each, and two for every discriminator step."""
 
-Twice as many with batches of `_SMALL_BATCH` at most, which tell little, and half as many with those
-of `_LARGE_BATCH` or more, which tell more.
-"""
-
-_SMALL_BATCH = 128
-_LARGE_BATCH = 512
+_SMALL_BATCH, _LARGE_BATCH = 128, 512
+"""Records of batches that tell so little or so much that steps are twice or half as many."""
 
 _LEARNING_RATE = 5e-4
-"""Twice as much with large batches."""
 
 _MOST_ONE_BY_ONE = 256
 """Encoded width of the widest table whose columns are drawn so by default."""
@@ -127,26 +122,26 @@ class VFLGANMethod(GANMethod):
         """
         return self.privacy is None and self.parameters.steps_per_exchange == 1
 
+    def _length(self, batch_size: int) -> float:
+        """How many times the usual steps are taken by default."""
+        if self.privacy is None and batch_size <= _SMALL_BATCH:
+            return 2.0
+        return 0.5 if self._goes_far and batch_size >= _LARGE_BATCH else 1.0
+
     @property
     def largest_batch(self) -> int:  # type: ignore[override]
         """Records of a batch at most, if nobody says."""
         return _LARGE_BATCH if self._goes_far else super().largest_batch
 
     def learning_rate(self, batch_size: int) -> float:
-        """Return how far a step goes: twice as far by default where a large batch says where to."""
+        """Return how far a step goes, by default twice as far where half as many are taken."""
         asked: float | None = self.parameters.learning_rate
-        far = self._goes_far and batch_size >= _LARGE_BATCH
-        return asked or (2 * _LEARNING_RATE if far else _LEARNING_RATE)
+        return asked or _LEARNING_RATE / min(1.0, self._length(batch_size))
 
     def default_epochs(self, n_records: int, batch_size: int) -> int:
-        """Return the epochs asked for, or what makes about the default steps, by batch."""
+        """Return the epochs asked for, or what makes about the default steps."""
         usual = super().default_epochs(n_records, batch_size)
-        if self.privacy is not None or self.parameters.epochs is not None:
-            return usual
-        if batch_size <= _SMALL_BATCH:
-            return 2 * usual
-        far = self._goes_far and batch_size >= _LARGE_BATCH
-        return max(1, round(usual / 2)) if far else usual
+        return self.parameters.epochs or max(1, round(usual * self._length(batch_size)))
 
     def draws_one_by_one(self, widths: Sequence[int]) -> bool:
         """Whether a row's columns are drawn one after the other.
