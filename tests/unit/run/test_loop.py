@@ -218,6 +218,13 @@ def test_evaluations_every_few_epochs_and_at_the_end(make_vflgan, frames):
     assert distance.dropna().tolist() == every[distance.notna()].tolist()
 
 
+def test_at_most_twenty_evaluations_by_default_and_one_at_the_end(make_vflgan, frames):
+    for epochs, evaluated in ((20, [*range(1, 21)]), (21, [*range(2, 21, 2), 21])):
+        synth = make_vflgan(epochs=epochs, evaluate_every=None).fit(frames, KEY)
+        distance = synth.history_["frechet_distance"]
+        assert distance.dropna().index.tolist() == evaluated
+
+
 def test_the_average_is_what_is_kept(make_vflgan, frames):
     averaged, raw = (
         make_vflgan(generator_average=decay, model_selection="last", epochs=3).fit(frames, KEY)

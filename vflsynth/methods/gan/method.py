@@ -84,7 +84,7 @@ class GANServer:
 
 
 _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
-"""Fakes that an evaluation looks at, at most; and about how many evaluations a fit has."""
+"""Fakes that an evaluation looks at, and evaluations that a fit has by default, both at most."""
 
 _RECORDS_PER_UNIT, _WIDE = 32, 128
 """A generator has a hidden unit for so many records, since fewer are learned by heart, and at most
@@ -354,7 +354,7 @@ class GANMethod(Method):
         if length is None:
             epochs = self.default_epochs(n_records, settings.batch_size)
             length = Length.of(n_records, settings.batch_size, epochs)
-        every = self.parameters.evaluate_every or max(1, length.epochs // _EVALUATIONS)
+        every = self.parameters.evaluate_every or -(-length.epochs // _EVALUATIONS)
         return Duration(length.epochs, length.steps_per_epoch, every)
 
     def exchanges(self, settings: Settings, n_steps: int) -> int:
