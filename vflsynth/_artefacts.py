@@ -70,10 +70,14 @@ def check_target(path: str | os.PathLike[str], kind: str) -> Path:
 
     Returns `path` without links: behind a link, the directory that it points to is written. Raises
     ArtefactError if `path` exists and is neither an artefact of this kind, without foreign files,
-    nor an empty directory; or if nothing can be made beside it.
+    nor an empty directory; if it holds the working folder; or if nothing can be made beside it.
     """
     target = Path(path).resolve()
     check_writable(target)
+    if target in (here := Path.cwd(), *here.parents):
+        raise ArtefactError(
+            f"{target} holds the working folder, which would be replaced; choose a folder in it"
+        )
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return target
     try:

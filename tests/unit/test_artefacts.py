@@ -75,6 +75,15 @@ def test_relative_paths(tmp_path, monkeypatch):
     assert text_of(tmp_path / "there") == "first"
 
 
+@pytest.mark.parametrize("path", [".", ".."])
+def test_the_working_folder_is_not_replaced(tmp_path, monkeypatch, path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    with pytest.raises(ArtefactError, match="holds the working folder"):
+        save(path)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "b"]
+
+
 def test_behind_a_link_the_directory_is_written(saved, tmp_path):
     (tmp_path / "latest").symlink_to(saved)
     save(tmp_path / "latest", "second")

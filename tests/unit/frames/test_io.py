@@ -64,6 +64,14 @@ def test_parquet_keeps_the_index(index, tmp_path):
     pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), frame)
 
 
+def test_what_a_program_noted_about_a_table_is_not_written(tmp_path):
+    frame = pd.DataFrame({"x": [1, 2]})
+    frame.attrs = {"patients": ["Ada"], "no JSON": object()}
+    write_table(frame, tmp_path / "t.parquet")
+    assert b"Ada" not in (tmp_path / "t.parquet").read_bytes()
+    assert frame.attrs["patients"] == ["Ada"]
+
+
 def test_parquet_keeps_integer_column_names(tmp_path):
     frame = pd.DataFrame({3: ["a", "b"], 0: [1, 2]}, index=["x", "y"])
     frame[3] = frame[3].astype("category")
