@@ -415,11 +415,11 @@ def with_dtypes(frame: pd.DataFrame) -> pa.Table:
     """Convert to Arrow, noting the dtypes that Arrow and pandas do not bring back on their own.
 
     These are the categories of a categorical (lost unless they are text), the storage of text,
-    ``object`` and ``datetime64[s]``. What a program noted about the table, its `attrs`, stays out:
-    nobody who looks at rows would see it.
+    ``object`` and ``datetime64[s]``. What other programs noted about the table, in its `attrs`,
+    stays out: nobody who looks at rows would see it.
     """
     frame = frame.copy(deep=False)
-    frame.attrs = {}
+    frame.attrs = {k: v for k, v in frame.attrs.items() if str(k).startswith("vflsynth ")}
     kept = [
         _ARROW if isinstance(dtype, pd.ArrowDtype) else dtype_to_json(dtype)
         for dtype in frame.dtypes

@@ -66,8 +66,9 @@ def test_parquet_keeps_the_index(index, tmp_path):
 
 def test_what_a_program_noted_about_a_table_is_not_written(tmp_path):
     frame = pd.DataFrame({"x": [1, 2]})
-    frame.attrs = {"patients": ["Ada"], "no JSON": object()}
+    frame.attrs = {"patients": ["Ada"], "no JSON": object(), "vflsynth sample": "ours"}
     write_table(frame, tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").attrs == {"vflsynth sample": "ours"}
     assert b"Ada" not in (tmp_path / "t.parquet").read_bytes()
     assert frame.attrs["patients"] == ["Ada"]
 
