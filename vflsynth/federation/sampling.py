@@ -14,7 +14,7 @@ import pandas as pd
 from vflsynth._random import derive
 from vflsynth.codec import scalar_to_json
 from vflsynth.contract import SharedRows, attempts
-from vflsynth.exceptions import MisalignedError, TableFileError
+from vflsynth.exceptions import ArtefactError, MisalignedError, TableFileError
 from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.joining import CHOICE, KEYS, MARK, PARTIES, RULES
@@ -67,7 +67,11 @@ def draw_part(
         "drawn": Optional(Number(n, whole=True)),
     }
     check_parameters("a part of a sample", {"n": n, "drawn": drawn}, rules)
-    half = PartyModel.load(site.folder / job.name / "half", site.device)
+    if not (folder := site.folder / job.name / "half").exists():
+        raise ArtefactError(
+            f"site {site.party!r} has no half of job {job.name!r}: run the job to its end first"
+        )
+    half = PartyModel.load(folder, site.device)
     secret = derive(site.the_shared, f"sample|{job.name}|{request}")
     wanted = _DRAWN_PER_ROW * n if drawn is None else drawn
     part, shared, choice = _part_with_files(half, n, wanted, secret, passed)

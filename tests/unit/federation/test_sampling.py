@@ -6,6 +6,7 @@ import pytest
 from tests.unit.federation.conftest import trial_in
 from vflsynth.cli import main
 from vflsynth.exceptions import (
+    ArtefactError,
     MisalignedError,
     ParameterError,
     PublishingWarning,
@@ -23,6 +24,12 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     return trial_in(tmp_path_factory.mktemp("trained"), parameters={"epochs": 2}).run()
+
+
+def test_before_a_run_there_is_nothing_to_draw_from(tmp_path):
+    trial = trial_in(tmp_path)
+    with pytest.raises(ArtefactError, match=r"site 'party_1' has no half of job .*run the job"):
+        draw_part(trial.job, trial.sites["party_1"], 50, "one")
 
 
 def test_parts_are_rows_of_the_same_records(trained, tmp_path):
