@@ -996,6 +996,15 @@ def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, cap
 # what goes wrong
 
 
+def test_an_interruption_while_a_command_is_imported_is_no_traceback(monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["vflsynth.cli.main"], "import_module", interrupt)
+    assert main(["fit", "--help"]) == 130
+    assert capsys.readouterr().err == "vflsynth: error: interrupted; nothing was done yet\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

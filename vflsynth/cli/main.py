@@ -135,9 +135,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # files and pipes on Windows cannot hold an ε
         sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = command_parser(next((a for a in given if not a.startswith("-")), "")).parse_args(
-        given
-    )
+    try:
+        parser = command_parser(next((a for a in given if not a.startswith("-")), ""))
+        options = parser.parse_args(given)
+    except KeyboardInterrupt:  # what a command needs is imported here, which takes seconds
+        with reporting(quiet=False):
+            logger.error("interrupted; nothing was done yet")
+        return ExitCode.INTERRUPTED
     with reporting(quiet=options.quiet), _termination_interrupts():
         try:
             code = options.run(options)
