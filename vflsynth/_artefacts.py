@@ -74,7 +74,7 @@ def check_target(path: str | os.PathLike[str], kind: str) -> Path:
     """
     target = Path(path).resolve()
     check_writable(target)
-    if target in (here := Path.cwd(), *here.parents):
+    if _holds_working_folder(target):
         raise ArtefactError(
             f"{target} holds the working folder, which would be replaced; choose a folder in it"
         )
@@ -93,6 +93,13 @@ def check_target(path: str | os.PathLike[str], kind: str) -> Path:
             "path, or move it away"
         )
     return target
+
+
+def _holds_working_folder(target: Path) -> bool:
+    try:
+        return Path.cwd().is_relative_to(target)
+    except FileNotFoundError:  # it is gone
+        return False
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -84,6 +84,14 @@ def test_the_working_folder_is_not_replaced(tmp_path, monkeypatch, path):
     assert list(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "b"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a working folder from being removed")
+def test_a_working_folder_that_is_gone_keeps_nobody_from_saving(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert text_of(save(tmp_path / "saved")) == "first"
+
+
 def test_behind_a_link_the_directory_is_written(saved, tmp_path):
     (tmp_path / "latest").symlink_to(saved)
     save(tmp_path / "latest", "second")

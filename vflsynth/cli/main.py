@@ -114,6 +114,28 @@ class ExitCode(IntEnum):
     BROKEN_PIPE = 141
 
 
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Let SIGTERM, which schedulers and `timeout` send, do what Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what signals do
+        return
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        # A script's `vflsynth ... &` ignores Ctrl-C, and must still end when it is told to.
+        on_ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(on_ctrl_c):
+            raise KeyboardInterrupt
+        on_ctrl_c(signal.SIGINT, frame)  # now: a signal would be answered some time later
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@_termination_interrupts()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
@@ -142,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with reporting(quiet=False):
             logger.error("interrupted; nothing was done yet")
         return ExitCode.INTERRUPTED
-    with reporting(quiet=options.quiet), _termination_interrupts():
+    with reporting(quiet=options.quiet):
         try:
             code = options.run(options)
             sys.stdout.flush()
@@ -158,27 +180,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logger.error("%s", _one_line(error), exc_info=options.debug)
             return exit_code(error)
     return ExitCode(code)
-
-
-@contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """Let SIGTERM, which schedulers and `timeout` send, do what Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what signals do
-        return
-
-    def interrupt(_: int, frame: FrameType | None) -> None:
-        # A script's `vflsynth ... &` ignores Ctrl-C, and must still end when it is told to.
-        on_ctrl_c = signal.getsignal(signal.SIGINT)
-        if not callable(on_ctrl_c):
-            raise KeyboardInterrupt
-        on_ctrl_c(signal.SIGINT, frame)  # now: a signal would be answered some time later
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -67,11 +67,16 @@ def draw_part(
         "drawn": Optional(Number(n, whole=True)),
     }
     check_parameters("a part of a sample", {"n": n, "drawn": drawn}, rules)
-    if not (folder := site.folder / job.name / "half").exists():
+    folder = site.folder / job.name / "half"
+    try:
+        half = PartyModel.load(folder, site.device)
+    except ArtefactError as error:
+        if folder.exists():
+            raise
         raise ArtefactError(
-            f"site {site.party!r} has no half of job {job.name!r}: run the job to its end first"
-        )
-    half = PartyModel.load(folder, site.device)
+            f"site {site.party!r} has no half of job {job.name!r}: {error}; run the job to its end "
+            "first"
+        ) from error
     secret = derive(site.the_shared, f"sample|{job.name}|{request}")
     wanted = _DRAWN_PER_ROW * n if drawn is None else drawn
     part, shared, choice = _part_with_files(half, n, wanted, secret, passed)

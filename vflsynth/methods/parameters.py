@@ -112,8 +112,8 @@ PARAMETERS = {
     ),
     "evaluate_every": Parameter(
         "int",
-        "Epochs between evaluations of the Fréchet distance. Default: as few as make at most 20 "
-        "evaluations, and one after the last.",
+        "Epochs between evaluations of the Fréchet distance. Default: at most 20 evaluations, the "
+        "last epoch's among them.",
         Optional(Number(1, whole=True)),
     ),
     "calibrate_marginals": Parameter(

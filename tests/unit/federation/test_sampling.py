@@ -1,5 +1,9 @@
 """Parts of a sample belong together, and say so."""
 
+import re
+import shutil
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -30,6 +34,15 @@ def test_before_a_run_there_is_nothing_to_draw_from(tmp_path):
     trial = trial_in(tmp_path)
     with pytest.raises(ArtefactError, match=r"site 'party_1' has no half of job .*run the job"):
         draw_part(trial.job, trial.sites["party_1"], 50, "one")
+
+
+def test_a_half_whose_saving_was_cut_off_is_pointed_to(trained, tmp_path):
+    site = replace(trained.sites["party_1"], folder=tmp_path)
+    job = tmp_path / trained.job.name
+    left = job / ".half.old.1" / "half"
+    shutil.copytree(trained.sites["party_1"].folder / trained.job.name / "half", left)
+    with pytest.raises(ArtefactError, match=rf"has no half.*back from {re.escape(str(left))}"):
+        draw_part(trained.job, site, 50, "one")
 
 
 def test_parts_are_rows_of_the_same_records(trained, tmp_path):
