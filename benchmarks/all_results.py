@@ -446,7 +446,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             ),
             ("The two gradient penalties, red wine", only("penalties"), both_penalties),
             (
-                "Resampled rows: one of four stays, after a quarter of the default's training",
+                "Resampled rows: one of four or of eight stays",
                 only("resampling"),
                 lambda: show("resampling", "--show"),
             ),

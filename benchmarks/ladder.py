@@ -241,7 +241,7 @@ def measure(name: str, method: str, seed: int) -> _results.Row:
         frames = {party: train[list(columns)] for party, columns in table.party_columns.items()}
         release = _private.rival_release(replace(table, party_frames=frames), rival, epsilon, seed)
         synthetic = release.sample
-        found = _scores(table, train, test, synthetic, seed)
+        found = scores(table, train, test, synthetic, seed)
         found |= {"fit_seconds": round(release.seconds, 1), "parameters": release.parameters}
     else:
         made = METHODS[method](seed) if method in METHODS else private(table, *PRIVATE[method])
@@ -262,7 +262,7 @@ def rescore(name: str, path: Path, seed: int) -> _results.Row:
     """Score rows that somebody else drew."""
     table, train, test = split(name)
     synthetic = _rows_of(path, train)
-    found = _scores(table, train, test, synthetic, seed)
+    found = scores(table, train, test, synthetic, seed)
     return found | _more_scores(table, train, test, synthetic, seed)
 
 
@@ -315,11 +315,20 @@ def _more_scores(
     incoherent = incoherent_rows(train, synthetic, random_state=seed, **options)
     found["incoherent_rows"] = float(incoherent)
     found["incoherent_rows_real"] = float(incoherent.baseline or 0.0)
-    if table.name in RULES:
-        broken = rule_violations(train, synthetic, RULES[table.name])
-        found["rule_violations"] = float(broken)
-        found["rule_violations_real"] = float(broken.baseline or 0.0)
-    return found
+    return found | broken_rules(table, train, synthetic)
+
+
+def broken_rules(
+    table: BenchmarkTable, train: pd.DataFrame, synthetic: pd.DataFrame
+) -> _results.Row:
+    """Return the share of rows that break a rule of the table, if it has some."""
+    if table.name not in RULES:
+        return {}
+    broken = rule_violations(train, synthetic, RULES[table.name])
+    return {
+        "rule_violations": float(broken),
+        "rule_violations_real": float(broken.baseline or 0.0),
+    }
 
 
 def fit_and_score(
@@ -327,7 +336,7 @@ def fit_and_score(
 ) -> tuple[_results.Row, pd.DataFrame]:
     """Fit to a table's parties; return its rows' scores and what the fit took, and the rows."""
     synthetic, taken = _fitted(table, train, synth)
-    return _scores(table, train, test, synthetic, seed) | taken, synthetic
+    return scores(table, train, test, synthetic, seed) | taken, synthetic
 
 
 def _fitted(
@@ -353,7 +362,7 @@ def _fitted(
     return synth.sample(len(train)), taken
 
 
-def _scores(
+def scores(
     table: BenchmarkTable, train: pd.DataFrame, test: pd.DataFrame, synthetic: pd.DataFrame,
     seed: int,
 ) -> _results.Row:  # fmt: skip
