@@ -1,9 +1,12 @@
-"""The ladder of published generators, judged as they were: ``benchmarks/external/field.py``.
+"""Outside judges of the ladder: the published one's, and two other packages' scores and attacks.
+
+``benchmarks/external/field.py`` judges as published generators were judged, and
+``benchmarks/external/outside.py`` by SynthEval and synthyverse. Each judge runs in an environment
+of its own, ``benchmarks/.envs``, made on first use, and has a table of results of its name.
 
 Adult has the 32,561 rows of ``adult.data`` for training and ``adult.test`` for testing;
 credit-default the published split, nine tenths, made by the same random numbers. Other tables have
-the ladder's own split, and no published rows. The judge runs in an environment of its own,
-``benchmarks/.envs/field``, made on first use. Synthetic rows of ours are kept in
+the ladder's own split, and no published rows. Synthetic rows of ours are kept in
 ``benchmarks/cache/field``, so that a new score does not need a new fit.
 """
 
@@ -25,24 +28,40 @@ from benchmarks import _results
 from benchmarks._data import BenchmarkTable, load_table
 from benchmarks.external.run import prepare_environment
 
-TABLE = "field"
 TABLES = ("adult", "credit-default")
 """Those that have published rows and splits here."""
 
-JUDGE = Path(__file__).parent / "external" / "field.py"
+SCRIPTS = Path(__file__).parent / "external"
 CACHE = _results.CACHE / "field"
 
 COLUMNS = {
-    "XGB": "detection_xgboost",
-    "LR": "detection_logistic",
-    "Shape": "shape",
-    "Trend": "trend",
-    "MLE": "mle",
-    "α-prec": "alpha_precision",
-    "β-rec": "beta_recall",
-    "nearer": "nearer_share",
-    "cpu s": "fit_cpu_seconds",
+    "field": {
+        "XGB": "detection_xgboost",
+        "LR": "detection_logistic",
+        "Shape": "shape",
+        "Trend": "trend",
+        "MLE": "mle",
+        "α-prec": "alpha_precision",
+        "β-rec": "beta_recall",
+        "nearer": "nearer_share",
+        "cpu s": "fit_cpu_seconds",
+    },
+    "outside": {
+        "Helling": "avg_h_dist",
+        "pMSE": "avg_pMSE",
+        "NNAA": "nnaa",
+        "loss": "priv_loss_nnaa",
+        "ε-risk": "eps_identif_risk",
+        "ε-loss": "priv_loss_eps",
+        "MIA": "mia_precision",
+        "DOMIAS": "mia.domias.auc",
+        "DPI": "mia.dpi.auc",
+        "classif": "mia.classifier.auc",
+        "all": "mia.ensemble.auc",
+        "AIA": "aia.gain",
+    },
 }
+"""What is printed of a row, by judge."""
 
 PUBLISHED = "published"
 """The table of published rows, means of five models: arXiv 2603.23016 and its repository. Their
@@ -90,18 +109,20 @@ def judge(
     synthetic: pd.DataFrame,
     seed: int,
     *options: str,
+    by: str = "field",
 ) -> _results.Row:
-    """Return the published scores of synthetic rows; options are ``--real`` and ``--seen``."""
-    python = prepare_environment("field", JUDGE.with_name("field-requirements.txt"))
+    """Return a judge's scores of synthetic rows; options of "field" are ``--real``, ``--seen``."""
+    script = SCRIPTS / f"{by}.py"
+    python = prepare_environment(by, SCRIPTS / f"{by}-requirements.txt", complete=True)
     frames = {"train": train, "test": test, "synthetic": synthetic[list(train.columns)]}
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{name}.parquet" for name in frames]
         for path, frame in zip(paths, frames.values()):
             frame.to_parquet(path, index=False)
-        command = [python, JUDGE, *paths, "--categorical", json.dumps(table.categorical)]
+        command = [python, script, *paths, "--categorical", json.dumps(table.categorical)]
         command += ["--target", table.target, "--seed", seed, *options]
         told = subprocess.run(
-            list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True,
+            list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, cwd=folder,
             env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         )  # fmt: skip
     found: _results.Row = json.loads(told.stdout)
@@ -145,8 +166,9 @@ def show(
     tables: Iterable[str],
     order: Iterable[str],
     others: Mapping[tuple[str, str], list[_results.Row]] | None = None,
+    by: str = "field",
 ) -> str:
-    """Print rows beside published ones, as means over seeds.
+    """Print a judge's rows beside published ones, if it has some, as means over seeds.
 
     Parameters
     ----------
@@ -155,9 +177,11 @@ def show(
         Methods that come first.
     others : mapping of (table, name) to rows
         Beside the recorded ones.
+    by : str
+        The judge.
     """
     rank = {method: place for place, method in enumerate([REAL, *order])}
-    found = _results.cells(TABLE)
+    found = _results.cells(by)
     found |= {key: pd.DataFrame(rows) for key, rows in (others or {}).items()}
     found = dict(sorted(found.items(), key=lambda item: rank.get(item[0][1], len(rank))))
     lines = []
@@ -165,7 +189,13 @@ def show(
         mine = {key[1]: frame for key, frame in found.items() if key[0] == data}
         if not mine:
             continue
-        lines.append(f"{data:<34}" + "".join(f"{head:>8}" for head in COLUMNS) + f"{'seeds':>7}")
+        heads = "".join(f"{head:>8}" for head in COLUMNS[by])
+        lines.append(f"{data:<34}{heads}{'seeds':>7}")
+        if by != "field":
+            lines += [
+                f"{_line(method, frame, by)}{len(frame):>7}" for method, frame in mine.items()
+            ]
+            continue
         published = sorted(_results.rows(PUBLISHED, data=data), key=_by_detection)
         lines += [_line(f"{row['method']} (published)", pd.DataFrame([row])) for row in published]
         lines += [f"{_line(method, frame)}{len(frame):>7}" for method, frame in mine.items()]
@@ -188,10 +218,10 @@ def _by_detection(row: _results.Row) -> float:
     return float(row["detection_xgboost"])
 
 
-def _line(name: str, frame: pd.DataFrame) -> str:
+def _line(name: str, frame: pd.DataFrame, by: str = "field") -> str:
     """Write a row of the ladder, as means."""
     cells = []
-    for head, key in COLUMNS.items():
+    for head, key in COLUMNS[by].items():
         mean = frame[key].mean() if key in frame else float("nan")
         form = ".0f" if head == "cpu s" else ".3f"
         cells.append("-" if np.isnan(mean) else format(mean, form))

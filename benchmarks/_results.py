@@ -49,6 +49,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "mnist": ("settings", "epochs", "method", "seed"),
     "mnist_mechanisms": ("row",),
     "orders": ("data", "protocol", "parties", "columns", "seed"),
+    "outside": ("data", "method", "seed"),
     "penalties": ("settings", "gradient_penalty", "seed"),
     "published": ("data", "method"),
     "reconstruction": ("view",),

@@ -13,7 +13,8 @@ in the table twice, and who learns from real rows knows these by heart.
 
 ``--judge field`` is the published ladder's own judge, on Adult and credit-default with the
 published rows (`benchmarks._field`); its figures stand beside the published ones, and its detector
-is stronger. What is there is not measured again. Others add a row with one file or one class:
+is stronger. ``--judge outside`` has scores and attacks of two other packages. What is there is not
+measured again. Others add a row with one file or one class:
 
     python -m benchmarks ladder --judge field --data adult --write-rows real     # what to train on
     python -m benchmarks ladder --judge field --data adult --rows theirs.csv --name theirs
@@ -279,15 +280,23 @@ def field_split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
     return _field.split_credit_default() if name == "credit-default" else split(name)
 
 
-def judge(name: str, method: str, seed: int, make: Callable[[int], Any] | None) -> _results.Row:
-    """Fit one method and judge its rows as the published ladder does; `make` makes no real rows."""
+def judge(
+    name: str, method: str, seed: int, make: Callable[[int], Any] | None, by: str = "field"
+) -> _results.Row:
+    """Fit one method and have an outside judge score its rows; without `make`, real test rows.
+
+    A judge who compares with test rows gets half of them as rows, and the others as test rows.
+    """
     table, train, test = field_split(name)
+    taken: _results.Row = {}
     if make is None:
-        rows, taken = test, {}
+        rows = test
+        if by != "field":
+            rows, test = (test.iloc[start::2].reset_index(drop=True) for start in (0, 1))
     else:
         rows, taken = _field.kept(name, method, seed, lambda: _fitted(table, train, make(seed)))
-    options = ["--real"] if make is None else ["--seen"]
-    found = _field.judge(table, train, test, rows, seed, *options)
+    options = [] if by != "field" else ["--real"] if make is None else ["--seen"]
+    found = _field.judge(table, train, test, rows, seed, *options, by=by)
     return {"data": name, "method": method, "seed": seed, **found, **taken}
 
 
@@ -510,39 +519,43 @@ def _beside_rival(mine: Mapping[str, pd.DataFrame]) -> list[str]:
 
 def main() -> None:
     """Measure what is missing, and print the ladder."""
-    parser = _commands.parser(__doc__, data=TABLES, methods=(*METHODS, *PRIVATE))
+    parser = _commands.parser(__doc__, data=TABLES, methods=(*METHODS, *PRIVATE, _field.REAL))
     _commands.add_seeds(parser, [0])
     parser.set_defaults(data=None, methods=None)
-    parser.add_argument("--judge", choices=("ours", "field"), default="ours")
+    parser.add_argument("--judge", choices=("ours", *_field.COLUMNS), default="ours")
     parser.add_argument("--show", action="store_true", help="measure nothing")
     parser.add_argument("--rows", type=Path, help="csv or parquet to score, for one --data")
-    parser.add_argument("--synthesizer", help="module:Class to fit, with --judge field")
+    parser.add_argument("--synthesizer", help="module:Class to fit, with an outside --judge")
     parser.add_argument("--name", help="of --rows or --synthesizer, to have the row recorded")
     parser.add_argument("--write-rows", type=Path, help="folder for train.csv and test.csv")
     parser.add_argument(
-        "--seen", action="store_true", help="also say what tells --rows or --synthesizer"
+        "--seen", action="store_true", help="--judge field: also say what tells the rows"
     )
     parser.add_argument("--table", type=Path, help="csv or parquet, instead of --data")
     parser.add_argument("--target", help="column of --table to predict, one of B's")
     parser.add_argument("--first", type=int, help="columns of --table that A has; default: half")
     arguments = parser.parse_args()
+    is_outside = arguments.judge != "ours"
+    if arguments.seen and arguments.judge != "field":
+        parser.error("--seen needs --judge field")
+    if not is_outside and _field.REAL in (arguments.methods or ()):
+        parser.error(f"{_field.REAL} are for outside judges: --judge field or outside")
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    by_field = arguments.judge == "field"
-    tables = arguments.data or list(_field.TABLES if by_field else TABLES)
+    tables = arguments.data or list(_field.TABLES if is_outside else TABLES)
     if arguments.table is not None:
         tables = [own_table(arguments.table, arguments.target, arguments.first)]
     alone = (arguments.rows, arguments.write_rows, arguments.synthesizer)
     if any(option is not None for option in alone) and len(tables) != 1:
         parser.error("that needs one table: --data NAME or --table FILE")
     if arguments.write_rows is not None:
-        _write_rows(tables[0], arguments.write_rows, field_split if by_field else split)
+        _write_rows(tables[0], arguments.write_rows, field_split if is_outside else split)
         return
     others: dict[tuple[str, str], list[_results.Row]] = {}
-    if by_field:
-        _measure_field(arguments, tables, others)
+    if is_outside:
+        _measure_outside(arguments, tables, others)
         methods = arguments.methods or METHODS
-        print(_field.show(tables, methods, others))
+        print(_field.show(tables, methods, others, arguments.judge))
         return
     if arguments.rows is not None:
         row = rescore(tables[0], arguments.rows, arguments.seeds[0])
@@ -569,17 +582,18 @@ def _write_rows(
         print(folder / f"{part}.csv", len(frame), "rows")
 
 
-def _measure_field(
+def _measure_outside(
     arguments: Any, tables: Sequence[str], others: dict[tuple[str, str], list[_results.Row]]
 ) -> None:
-    """Have the published judge score what was asked for; record what has a name or is ours."""
-    seed = arguments.seeds[0]
+    """Have an outside judge score what was asked for; record what has a name or is ours."""
+    seed, by = arguments.seeds[0], arguments.judge
     if arguments.show:
         return
     if arguments.rows is not None:
         table, train, test = field_split(tables[0])
         rows = _rows_of(arguments.rows, train)
-        found = _field.judge(table, train, test, rows, seed, "--seen")
+        options = ["--seen"] if by == "field" else []
+        found = _field.judge(table, train, test, rows, seed, *options, by=by)
         if arguments.seen:
             print(_field.told(found["seen"]))
         found |= {"rows": len(rows), "brought": f"--rows {arguments.rows.name}"}
@@ -589,19 +603,18 @@ def _measure_field(
         make = _field.synthesizer_of(arguments.synthesizer)
         method = arguments.name or arguments.synthesizer.rpartition(":")[2]
         brought = {"brought": f"--synthesizer {arguments.synthesizer}"}
-        made = [judge(tables[0], method, seed, make) | brought for seed in arguments.seeds]
+        made = [judge(tables[0], method, seed, make, by) | brought for seed in arguments.seeds]
         if arguments.seen:
             print(_field.told(made[0]["seen"]))
     else:
         for name, method in product(tables, arguments.methods or (_field.REAL, *FIELD)):
             wanted = arguments.seeds if method != _field.REAL else arguments.seeds[:1]
-            for seed in _results.missing(_field.TABLE, wanted, data=name, method=method):
-                row = judge(name, method, seed, METHODS.get(method))
-                _results.put(_field.TABLE, row)
-                print(f"{name} {method} {seed}: XGB {row['detection_xgboost']:.3f}", flush=True)
+            for seed in _results.missing(by, wanted, data=name, method=method):
+                _results.put(by, judge(name, method, seed, METHODS.get(method), by))
+                print(f"{name} {method} {seed}: judged", flush=True)
         return
     if arguments.name and arguments.table is None:
-        _results.put(_field.TABLE, *made)
+        _results.put(by, *made)
     else:
         others[tables[0], method] = made
 

@@ -81,14 +81,18 @@ def train(python: Path, name: str, method: str, seed: int, max_minutes: float) -
     )
 
 
-def prepare_environment(name: str, requirements: Path) -> Path:
-    """Return the Python of the environment that has the pinned packages, made if necessary."""
+def prepare_environment(name: str, requirements: Path, *, complete: bool = False) -> Path:
+    """Return the Python of the environment that has the pinned packages, made if necessary.
+
+    `complete` requirements name all that is needed, and what packages ask for beyond is left out.
+    """
     environment = ENVIRONMENTS / name
     python = environment / "bin" / "python"
     installed = environment / "requirements.txt"
     if not installed.exists() or installed.read_text() != requirements.read_text():
         venv.create(environment, clear=True, symlinks=True, with_pip=True)
         command = [python, "-m", "pip", "install", "--quiet", "-r", requirements]
+        command += ["--no-deps"] if complete else []
         subprocess.run(command, check=True, stdout=sys.stderr)
         installed.write_text(requirements.read_text())
     return python

@@ -1,11 +1,13 @@
-"""The published ladder's judge: its formulas, its split, and rows that anybody brings."""
+"""Outside judges: their formulas, the published split, and rows that anybody brings."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks import _field, ladder
+from benchmarks._data import BenchmarkTable
 from benchmarks.external import field as judge
+from benchmarks.external import outside
 from benchmarks.external.run import ENVIRONMENTS
 
 RNG = np.random.default_rng(0)
@@ -84,6 +86,28 @@ def test_ours_stand_beside_published_rows_and_aims_are_said():
     assert "XGB of bounded: 0.500 (at least 0.90: MISSED)" in shown
 
 
+def test_another_judge_has_columns_of_its_own_and_no_published_rows():
+    found = {"avg_h_dist": 0.125, "mia.dpi.auc": 0.5}
+    shown = _field.show(["adult"], [], {("adult", "mine"): [found]}, "outside")
+    head, *rows = shown.splitlines()
+    assert head.split()[:3] == ["adult", "Helling", "pMSE"]
+    row = next(row for row in rows if row.split()[0] == "mine")
+    assert row.split()[1:3] == ["0.125", "-"]
+    assert "published" not in shown
+
+
+def test_inference_gains_what_members_have_beyond_others():
+    members = {"a.auc": 0.8, "b.r2": 0.3, "b.rmse": 9.0, "c.r2": -2.0, "d.auc": float("nan")}
+    others = {"a.auc": 0.7, "b.r2": -0.1, "b.rmse": 1.0, "c.r2": -0.5, "d.auc": 0.6}
+    assert outside.gain(members, others) == pytest.approx((0.1 + 0.3 + 0.0) / 3)
+
+
+def test_what_tells_rows_is_asked_of_the_judge_who_says_it(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["ladder", "--judge", "outside", "--data", "adult", "--seen"])
+    with pytest.raises(SystemExit):
+        ladder.main()
+
+
 def test_a_file_without_a_column_is_refused_by_name(name, tmp_path):
     TABLE.drop(columns="income").to_csv(tmp_path / "theirs.csv", index=False)
     with pytest.raises(SystemExit, match=r"theirs\.csv lacks the columns income"):
@@ -97,11 +121,33 @@ def test_a_synthesizer_is_named_by_module_and_class():
         _field.synthesizer_of("vflsynth")
 
 
+def needs(by):
+    return pytest.mark.skipif(
+        not (ENVIRONMENTS / by).exists(),
+        reason=f"the judge has no environment: python -m benchmarks.ladder --judge {by} makes it",
+    )
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (ENVIRONMENTS / "field").exists(),
-    reason="the judge has no environment: python -m benchmarks.ladder --judge field makes it",
-)
+@needs("outside")
+def test_other_packages_find_copies_of_training_rows():
+    train, test, fresh = np.split(np.random.default_rng(1).normal(size=(900, 4)), 3)
+    frames = [pd.DataFrame(rows, columns=list("abcd")) for rows in (train, test, fresh)]
+    for frame in frames:
+        frame["ill"] = np.where(frame["a"] > 0, "yes", "no")
+    table = BenchmarkTable("t", {"A": frames[0][["a", "b"]], "B": frames[0][["c", "d", "ill"]]},
+                           "ill", "classification", ("ill",))  # fmt: skip
+    copies, others = (
+        _field.judge(table, frames[0], frames[1], rows, 0, by="outside")
+        for rows in (frames[0], frames[2])
+    )
+    assert copies["mia.dpi.auc"] > 0.8 > others["mia.dpi.auc"] + 0.15
+    assert copies["priv_loss_nnaa"] > 0.3 > abs(others["priv_loss_nnaa"])
+    assert copies["eps_identif_risk"] > others["eps_identif_risk"] + 0.3
+
+
+@pytest.mark.slow
+@needs("field")
 def test_the_judge_scores_rows_that_somebody_brings(name, tmp_path, monkeypatch, capsys):
     _, train, _ = ladder.split(name)
     train.to_csv(tmp_path / "theirs.csv", index=False)
@@ -111,7 +157,7 @@ def test_the_judge_scores_rows_that_somebody_brings(name, tmp_path, monkeypatch,
     ladder.main()
     told = capsys.readouterr().out
     row = next(line.split() for line in told.splitlines() if line.split()[:1] == ["theirs"])
-    scores = dict(zip(_field.COLUMNS, map(float, row[1:-2])))
+    scores = dict(zip(_field.COLUMNS["field"], map(float, row[1:-2])))
     assert scores["XGB"] > 0.9
     assert scores["Shape"] == scores["Trend"] == 1.0
     assert scores["nearer"] == pytest.approx(0.75, abs=0.1)  # half of the rows are drawn
