@@ -476,6 +476,11 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
                 _of_field,
                 lambda: show("ladder", "--judge", "field", "--show"),
             ),
+            (
+                "Scores and attacks of SynthEval and synthyverse",
+                lambda: _of_ladder("outside", "ladder --judge outside"),
+                lambda: show("ladder", "--judge", "outside", "--show"),
+            ),
         ),
     ),
     "privacy": (
@@ -637,8 +642,19 @@ python -m benchmarks.ladder --judge field --data adult --synthesizer my_package:
 - `--seen`, with a file, says by which columns and rules the detector tells the rows.
 - `--table mine.csv --target income` judges rows of a table of your own.
 
-The judge makes its environment on first use, from `benchmarks/external/field-requirements.txt`, and
+A judge makes its environment on first use, from `benchmarks/external/field-requirements.txt`, and
 takes about two minutes of one core on Adult. `VFLSYNTH_DATA` names the folder with the tables.
+
+`--judge outside` takes the same rows to two other packages, SynthEval and synthyverse, with at most
+5,000 rows of each table (`benchmarks/external/outside.py` says how). Of its columns 0 is best in
+`Helling` (mean Hellinger distance of columns), `pMSE` (propensities of a logistic regression) and
+what looks for training rows: `loss` and `ε-loss` (how much more often training rows than test rows
+have a synthetic neighbour, by nearest-neighbour accuracy and by identification risk) and `AIA` (what
+inference of each column from all others gains on training rows). .5 is best in `NNAA` (accuracy of
+nearest neighbours), `MIA` (precision of SynthEval's membership attack) and the AUCs of membership
+attacks: `DOMIAS`, `DPI`, `classif` and `all`, their ensemble. `ε-risk` is the share of training
+rows with a synthetic row nearer than any other training row: that of real test rows says what is
+usual.
 """,
 }
 """What a page says before its tables."""
