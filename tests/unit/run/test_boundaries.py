@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.crossing import EVERY_RUN
 from tests.later import later
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import derive, secret_from
@@ -130,13 +131,7 @@ def test_only_declared_messages_and_fields_cross(watched):
         assert {message.sender, message.receiver} <= {"server", *frames}
         assert "server" in {message.sender, message.receiver}
         assert (message.receiver == "server") is message.declared.from_party
-    assert {type(message).__name__ for message in transcript.messages} == {
-        "Hello",
-        "Terms",
-        "KeyList",
-        "AlignmentNotice",
-        "EncodedSize",
-        "EncodedSizes",
+    assert {type(message).__name__ for message in transcript.messages} == EVERY_RUN | {
         "Shape",
         "DiscriminatorFeatures",
         "DiscriminatorGradients",

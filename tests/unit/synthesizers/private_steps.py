@@ -13,9 +13,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests import planted
 from vflsynth._random import secret_from
+from vflsynth.exceptions import PrivacyBudgetError
 from vflsynth.learning.base import Algorithm, Duration
+from vflsynth.mechanisms import DPSGD, FirstLayer
+from vflsynth.methods.gan import critics
 from vflsynth.privacy import PublicSchema
 from vflsynth.run import Options, PartyRun, local, server_run
 
@@ -25,6 +27,27 @@ SCHEMA = PublicSchema(
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
 )
 BATCH, WEIGHT = 16, 10.0
+NOISE, BOUND, REPLICAS = 1.5, 0.3, 40
+COMMON = {
+    "noise_multiplier": NOISE,
+    "delta": 1e-3,
+    "public_schema": SCHEMA,
+    "preprocessing_share": 0.0,
+    "max_grad_norm": BOUND,
+}
+PRIVACY = {
+    "dpsgd": DPSGD(n_records=60, **COMMON),
+    "first_layer": FirstLayer(noise_multiplier=NOISE, delta=1e-3, max_grad_norm=BOUND),
+}
+SMALL = {
+    "epochs": 1,
+    "batch_size": BATCH,
+    "latent_dim": 4,
+    "generator_hidden": (8,),
+    "random_state": 0,
+    "device": "cpu",
+    "verbose": 0,
+}
 
 OF_A_SUM = 1.0 - 2.0**-10
 """A gradient of several terms is clipped to so much of the bound."""
@@ -101,11 +124,33 @@ def stopped_before_training(models, frames):
     return Session(run.parties, run.algorithm, run.settings, run.duration)
 
 
-def fit_with_noise(model, frames, seed=1):
-    """Fit with injected noise and sampling, as a repeatable test needs them."""
-    noise = torch.Generator().manual_seed(seed)
-    model._fit_models([model], frames, None, Options(), noise=noise)
-    return model
+def assert_noise_drowns_the_records(make, frames, quiet=1.0):
+    """The same table of two populations, of models made by noise multiplier; not if it is quiet."""
+    other = {
+        "clinic": pd.DataFrame({"age": [99] * 60, "smoker": ["yes"] * 60}).astype(
+            {"smoker": object}
+        ),
+        "bank": pd.DataFrame({"income": [9.0] * 60, "grade": [3] * 60}),
+    }
+
+    def sample(table, noise_multiplier):
+        model = make(noise_multiplier)
+        noise = torch.Generator().manual_seed(1)
+        model._fit_models([model], table, None, Options(), noise=noise)
+        return model.sample(50, random_state=3)
+
+    pd.testing.assert_frame_equal(sample(frames, 1e12), sample(other, 1e12))
+    assert not sample(frames, quiet).equals(sample(other, quiet))  # so the test could fail
+
+
+def assert_the_step_after_the_last_is_refused(session):
+    """Before any record is read."""
+    for step in range(session.plan.steps_per_epoch):
+        session.algorithm.step(step)
+    for party in session.parties.values():
+        party.real = None  # reading would be another error
+    with pytest.raises(PrivacyBudgetError, match="spent"):
+        session.algorithm.step(session.plan.steps_per_epoch + 1)
 
 
 def sessions_of(monkeypatch, synthesizer):
@@ -117,11 +162,6 @@ def sessions_of(monkeypatch, synthesizer):
         return stopped_before_training(models, frames)
 
     return make
-
-
-def without_noise(patch):
-    """Leave the noise of DP-SGD out."""
-    planted.no_noise(patch)
 
 
 def score(party, record):
@@ -174,6 +214,27 @@ def expected_gradients(name, party, bound, step=0):
     of_public = {k: 0.0 if g is None else g for k, g in zip(named, found)}
     of_real = clipped_sum(party, [-score(party, x) for x in real], bound)
     return {k: (of_real[k] + of_fake[k]) / BATCH + of_public[k] for k in of_fake}
+
+
+def first_layer_noise(gradients, first):
+    """The noise of parties' first layers in its claimed deviation (Eqs. 20, 21); others have none.
+
+    Gradients of a step are by owner and parameter, of which `first` begins those of first layers.
+    """
+    noisy = gradients()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(critics, "perturb_gradient", lambda parts, *a, **k: parts)
+        raw = gradients()
+    found = {}
+    for (owner, name), gradient in noisy.items():
+        if owner == "server" or not name.startswith(first):
+            torch.testing.assert_close(gradient, raw[owner, name], rtol=0.0, atol=0.0)
+            continue
+        whole = [raw[owner, f"{first}.{part}"].flatten(1) for part in ("weight", "bias")]
+        norm = torch.cat(whole, 1).norm(dim=1).view(-1, 1, 1)
+        clipped = raw[owner, name] / (norm / BOUND).clamp_min(1.0)
+        found[owner, name] = ((gradient - clipped) / (2 * NOISE * BOUND)).flatten(1)
+    return found
 
 
 def assert_noise_is_claimed(found, silent=()):

@@ -10,27 +10,33 @@ import torch
 from sklearn.base import clone
 
 from tests import planted
+from tests.crossing import MATCHING
 from tests.later import later
 from tests.unit.synthesizers.private_steps import (
     BATCH,
+    BOUND,
+    NOISE,
+    PRIVACY,
     RECORDS,
+    REPLICAS,
     SCHEMA,
+    SMALL,
+    assert_noise_drowns_the_records,
     assert_noise_is_claimed,
+    assert_the_step_after_the_last_is_refused,
     expected_gradients,
-    fit_with_noise,
+    first_layer_noise,
     make_frames,
     rounding,
     sessions_of,
     stopped_before_training,
     with_one_more,
-    without_noise,
 )
 from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables, VertiGANSynthesizer
 from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
     PartyDataError,
-    PrivacyBudgetError,
     PrivacyParameterError,
     ProtocolError,
 )
@@ -38,26 +44,13 @@ from vflsynth.learning.messages import MaskedFake, MaskedReal
 from vflsynth.mechanisms import DPSGD as DPSGDMechanism
 from vflsynth.mechanisms import FirstLayer
 from vflsynth.mechanisms import noisy_descent as dpsgd_module
-from vflsynth.methods.gan import critics as first_layer_module
 from vflsynth.methods.gan.critics import Critic, FirstLayerCritic
 from vflsynth.privacy import Sampler
 from vflsynth.privacy.events import releases_in
 from vflsynth.protocol import PoissonSchedule, Transcript
 from vflsynth.run import local
 
-NOISE, BOUND, REPLICAS = 1.5, 0.3, 40
-DPSGD = DPSGDMechanism(
-    noise_multiplier=NOISE,
-    delta=1e-3,
-    public_schema=SCHEMA,
-    n_records=60,
-    preprocessing_share=0.0,
-    max_grad_norm=BOUND,
-)
-PRIVACY = {
-    "dpsgd": DPSGD,
-    "first_layer": FirstLayer(noise_multiplier=NOISE, delta=1e-3, max_grad_norm=BOUND),
-}
+DPSGD = PRIVACY["dpsgd"]
 SOUND = ["dpsgd"]
 
 
@@ -75,17 +68,8 @@ def frames():
 
 
 def synthesizer(privacy=DPSGD, **parameters):
-    small = {
-        "epochs": 1,
-        "batch_size": BATCH,
-        "latent_dim": 4,
-        "generator_hidden": (8,),
-        "discriminator_hidden": (6, 5),
-        "discriminator_steps": 2,
-        "device": "cpu",
-        "verbose": 0,
-    }
-    return VertiGANSynthesizer(privacy=privacy, random_state=0, **small | parameters)
+    small = {**SMALL, "discriminator_hidden": (6, 5), "discriminator_steps": 2}
+    return VertiGANSynthesizer(privacy=privacy, **small | parameters)
 
 
 @pytest.fixture
@@ -128,7 +112,7 @@ def assert_step_is_the_clipped_sum(name, session, bound):
 def test_every_party_clips_one_record_at_a_time(
     frames, session_of, monkeypatch, name, n_parties, bound
 ):
-    without_noise(monkeypatch)
+    planted.no_noise(monkeypatch)
     privacy = clone(PRIVACY[name]).set_params(max_grad_norm=bound)
     session = session_of(split(frames, n_parties), privacy)
     assert len(session.parties) == n_parties
@@ -136,7 +120,7 @@ def test_every_party_clips_one_record_at_a_time(
 
 
 def test_clipping_of_the_whole_batch_is_noticed(frames, session_of, monkeypatch):
-    without_noise(monkeypatch)
+    planted.no_noise(monkeypatch)
     planted.clipping_of_the_whole_batch(monkeypatch)
     with pytest.raises(AssertionError):
         assert_step_is_the_clipped_sum("dpsgd", session_of(frames), BOUND)
@@ -149,7 +133,7 @@ def noise_of_a_step(session_of, frames):
     """What noise adds to every party's gradients, in its claimed standard deviation."""
     noisy = step_of(session_of(frames, n_models=REPLICAS))
     with pytest.MonkeyPatch.context() as patch:
-        without_noise(patch)
+        planted.no_noise(patch)
         clean = step_of(session_of(frames, n_models=REPLICAS))
     std = NOISE * math.sqrt(len(frames)) * BOUND / BATCH  # of as many owners as parties: no server
     return {owned: (g - clean[owned]).flatten(1) / std for owned, g in noisy.items()}
@@ -208,7 +192,7 @@ def plant_the_same_noise_in_all_parties(patch):
 @pytest.mark.parametrize(
     "plant",
     [
-        without_noise,
+        planted.no_noise,
         plant_forgotten_party,
         plant_noise_for_one_owner,
         plant_scaled_noise,
@@ -248,7 +232,7 @@ def test_the_claimed_noise_is_the_noise_of_training(
 
 def assert_sensitivity(session_of, monkeypatch, record, seed, name, n_parties):
     """All records in the batch, two tables, the same everything else."""
-    without_noise(monkeypatch)
+    planted.no_noise(monkeypatch)
     monkeypatch.setattr(PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)])
     frames = make_frames(10, seed)
     sessions = [
@@ -285,25 +269,13 @@ def test_a_party_that_does_not_clip_would_be_noticed(session_of, monkeypatch):
 # -- no learning without information ---------------------------------------------------------------
 
 
-def constant_frames():
-    return {
-        "clinic": pd.DataFrame({"age": [99] * 60, "smoker": ["yes"] * 60}).astype(
-            {"smoker": object}
-        ),
-        "bank": pd.DataFrame({"income": [9.0] * 60, "grade": [3] * 60}),
-    }
-
-
 @pytest.mark.parametrize("name", SOUND)
 def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name):
-    def sample(table, noise_multiplier):
+    def make(noise_multiplier):
         privacy = clone(PRIVACY[name]).set_params(noise_multiplier=noise_multiplier)
-        model = fit_with_noise(synthesizer(privacy, epochs=2), table)
-        return model.sample(50, random_state=3)
+        return synthesizer(privacy, epochs=2)
 
-    pd.testing.assert_frame_equal(sample(frames, 1e12), sample(constant_frames(), 1e12))
-    # So the test could fail.
-    assert not sample(frames, 1.0).equals(sample(constant_frames(), 1.0))
+    assert_noise_drowns_the_records(make, frames)
 
 
 @pytest.mark.slow
@@ -350,8 +322,7 @@ def test_what_leaves_a_party_is_computed_from_the_releases(frames, monkeypatch, 
         monkeypatch.setattr(local, "Transcript", lambda kept=kept: kept)
         model = synthesizer(PRIVACY[name], epochs=3, model_selection="best")
         samples.append(model.fit(table, transcript=True).sample(20, random_state=1))
-        matching = ("KeyList", "AlignmentNotice", "Hello", "Terms")
-        sent.append([m for m in kept.messages if type(m).__name__ not in matching])
+        sent.append([m for m in kept.messages if type(m).__name__ not in MATCHING])
     pd.testing.assert_frame_equal(*samples)
     assert {type(m).__name__ for m in sent[0]} == {
         "EncodedSize",
@@ -402,13 +373,7 @@ def test_the_history_holds_what_was_paid_for(frames):
 @pytest.mark.parametrize("name", [*SOUND, "first_layer"])
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
 def test_the_step_after_the_last_is_refused_before_records_are_read(frames, session_of, name):
-    session = session_of(frames, PRIVACY[name])
-    for step in range(session.plan.steps_per_epoch):
-        session.algorithm.step(step)
-    for party in session.parties.values():
-        party.real = None  # reading would be another error
-    with pytest.raises(PrivacyBudgetError, match="spent"):
-        session.algorithm.step(session.plan.steps_per_epoch + 1)
+    assert_the_step_after_the_last_is_refused(session_of(frames, PRIVACY[name]))
 
 
 @pytest.mark.slow
@@ -459,19 +424,10 @@ def test_a_fit_without_privacy_has_no_ledger_of_an_earlier_one(frames):
 
 def assert_first_layer_is_equations_20_and_21(session_of, frames):
     """Of every party the first layer, whole-batch clip and noise per coordinate; nothing else."""
-    noisy = step_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(first_layer_module, "perturb_gradient", lambda parts, *a, **k: parts)
-        raw = step_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS))
-    found = {}
-    for (owner, key), gradient in noisy.items():
-        if not key.startswith("linears.0"):
-            torch.testing.assert_close(gradient, raw[owner, key], rtol=0.0, atol=0.0)
-            continue
-        whole = [raw[owner, f"linears.0.{part}"].flatten(1) for part in ("weight", "bias")]
-        norm = torch.cat(whole, 1).norm(dim=1).view(-1, 1, 1)
-        clipped = raw[owner, key] / (norm / BOUND).clamp_min(1.0)
-        found[owner, key] = ((gradient - clipped) / (2 * NOISE * BOUND)).flatten(1)
+    found = first_layer_noise(
+        lambda: step_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS)),
+        "linears.0",
+    )
     assert len(found) == 2 * len(frames)  # weights and biases
     assert_noise_is_claimed(found)
 
