@@ -62,8 +62,20 @@ class Statistic(ABC):
         return f"{type(self).__name__}({parameters})"
 
 
+class ByColumn(Statistic):
+    """What describes each column by itself: features of one after those of the other."""
+
+    def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
+        columns = self._encoding.attributes
+        return np.concatenate([self._of(column, table, target) for column in columns])
+
+    @abstractmethod
+    def _of(self, column: Attribute, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
+        """Describe one column."""
+
+
 @register
-class Naive(Statistic):
+class Naive(ByColumn):
     """Mean, median and variance of numbers; most and least frequent and number of labels.
 
     Source: Stadler et al. 2022, as VFLGAN §5.4 uses it.
@@ -71,27 +83,21 @@ class Naive(Statistic):
 
     name = "naive"
 
-    def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        return np.array(
-            [value for column in self._encoding.attributes for value in self._of(column, table)]
-        )
-
-    @staticmethod
-    def _of(column: Attribute, table: pd.DataFrame) -> list[float]:
+    def _of(self, column: Attribute, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         if column.levels is None:
             values = column.values(table)
             values = values[~np.isnan(values)]
             spread = values.var(ddof=1) if len(values) > 1 else 0.0
             found = [values.mean(), np.median(values), spread] if len(values) else [0.0] * 3
-            return found + [1.0 - len(values) / len(table)] * column.marks_missing
+            return np.array(found + [1.0 - len(values) / len(table)] * column.marks_missing)
         counts = np.bincount(column.codes(table), minlength=column.width)
         present = np.flatnonzero(counts)
         least = present[counts[present].argmin()]
-        return [float(counts.argmax()), float(least), float(len(present))]
+        return np.array([counts.argmax(), least, len(present)], np.float64)
 
 
 @register
-class Histogram(Statistic):
+class Histogram(ByColumn):
     """Share of each bin of numbers, between the known extremes, and of each label.
 
     Source: Stadler et al. 2022. The VFLGAN code sorts bins by size, which mixes them up from table
@@ -110,22 +116,18 @@ class Histogram(Statistic):
             raise ParameterError(f"n_bins must be at least 2, got {n_bins!r}")
         self.n_bins = n_bins
 
-    def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        shares = []
-        for column in self._encoding.attributes:
-            if column.levels is None:
-                values = column.values(table)
-                values = values[~np.isnan(values)]
-                width = (column.high - column.low) / self.n_bins or 1.0
-                codes = np.clip((values - column.low) / width, 0, self.n_bins - 1).astype(np.int64)
-                shares.append(np.bincount(codes, minlength=self.n_bins))
-            else:
-                shares.append(np.bincount(column.codes(table), minlength=column.width))
-        return np.concatenate(shares) / len(table)
+    def _of(self, column: Attribute, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
+        if column.levels is not None:
+            return np.bincount(column.codes(table), minlength=column.width) / len(table)
+        values = column.values(table)
+        values = values[~np.isnan(values)]
+        width = (column.high - column.low) / self.n_bins or 1.0
+        codes = np.clip((values - column.low) / width, 0, self.n_bins - 1).astype(np.int64)
+        return np.bincount(codes, minlength=self.n_bins) / len(table)
 
 
 @register
-class Extremes(Statistic):
+class Extremes(ByColumn):
     """Smallest and largest numbers, and how much of each column lies beyond the target.
 
     Of every column of numbers the three smallest and largest values, standardised, and the shares
@@ -137,10 +139,6 @@ class Extremes(Statistic):
     """
 
     name = "extremes"
-
-    def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        columns = self._encoding.attributes
-        return np.concatenate([self._of(column, table, target) for column in columns])
 
     def _of(self, column: Attribute, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         if column.levels is not None:

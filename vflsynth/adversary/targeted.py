@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.adversary.encoding import Attribute, Booleans, Floats
-from vflsynth.adversary.statistics import Statistic
+from vflsynth.adversary.statistics import ByColumn, Statistic
 from vflsynth.registry import register
 
 _SAME = 1e-9  # of a column's spread: differences of stored numbers, not of values
@@ -120,7 +120,7 @@ class SharedValues(Targeted):
 
 
 @register
-class NearestValues(Statistic):
+class NearestValues(ByColumn):
     """How near each column comes to the target's value, and how often it is that value.
 
     Of every column of numbers the logarithm of the distance of the nearest value, in standard
@@ -134,12 +134,7 @@ class NearestValues(Statistic):
 
     name = "nearest values"
 
-    def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        columns = self._encoding.attributes
-        return np.concatenate([self._of(column, table, target) for column in columns])
-
-    @staticmethod
-    def _of(column: Attribute, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
+    def _of(self, column: Attribute, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         if column.levels is not None:
             return np.array([(column.codes(table) == column.codes(target)[0]).mean()])
         values, wanted = column.values(table), column.values(target)[0]

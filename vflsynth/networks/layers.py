@@ -297,7 +297,7 @@ class FlatAdam:
         module: nn.Module,
         *,
         learning_rate: float,
-        betas: tuple[float, float],
+        betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
     ) -> None:
         self.learning_rate, self.betas = learning_rate, betas

@@ -135,9 +135,7 @@ class ConditionalNetwork(nn.Module):
     @staticmethod
     def own_inputs(layout: Layout, sees: Tensor | None = None) -> int:
         """Count the inputs of the first layer, or of a column's, that are not the context's."""
-        own = embedding_widths(layout)
-        for i in layout.numeric:
-            own[i] += VALUE_FEATURES
+        own = input_widths(layout)
         if sees is None:
             return sum(own)
         return int(torch.tensor([*own, 0], device=sees.device)[sees.long()].sum(1).max())
@@ -507,6 +505,14 @@ def embedding_widths(layout: Layout) -> list[int]:
         else min(16, math.ceil(2.0 * column.n_codes**0.35))
         for column in layout.columns
     ]
+
+
+def input_widths(layout: Layout) -> list[int]:
+    """Return how many numbers later columns see of every column, its own number included."""
+    widths = embedding_widths(layout)
+    for i in layout.numeric:
+        widths[i] += VALUE_FEATURES
+    return widths
 
 
 def n_outputs_of(layout: Layout) -> int:

@@ -25,7 +25,7 @@ from vflsynth.learning.base import (
 )
 from vflsynth.methods.autoregressive.conditional import (
     COLUMNS_AT_ONCE,
-    embedding_widths,
+    input_widths,
     n_outputs_of,
     network_of,
 )
@@ -392,9 +392,7 @@ class AutoregressiveMethod(Method):
         if not n_columns:
             return 0
         n_codes = sum(column.n_codes for column in layout.columns)
-        sizes = embedding_widths(layout)
-        for i in layout.numeric:
-            sizes[i] += VALUE_FEATURES
+        sizes = input_widths(layout)
         context, shown = settings.width_for(party.name) + 1, sum(sizes)
         outputs = n_outputs_of(layout)
         some = n_columns > MOST_SEEING_ALL

@@ -40,7 +40,6 @@ from vflsynth.networks.layers import FlatAdam, at_rows
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 
-_BETAS = (0.9, 0.999)
 _LARGEST_GRADIENT = 5.0
 _SMALLEST_IMPROVEMENT = 1e-3
 CHUNK, CHUNK_OF_MANY = 4096, 512
@@ -113,7 +112,7 @@ class AutoregressiveParty(TrainableParty):
         hidden = settings.hidden if sees is None else settings.hidden_of_many
         self.network = ConditionalNetwork(self.layout, inputs, hidden, streams, sees)
         self.network.start_from(self.codes[:, settings.n_held_out :])
-        self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate, betas=_BETAS)
+        self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate)
         self.average, self.selected = self.optimizer.flat.clone(), self.optimizer.flat.clone()
 
     def learned_from(self) -> tuple[pd.DataFrame, ...]:

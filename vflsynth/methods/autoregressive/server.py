@@ -16,7 +16,6 @@ from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ba
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.networks.layers import FlatAdam, at_rows
 
-_BETAS = (0.9, 0.999)
 _LEARNING_RATE = 1e-3
 _BATCH_SIZE, _MAX_STEPS, _PATIENCE = 512, 3000, 500
 """Records of a step; steps at most, and without a better look at held-out records."""
@@ -109,7 +108,7 @@ class ContextServer(nn.Module):
                 parts.append(sender.hidden[k])
             parts.append(sender.output[k])
         parts.append(critic)
-        optimizer = FlatAdam(parts, learning_rate=_LEARNING_RATE, betas=_BETAS)
+        optimizer = FlatAdam(parts, learning_rate=_LEARNING_RATE)
         n_held_out = n_records // 10
         judged = slice(0, n_held_out or n_records)
         wanted = targets[:, judged]
@@ -176,7 +175,7 @@ class TrainedContextServer(ContextServer):
         super().__init__(settings, streams)
         replicas = len(streams.secrets)
         self.optimizer = (
-            FlatAdam(self, learning_rate=settings.learning_rate, betas=_BETAS)
+            FlatAdam(self, learning_rate=settings.learning_rate)
             if len(settings.order) > 1
             else None
         )

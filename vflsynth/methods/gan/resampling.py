@@ -27,7 +27,7 @@ _MOST_RECORDS, _BLOCK = 1 << 15, 1 << 13
 """Records that it is trained on at most, and those of a message."""
 
 _BATCH, _MOST_STEPS, _LOOK_EVERY, _PATIENCE = 512, 1500, 100, 5
-_LEARNING_RATE, _BETAS = 1e-3, (0.9, 0.999)
+_LEARNING_RATE = 1e-3
 
 
 def feature_blocks(n_records: int) -> list[slice]:
@@ -78,7 +78,7 @@ def learn_to_tell(
     for parameter in network.layers[-1]:
         assert parameter is not None
         parameter.zero_()
-    optimizer = FlatAdam(network, learning_rate=_LEARNING_RATE, betas=_BETAS)
+    optimizer = FlatAdam(network, learning_rate=_LEARNING_RATE)
     n_held_out, half = shape[1] // 5, _BATCH // 2
     held_out = torch.cat([real[:, :n_held_out], fake[:, :n_held_out]], 1)
     best, kept = held_out_loss(network, held_out), optimizer.flat.clone()

@@ -33,6 +33,7 @@ from vflsynth.methods.latent_tree.model import (
     information_of,
     merge_cells,
     pairs_of_one_party,
+    tables_of_pairs,
     top_down,
 )
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
@@ -119,44 +120,31 @@ class LatentTreeParty(ProductsParty):
     def pair_tables(self, columns: Sequence[DiscreteColumn]) -> list[Release]:
         """Release the tables of all pairs of columns."""
         self._codes = codes_of_records(self.matched(), self.transformer.histograms_, columns)
-        index = list(combinations(range(len(columns)), 2))
-        return release_tables(
-            [self._codes[a] for a, _ in index],
-            [self._codes[b] for _, b in index],
-            [(len(columns[a].cells), len(columns[b].cells)) for a, b in index],
-            noise_std=self.plan.pair_std,
-            rng=self._noise,
-        )
+        pairs, sizes = combinations(range(len(columns)), 2), [len(c.cells) for c in columns]
+        tables = tables_of_pairs(self._codes, pairs, sizes)
+        return release_tables(*tables, noise_std=self.plan.pair_std, rng=self._noise)
 
     def latent_tables(
         self, latents: Sequence[LatentAttribute], columns: Sequence[DiscreteColumn]
     ) -> list[Release]:
         """Release tables of every latent attribute and the columns that it is made of."""
         self._latents = [latent.of_records(self._codes) for latent in latents]
-        made = [
-            (states, latent.size, column)
-            for states, latent in zip(self._latents, latents, strict=True)
+        sizes = [*(latent.size for latent in latents), *(len(c.cells) for c in columns)]
+        pairs = [
+            (number, len(latents) + column)
+            for number, latent in enumerate(latents)
             if latent.classes is not None
             for column in latent.group
         ]
-        return release_tables(
-            [states for states, _, _ in made],
-            [self._codes[column] for _, _, column in made],
-            [(size, len(columns[column].cells)) for _, size, column in made],
-            noise_std=self.plan.tree_std,
-            rng=self._noise,
-        )
+        tables = tables_of_pairs([*self._latents, *self._codes], pairs, sizes)
+        return release_tables(*tables, noise_std=self.plan.tree_std, rng=self._noise)
 
     def attribute_tables(self, latents: Sequence[LatentAttribute]) -> list[Release]:
         """Release tables of pairs of latent attributes; prepare those with other parties'."""
         codes, terms = self._latents, self.terms
         del self._latents, self._codes
-        index = pairs_of_one_party(len(codes), len(terms.n_columns))
-        tables = exact_tables(
-            [codes[a] for a, _ in index],
-            [codes[b] for _, b in index],
-            [(latents[a].size, latents[b].size) for a, b in index],
-        )
+        pairs = pairs_of_one_party(len(codes), len(terms.n_columns))
+        tables = exact_tables(*tables_of_pairs(codes, pairs, [own.size for own in latents]))
         if len(terms.n_columns) > 1:
             states = np.stack(codes, 1)
             self.multiply(states, one_hot_codes(terms))

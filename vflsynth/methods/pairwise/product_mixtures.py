@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vflsynth.networks.layers import FlatAdam
 
-_LEARNING_RATE, _FINAL_RATE, _BETAS = 0.1, 0.02, (0.9, 0.999)
+_LEARNING_RATE, _FINAL_RATE = 0.1, 0.02
 _SPREAD = 0.3
 
 _HOLD = 10.0
@@ -344,9 +344,7 @@ class _Search:
         absent = torch.where(self.marginals > 0.0, 0.0, -math.inf)
         centre = self.marginals.clamp_min(1e-6).log() + absent
         tilts, weights = (nn.Parameter(own.clone()) for own in state)
-        optimiser = FlatAdam(
-            nn.ParameterList([tilts, weights]), learning_rate=_LEARNING_RATE, betas=_BETAS
-        )
+        optimiser = FlatAdam(nn.ParameterList([tilts, weights]), learning_rate=_LEARNING_RATE)
         in_sight = self.codes.spread(pairs)
         products = torch.where(in_sight, self.products, self.codes.apart(self.marginals))
         precision = self.precision * torch.where(in_sight, 1.0, _OUT_OF_SIGHT)
