@@ -1,6 +1,5 @@
 """DPLT through the real code: what is released, what it depends on, what crosses, what is kept."""
 
-import inspect
 import json
 
 import numpy as np
@@ -8,7 +7,6 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 from tests import planted
 from tests.crossing import EVERY_RUN
@@ -82,7 +80,7 @@ def joined(frames):
 # -- the estimator --------------------------------------------------------------------------------
 
 
-def test_relations_within_and_across_parties_survive(frames):
+def test_relations_within_and_across_parties_survive_within_the_public_bounds(frames):
     table = fit(frames).sample(3_000, random_state=0)
     real = joined(frames)
     # A latent attribute of eight states cannot tell all about three columns: weaker, but there.
@@ -93,37 +91,8 @@ def test_relations_within_and_across_parties_survive(frames):
     assert ill - well > 0.3
     assert table["smoker"].isna().mean() == pytest.approx(0.2, abs=0.05)
     assert table["debt"].mean() == pytest.approx(real["debt"].mean(), rel=0.2)
-
-
-def test_samples_look_like_the_party_frames(frames):
-    synth = fit(frames)
-    for n in (0, 1, 7):
-        table = synth.sample(n)
-        assert table.dtypes.tolist() == joined(frames).dtypes.tolist()
-        assert len(table) == n
     assert table["age"].between(0, 100).all()
     assert table["income"].between(0, 40).all()
-    parts = synth.sample(9, by_party=True, random_state=4)
-    pd.testing.assert_frame_equal(
-        pd.concat(list(parts.values()), axis=1), synth.sample(9, random_state=4)
-    )
-    pd.testing.assert_frame_equal(synth.parties_["bank"].sample(9, 4), parts["bank"])
-    pd.testing.assert_frame_equal(
-        synth.sample(20, random_state=4).head(3), synth.sample(3, random_state=4)
-    )
-
-
-def test_init_only_stores_and_clones(frames):
-    signature = inspect.signature(DPLTSynthesizer.__init__).parameters
-    marks = {name: object() for name in signature if name != "self"}
-    assert vars(DPLTSynthesizer(**marks)) == marks
-    synth = fit(frames)
-    assert repr(clone(synth)) == repr(synth)
-    with pytest.raises(NotFittedError):
-        clone(synth).sample(3)
-    before = frames["bank"].copy()
-    assert synth.fit(frames) is synth
-    pd.testing.assert_frame_equal(frames["bank"], before)
 
 
 def test_save_and_load_go_on_with_the_same_samples(frames, tmp_path):
