@@ -153,6 +153,19 @@ def assert_the_step_after_the_last_is_refused(session):
         session.algorithm.step(session.plan.steps_per_epoch + 1)
 
 
+def saved_and_loaded(model, path):
+    """Check that ledger and samples are kept; the number of records and messages are not."""
+    model.save(path)
+    loaded = type(model).load(path)
+    assert loaded.privacy_ledger_ == model.privacy_ledger_
+    pd.testing.assert_frame_equal(
+        loaded.sample(20, random_state=0), model.sample(20, random_state=0)
+    )
+    assert loaded.alignment_ is None
+    assert loaded.transcript_ is None
+    return loaded
+
+
 def sessions_of(monkeypatch, synthesizer):
     """Make sessions at their first step; sampling is the same every time, noise is not."""
     monkeypatch.setattr(local, "_entropy", lambda noise: b"sampling" * 4)

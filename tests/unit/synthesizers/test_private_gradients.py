@@ -29,6 +29,7 @@ from tests.unit.synthesizers.private_steps import (
     assert_the_step_after_the_last_is_refused,
     first_layer_noise,
     make_frames,
+    saved_and_loaded,
     sessions_of,
     stopped_before_training,
     with_one_more,
@@ -415,15 +416,7 @@ def test_the_ledger_is_within_budget_and_about_what_was_done(frames, tmp_path):
     assert (training.sample_rate, training.steps) == (BATCH / 50, 2 * 4)  # of the public number
     assert {release.party for release in training.releases} == {"clinic", "bank", "server"}
     assert model.settings_["batch_size"] == BATCH
-
-    model.save(tmp_path / "model")
-    loaded = VFLGANSynthesizer.load(tmp_path / "model")
-    assert loaded.privacy_ledger_ == ledger
-    pd.testing.assert_frame_equal(
-        loaded.sample(20, random_state=0), model.sample(20, random_state=0)
-    )
-    assert loaded.alignment_ is None
-    assert loaded.transcript_ is None
+    saved_and_loaded(model, tmp_path / "model")
 
 
 def test_the_claimed_noise_is_the_noise_of_training(frames, session_of):
