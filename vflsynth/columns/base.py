@@ -612,7 +612,7 @@ def _count(end: Any, own: np.dtype[Any], *, up: bool) -> int:
 
 def _per_day(own: np.dtype[Any]) -> int:
     """Return the counts of a NumPy time type per day."""
-    return 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[np.datetime_data(own)[0]]
+    return 86_400 * _UNITS[np.datetime_data(own)[0]]
 
 
 def _smallest_step(dtype: Any) -> int:
