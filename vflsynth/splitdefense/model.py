@@ -20,9 +20,10 @@ from torch import Tensor
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
-from vflsynth.codec import from_json, to_json
+from vflsynth.codec import as_frame, from_json, to_json
 from vflsynth.columns import TableTransformer
 from vflsynth.frames import AlignmentReport
+from vflsynth.frames.party_frames import with_keys_in_form
 from vflsynth.methods.synthesizer import fitted_from_json, fitted_to_json
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.splitdefense.active import Rows, SplitLearning
@@ -327,12 +328,19 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def score(self, X: Tables, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
         """Return the accuracy; labels belong to records as in `fit`, those with an index by it.
 
-        Raises PartyDataError as `predict_proba`, or if a labelled record is in no table.
+        Raises PartyDataError as `predict_proba`, or if a labelled record is in no table, or the
+        index is not that of the active party's table.
         """
-        keyed = isinstance(y, pd.Series | pd.DataFrame) and self.active is None
+        keyed = isinstance(y, pd.Series | pd.DataFrame)
         if not keyed or isinstance(X, AlignedFrames) or not are_party_frames(X):
             return float(super().score(X, y, sample_weight))
         check_is_fitted(self, "parties_")
+        if (own := self.active) is not None:
+            found = self.predict(X)
+            if X.get(own) is not None:
+                table = with_keys_in_form(as_frame(X[own], own), self._on, own)
+                y, _ = check_labels(y, {own: table}, own, self._on, stated=True)
+            return float(accuracy_score(y, found, sample_weight=sample_weight))
         labels, keys = check_labels(y, {}, None, self._on, stated=True)
         names = [*self.parties_, LABEL_HOLDER]
         there = rows_to_predict({**X, LABEL_HOLDER: keys}, names, (), LABEL_HOLDER, self._on)

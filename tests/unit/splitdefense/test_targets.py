@@ -147,6 +147,16 @@ def test_labels_with_keys_are_scored_by_them(tables):
         model.score(frames, y)
 
 
+def test_labels_with_an_index_are_scored_in_the_order_of_their_table(tables):
+    frames, y = tables
+    keyed = pd.Series(y.to_numpy(), index=frames["bank"]["id"])
+    model = SplitNNClassifier(**FAST).fit(frames, y, on="id")
+    assert model.score(frames, y) == model.score(frames, keyed) == model.score(frames, list(y))
+    for other in (y, keyed):
+        with pytest.raises(PartyDataError, match="neither the table's index nor its keys"):
+            model.score(frames, other.sample(frac=1, random_state=0))
+
+
 def test_weights_are_routed_as_scikit_learn_routes_metadata():
     X = np.random.default_rng(0).normal(size=(40, 2))
     frames = {"a": pd.DataFrame({"x": X[:, 0]}), "b": pd.DataFrame({"y": X[:, 1]})}
