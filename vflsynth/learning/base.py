@@ -193,17 +193,20 @@ class Party(Participant):
 
     def matched(self) -> pd.DataFrame:
         """Return the columns of the matched rows, in the common order, without the key column."""
-        rows = self.matched_rows
-        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
-        return columns.take(rows)
+        return self._columns().take(self.matched_rows)
 
     def unmatched(self) -> pd.DataFrame:
         """Return the columns of all other rows, in the order of their sorted keys."""
         others = np.ones(len(self._frame), np.bool_)
         others[self.matched_rows] = False
         keys = intersect({self.name: self.keys[others]})
-        columns = self._frame if self._on is None else self._frame.drop(columns=[self._on])
-        return columns.take(positions(self.keys, keys))
+        return self._columns().take(positions(self.keys, keys))
+
+    def _columns(self) -> pd.DataFrame:
+        """Return the table without the key column; the index, beside one, means nothing."""
+        if self._on is None:
+            return self._frame
+        return self._frame.drop(columns=[self._on]).rename_axis(index=None)
 
     def learned_from(self) -> tuple[pd.DataFrame, ...]:
         """Return the tables of records that are encoded."""

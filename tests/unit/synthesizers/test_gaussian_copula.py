@@ -38,6 +38,14 @@ def test_rank_correlations_survive_within_and_across_parties(joint, synth):
     np.testing.assert_allclose(found, stats.spearmanr(joint).statistic, atol=0.03)
 
 
+def test_an_index_beside_a_key_column_gives_no_name(joint):
+    numbered = joint.assign(id=range(len(joint))).set_index("id", drop=False)
+    frames = {"one": numbered[["id", "w", "x"]], "two": numbered[["id", "y", "z"]]}
+    table = GaussianCopulaSynthesizer(random_state=0).fit(frames, on="id").sample(9, keys=True)
+    assert table.index.name is None
+    assert table.sort_values("id")["id"].is_unique  # the name of a level, too, would be ambiguous
+
+
 def test_loadings_are_a_root_of_the_correlations_of_normal_scores(joint, synth):
     scores = stats.norm.ppf((joint.rank() - 0.5) / len(joint))
     slow = np.corrcoef(scores, rowvar=False)
