@@ -74,7 +74,7 @@ def precision_and_recall(
     True
     """
     tables = Tables(real, synthetic, **known)
-    encoder = tables.encoder
+    real, synthetic, encoder = tables.real, tables.synthetic, tables.encoder
     n = min(len(real), len(synthetic), max_rows or len(real))
     if n < _FEWEST:
         because = f"{_FEWEST} rows of each table are needed"

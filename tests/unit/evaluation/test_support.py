@@ -53,6 +53,15 @@ def test_precision_and_recall_are_those_of_slow_code():
     assert float(found["beta_recall"]) == pytest.approx(expected[1])
 
 
+def test_dates_among_objects_are_those_of_a_dtype():
+    real, synthetic = (table(40, seed=i).assign(day=range(40)) for i in (0, 1))
+    for frame in (real, synthetic):
+        frame["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(frame["day"], "D")
+    plain = (frame.assign(day=frame["day"].dt.date) for frame in (real, synthetic))
+    found, expected = precision_and_recall(*plain), precision_and_recall(real, synthetic)
+    assert [float(m) for m in found.values()] == [float(m) for m in expected.values()]
+
+
 def test_the_anchors_of_precision_and_recall():
     real, fresh = table(2000), table(2000, seed=1)
     same, other = (
