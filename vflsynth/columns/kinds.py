@@ -314,7 +314,7 @@ def _number(column: pd.Series[Any], label: str) -> Recognised | None:
             return Recognised(what, "identifier")
     distinct = len(np.unique(values)) >= _NEARLY_ALL * len(values)
     # An identifier uses its digits evenly; amounts of eight digits crowd at the lower end.
-    spread = np.ptp(values) > 0.5 * 10.0 ** (usual - 1)
+    spread = values.max() > values.min() + 0.5 * 10.0 ** (usual - 1)
     if kind != "f" and same and distinct and usual >= _DIGITS and spread and usual <= 16:
         return Recognised(f"numbers of {usual} digits that are nearly all different", "identifier")
     return None

@@ -42,6 +42,10 @@ def test_rules(values: object, dtype: object, kind: str) -> None:
     assert infer_kind(pd.Series(values, dtype=dtype)) == kind
 
 
+def test_the_widest_numbers_are_no_identifier() -> None:
+    assert infer_kind(pd.Series(1.7e308 * np.linspace(-1, 1, 60))) == "continuous"
+
+
 @pytest.mark.parametrize(
     "column",
     [
