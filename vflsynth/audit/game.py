@@ -99,9 +99,11 @@ class LeaveOneOutGame:
         }
         self.table = pd.concat(list(self.aligned.values()), axis=1)
 
-    def check_columns(self, *roles: Iterable[Hashable] | None) -> None:
-        """Refuse sensitive columns and quasi-identifiers that no party has, before any training."""
-        for name in chain.from_iterable(own for own in roles if own is not None):
+    def check_columns(
+        self, sensitive: Iterable[Hashable] | None, known: Iterable[Hashable] | None
+    ) -> None:
+        """Refuse columns, or quasi-identifiers, that cannot be asked about, before any training."""
+        for name in chain.from_iterable(own for own in (sensitive, known) if own is not None):
             if name not in self.table.columns:
                 raise ColumnMismatchError(
                     "named as sensitive or quasi-identifier, but no table has such a column that "
@@ -109,6 +111,9 @@ class LeaveOneOutGame:
                     fix="correct the name",
                     column=name,
                 )
+        for name in () if sensitive is None else sensitive:
+            if known is not None and {name}.issuperset(known):
+                raise ParameterError(f"no quasi-identifier is known beside the column {name!r}")
 
     def choose(
         self,

@@ -14,7 +14,7 @@ from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats, d
 from vflsynth.audit.criteria import Compared, Disclosure, QuestionOptions, among, values_of
 from vflsynth.audit.game import check_model
 from vflsynth.audit.observers import IMPOSSIBLE, log_prob_of
-from vflsynth.exceptions import ColumnMismatchError
+from vflsynth.exceptions import ColumnMismatchError, ParameterError
 
 _SAME, _TOLERANCE = 1e-9, 0.05
 _MOST_CANDIDATES = 500
@@ -81,6 +81,8 @@ def attribute_inference(
                 fix="name other columns",
                 column=column,
             )
+    if not known:
+        raise ParameterError("attribute_inference needs a quasi-identifier, got none")
     if model is not None:
         check_model(model)
     rng = tables.generator(10)

@@ -20,7 +20,8 @@ from vflsynth.audit.criteria import (
 )
 from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, check_model, columns_left_out, train
 from vflsynth.audit.inference import attribute_inference
-from vflsynth.exceptions import ParameterError, PartyDataError
+from vflsynth.audit.settings import check_values
+from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyDataError
 from vflsynth.reporting import quiet
 
 _TRIES = 10
@@ -69,7 +70,7 @@ def singling_out(
         If a table has fewer than 20 records; its child ColumnKindError if a column is text in one
         of them and numbers in another.
     ColumnMismatchError
-        If a table lacks a column of the synthetic one.
+        If a table lacks a column of the synthetic one, or that one lacks a column that is named.
 
     Examples
     --------
@@ -195,6 +196,14 @@ def linkability(
         )
     tables = Compared.of("linkability", (real, synthetic, control), options)
     published = tables.synthetic
+    for party, columns in parties.items():
+        if unknown := [name for name in columns if name not in published.columns]:
+            raise ColumnMismatchError(
+                "the synthetic table has no such column",
+                fix="correct `parties`",
+                party=party,
+                column=unknown[0],
+            )
     k = min(_N_NEIGHBOURS, len(published))
     linked: list[Booleans] = []
     for asked in tables.asked(tables.n_attacks, tables.generator(9)):
@@ -250,7 +259,8 @@ def audit_disclosure(
     PartyDataError
         If fewer than 40 records are matched.
     ParameterError, ColumnMismatchError
-        As in `singling_out`; or if `attacker` is "model" and the synthesizer has no ``log_prob``.
+        As in `singling_out`; or if no quasi-identifier is left beside a sensitive column, or
+        `attacker` is "model" and the synthesizer has no ``log_prob``.
 
     Examples
     --------
@@ -262,6 +272,8 @@ def audit_disclosure(
     >>> audit_disclosure(leak, frames, "record_id").shown
     [True, True]
     """
+    given = {"attacker": attacker, "confidence": confidence, "random_state": random_state}
+    check_values("audit_disclosure", **given)
     if attacker == "model":
         check_model(synthesizer)
     left_out = columns_left_out(synthesizer)

@@ -181,6 +181,20 @@ def test_columns_that_no_table_has_are_named_before_any_training(role):
         audit_synthetic_data(None, frames, disclosure=named)
 
 
+def test_questions_that_cannot_be_asked_are_refused_before_any_training():
+    table = population(120, 5).rename_axis("key")
+    frames = {name: table[columns] for name, columns in PARTIES.items()}
+    for value in ({"confidence": 95}, {"random_state": None}, {"attacker": "me"}):
+        with pytest.raises(ParameterError, match=f"audit_disclosure: {next(iter(value))} must be"):
+            audit_disclosure(None, frames, **value)
+    for known in (["label"], []):
+        named = {"sensitive": ["label", "a"], "quasi_identifiers": known}
+        with pytest.raises(ParameterError, match="beside the column 'label'"):
+            audit_disclosure(None, frames, **named)
+        with pytest.raises(ParameterError, match="beside the column 'label'"):
+            audit_synthetic_data(None, frames, disclosure=named)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nasty_columns_give_an_answer(seed):
@@ -217,6 +231,10 @@ def test_bad_input_is_refused_by_name():
         linkability(REAL, FRESH, CONTROL, {"left": ["a"]})
     with pytest.raises(ColumnMismatchError, match="'age'"):
         attribute_inference(REAL, FRESH, CONTROL, "age")
+    with pytest.raises(ColumnMismatchError, match="party 'right', column 'e'"):
+        linkability(REAL, FRESH, CONTROL, {"left": ["a"], "right": ["d", "e"]})
+    with pytest.raises(ParameterError, match="needs a quasi-identifier, got none"):
+        attribute_inference(REAL, FRESH, CONTROL, "a", quasi_identifiers=[])
     with pytest.raises(ParameterError, match="n_attacks"):
         singling_out(REAL, FRESH, CONTROL, n_attacks=0)
     with pytest.raises(ColumnKindError, match=r"'label': text .* real table, but numbers"):
