@@ -262,7 +262,7 @@ def common_columns(
                 f"the {which} table has {len(frame)} rows; at least 2 are needed",
                 fix="pass more rows",
             )
-    names: list[Hashable] = list(real.columns if columns is None else columns)
+    names: list[Hashable] = list(dict.fromkeys(real.columns if columns is None else columns))
     if not names:
         raise PartyDataError("there is no column to compare", fix="pass tables with columns")
     extra = [name for name in other.columns if name not in real.columns]

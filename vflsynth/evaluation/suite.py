@@ -144,7 +144,7 @@ def evaluate(
     PartyDataError
         If the tables cannot be compared; the message names the column.
     ParameterError
-        If two metrics give a result of the same name.
+        If two metrics give a result of the same name, or `random_state` is no whole number ≥ 0.
 
     Notes
     -----

@@ -17,6 +17,7 @@ from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, p
 from vflsynth.evaluation.intervals import random_halves, sample_rows
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.frames import StoredTable
+from vflsynth.registry import Number, check_parameters
 
 Found = TypeVar("Found")
 
@@ -67,6 +68,7 @@ class Tables:
     _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_parameters("evaluation", vars(self), {"random_state": Number(0, whole=True)})
         for which in ("real", "synthetic", "holdout"):
             object.__setattr__(self, which, _typed(getattr(self, which)))
         names = common_columns(self.real, self.synthetic, self.columns)

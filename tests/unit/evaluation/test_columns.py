@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vflsynth.evaluation import evaluate
 from vflsynth.evaluation.columns import (
     CategoricalColumn,
     NumericColumn,
@@ -15,6 +16,7 @@ from vflsynth.evaluation.columns import (
 )
 from vflsynth.exceptions import (
     ColumnKindError,
+    ParameterError,
     PartyDataError,
     PublishingWarning,
     SharedColumnError,
@@ -264,6 +266,12 @@ def test_kinds():
     }
 
 
+def test_a_column_that_is_named_twice_counts_once():
+    real = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": ["x", "y", "x"]})
+    found, expected = (evaluate(real, real[::-1], columns=c) for c in (list("aba"), list("ab")))
+    assert found.to_json() == expected.to_json()
+
+
 def test_tables_that_cannot_be_compared_are_refused_by_name():
     real = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
     with pytest.raises(
@@ -284,6 +292,8 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
         TableEncoder(real.assign(b=[[1], [2]]), real.assign(b=[[1], [2]]))
     with pytest.raises(PartyDataError, match="named in categorical="):
         TableEncoder(real, real, categorical=["z"])
+    with pytest.raises(ParameterError, match="random_state must be a whole number ≥ 0, got None"):
+        evaluate(real, real, random_state=None)
     with pytest.raises(TypeError, match="must be a DataFrame"):
         TableEncoder(real, real.to_numpy())
     with pytest.raises(TypeError, match="not dict; of parties, one of all columns"):
