@@ -349,7 +349,7 @@ def party_of(names: Sequence[Hashable], parties: Parties | None) -> dict[Hashabl
 def is_categorical(values: pd.Series[Any]) -> bool:
     """Whether a column's type makes it a column of labels.
 
-    So it is for booleans, text, categories, and objects that are not all numbers.
+    So it is for booleans, text, categories, complex numbers, and objects that are not all numbers.
     """
     dtype = values.dtype
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
@@ -363,7 +363,7 @@ def is_categorical(values: pd.Series[Any]) -> bool:
             "mixed-integer-float",
             "decimal",
         }
-    return not pd.api.types.is_numeric_dtype(dtype)
+    return not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype)
 
 
 def kind_of(values: pd.Series[Any]) -> str:

@@ -254,6 +254,7 @@ def test_kinds():
             "flag": [True, False],
             "text": ["a", "b"],
             3: pd.Categorical([1, 2]),
+            "imaginary": [1j, 2j],
         }
     )
     kinds = {column.name: type(column) for column in TableEncoder(frame, frame).columns}
@@ -263,6 +264,7 @@ def test_kinds():
         "flag": CategoricalColumn,
         "text": CategoricalColumn,
         3: CategoricalColumn,
+        "imaginary": CategoricalColumn,
     }
 
 
