@@ -169,7 +169,7 @@ def like_model(frame: Any, dtypes: Mapping[Hashable, Any]) -> Any:
     """Return cells that somebody gives in the types of a model, as far as they tell another one.
 
     Columns without any value have the model's type, and text is read as numbers, times and truth
-    values where the model has these. ColumnKindError as of `with_type`.
+    values where the model has these; ColumnKindError if a value is none of them.
     """
     typed = as_frame(frame)
     found = typed.copy(deep=False)
@@ -180,7 +180,14 @@ def like_model(frame: Any, dtypes: Mapping[Hashable, Any]) -> Any:
         if column.isna().all():
             found[label] = pd.Series(None, column.index, dtype, label)
         elif {family_of(column.dtype), family_of(dtype)} & _LABELS == {family_of(column.dtype)}:
-            found[label] = with_type(column, dtype)
+            try:
+                found[label] = with_type(column, dtype)
+            except ColumnKindError:
+                raise ColumnKindError(
+                    f"its values are not all of the model's type {dtype}",
+                    fix="give values as sampled records have them",
+                    column=label,
+                ) from None
     return found
 
 

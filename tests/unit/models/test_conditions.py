@@ -238,6 +238,7 @@ def test_evidence_contains_all_encoded_values_that_are_wanted(kind, request):
         ({"a": None}, ConditionError, "column 'a': 0 of"),
         ("a = 1", ParameterError, "must map columns"),
         (pd.DataFrame({"a": ["w"]}), ParameterError, "has 1 rows"),
+        (pd.DataFrame({"b": ["many"] * 3}), ColumnKindError, "'b': .*Fix: give values as sampled"),
     ],
 )
 def test_bad_conditions_name_the_column_and_the_fix(synth, conditions, error, message, monkeypatch):
