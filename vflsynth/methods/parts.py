@@ -63,6 +63,8 @@ def sample_parts(
     print_ = derive(secret, "fingerprint of parts").hex()[:32]
     expected = {"sample": print_, "rows": n, "part_rows": part_rows, "keys": keys, "call": call}
     expected["model"] = _fingerprint(model)
+    if folder.is_file():
+        raise ArtefactError(f"{folder} is a file. Fix: name a folder")
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / _MANIFEST).exists():
         if artefacts.read_json(folder / _MANIFEST) != expected:

@@ -118,3 +118,5 @@ def test_a_folder_of_something_else_is_refused(model, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ArtefactError, match="not empty"):
         sampled(model, tmp_path)
+    with pytest.raises(ArtefactError, match=r"mine.txt is a file. Fix: name a folder"):
+        sampled(model, tmp_path / "mine.txt")
