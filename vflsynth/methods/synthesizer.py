@@ -433,7 +433,9 @@ class BaseSynthesizer(_Fitted):
         ParameterError
             If `n` is not a whole number ≥ 0.
         ConditionError
-            If no party has a column of `conditions`, its values cannot be so, or hardly ever are.
+            If no party has a column of `conditions`, or its values hardly ever are so.
+        PartyDataError
+            If a value that is asked for is none that its column can have.
         KeyTypeError
             If the keys' type has no room for n fresh ones.
         RuleError
@@ -497,7 +499,7 @@ class BaseSynthesizer(_Fitted):
         ParameterError
             If a number is out of range.
         ArtefactError
-            If the folder has something else.
+            If the folder has something else, or is a file.
         KeyTypeError, RuleError
             As in `sample`.
 
