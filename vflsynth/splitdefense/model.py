@@ -22,6 +22,7 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth.codec import as_frame, from_json, to_json
 from vflsynth.columns import TableTransformer
+from vflsynth.exceptions import PartyDataError
 from vflsynth.frames import AlignmentReport
 from vflsynth.frames.party_frames import with_keys_in_form
 from vflsynth.methods.synthesizer import fitted_from_json, fitted_to_json
@@ -29,6 +30,7 @@ from vflsynth.privacy import PrivacyLedger
 from vflsynth.splitdefense.active import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import (
     LABEL_HOLDER,
+    ONLY_PARTY,
     AlignedFrames,
     Labels,
     are_party_frames,
@@ -299,12 +301,18 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         Raises
         ------
         PartyDataError
-            If a party is unknown, missing, or lacks records or the key column.
+            If a party is unknown, missing, or lacks records or the key column; or there is one
+            table for a classifier that was fitted on several.
         """
         check_is_fitted(self, "parties_")
         frames: Mapping[str, pd.DataFrame | None]
         if are_party_frames(X):
             frames = X
+        elif self.party_columns is None and ONLY_PARTY not in self.parties_:
+            raise PartyDataError(
+                "this is one table, and the classifier was fitted on a table of each party",
+                fix=f"pass a mapping of {', '.join(map(repr, self.parties_))} to their tables",
+            )
         else:
             frames = split_table(self._table(X, reset=False), self.party_columns)
         names = list(self.parties_)

@@ -155,6 +155,9 @@ def test_labels_with_an_index_are_scored_in_the_order_of_their_table(tables):
     for other in (y, keyed):
         with pytest.raises(PartyDataError, match="neither the table's index nor its keys"):
             model.score(frames, other.sample(frac=1, random_state=0))
+    for table in (frames["bank"], frames["bank"].to_numpy()):
+        with pytest.raises(PartyDataError, match="pass a mapping of 'bank', "):
+            model.predict(table)
 
 
 def test_weights_are_routed_as_scikit_learn_routes_metadata():
