@@ -228,6 +228,12 @@ def _checked(
             raise ParameterError(
                 f"{owner}: {name} must be a sequence of at least one, got {values!r}"
             )
+    learners = options.get("adversaries")
+    several = isinstance(learners, Sequence) and len(learners) > 0
+    if learners is not None and not (several and all(isinstance(a, Adversary) for a in learners)):
+        raise ParameterError(
+            f"{owner}: adversaries must be one Adversary or more, got {learners!r}"
+        )
     return AuditSettings.of(owner, options)
 
 

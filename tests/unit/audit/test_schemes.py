@@ -230,6 +230,9 @@ def test_nothing_is_trained_for_intermediate_features_that_nobody_sends(number_f
         ({"targets": []}, "targets"),
         ({"targets": "farthest"}, "targets"),
         ({"statistics": Naive()}, "statistics"),
+        ({"adversaries": []}, "adversaries must be one Adversary or more"),
+        ({"adversaries": RandomForest()}, "adversaries"),
+        ({"adversaries": [RandomForest]}, "Adversary or more, got"),
         ({"random_state": -1}, "random_state"),
     ],
 )
