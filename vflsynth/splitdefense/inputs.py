@@ -49,12 +49,12 @@ def numeric_kinds(table: pd.DataFrame) -> dict[Any, str]:
 def owned_columns(
     table: pd.DataFrame, party_columns: Mapping[str, Sequence[Hashable]] | None
 ) -> pd.DataFrame:
-    """Leave out the columns of a table that no party gets, unless none would be left."""
+    """Leave out the columns of a table that no party gets, unless a party's is not there."""
     if party_columns is None:
         return table
     owned = {column for columns in party_columns.values() for column in columns}
     kept = [column for column in table.columns if column in owned]
-    return table[kept] if kept else table
+    return table[kept] if len(kept) == len(owned) else table
 
 
 def split_table(
