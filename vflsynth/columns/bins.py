@@ -100,10 +100,10 @@ class Bins:
     def codes(self, values: pd.Series[Any]) -> npt.NDArray[np.int64]:
         """Return the bin of every value, shape (record,), from 0; the last plus one if missing."""
         numbers = read_numbers(values, self.bounds.origin)
-        inside = np.nan_to_num(numbers)
+        ends = self.lows[0], self.highs[-1]
+        inside = np.clip(np.nan_to_num(numbers), *ends)  # the largest number has no room for steps
         if self.bounds.decimals:  # some may have more of them
-            inside = self.bounds.from_steps(np.rint(self.bounds.to_steps(inside)))
-        inside = np.clip(inside, self.lows[0], self.highs[-1])
+            inside = np.clip(self.bounds.from_steps(np.rint(self.bounds.to_steps(inside))), *ends)
         codes = np.searchsorted(self.lows, inside, side="right") - 1
         before = np.maximum(codes - 1, 0)
         is_point = (self.lows[before] == inside) & (self.highs[before] == inside)

@@ -167,3 +167,11 @@ def test_categorical_cells_of_what_cannot_be_a_category():
 def test_categorical_cells_of_numbers():
     values = pd.Series([3, 4, None, 9], dtype="Int64")
     assert cell_codes(values, Categories((4, 3))).tolist() == [1, 0, 2, 2]
+
+
+@pytest.mark.parametrize("far", [np.inf, -np.inf, 1e308])
+def test_a_number_far_away_is_in_the_last_bin_and_nobody_is_warned(far):
+    """Of a column with decimals, whose numbers are counted in steps; warnings are errors here."""
+    column = pd.Series([0.1, 0.2, far])
+    found = Bins.even(Bounds(0.0, 1.0, step=0.1), 4).codes(column).tolist()
+    assert found == [0, 0, 3 if far > 0 else 0]
