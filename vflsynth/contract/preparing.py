@@ -100,7 +100,7 @@ class Preparation:
             _check_public(frame, part)
         known = rules if private else [rule.learned(frame, least) for rule in rules]
         learned = in_order(known)
-        composites = _composites(frame, learned)
+        composites = _composites(frame, learned, private=private)
         replacements = _replacements(frame, part, least)
         gone = {*part.left_out} - {replacement.label for replacement in replacements}
         made = cls(
@@ -225,7 +225,9 @@ class Preparation:
         return made
 
 
-def _composites(frame: pd.DataFrame, rules: Iterable[Rule]) -> tuple[Composite, ...]:
+def _composites(
+    frame: pd.DataFrame, rules: Iterable[Rule], *, private: bool
+) -> tuple[Composite, ...]:
     """Return fixed combinations that become a column of labels: no column is in two of them."""
     taken = {rule.repaired_column for rule in rules} - {None}
     found: list[Composite] = []
@@ -234,7 +236,7 @@ def _composites(frame: pd.DataFrame, rules: Iterable[Rule]) -> tuple[Composite, 
             continue
         allowed = rule.combinations or ()
         if len(allowed) <= MOST_COMBINATIONS:
-            found.append(composite_of(frame, rule.columns, allowed))
+            found.append(composite_of(frame, rule.columns, allowed, private=private))
             taken |= set(rule.columns)
     return tuple(found)
 

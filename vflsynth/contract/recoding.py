@@ -19,6 +19,7 @@ import pandas as pd
 from vflsynth.codec import array_of
 from vflsynth.columns.arrays import kind_of_values, numpy_dtype, read_integers, write_numbers
 from vflsynth.contract.rules import Combination, combinations_of
+from vflsynth.frames.typed import in_order
 from vflsynth.registry import register
 
 
@@ -66,17 +67,22 @@ class Composite:
 
 
 def composite_of(
-    frame: pd.DataFrame, columns: Sequence[Hashable], combinations: Iterable[Combination]
+    frame: pd.DataFrame,
+    columns: Sequence[Hashable],
+    combinations: Iterable[Combination],
+    *,
+    private: bool = False,
 ) -> Composite:
     """Return the composite of some columns of a table, under a label that no column has.
 
-    The first of the combinations is the usual one.
+    The first of the combinations is the usual one; `private` is as of `kept_type`.
     """
     label = " & ".join(map(str, columns))
     while label in frame.columns:
         label += " &"
     given = list(combinations)
-    dtypes = tuple(kept_type(frame[c], {g[k] for g in given}) for k, c in enumerate(columns))
+    kept = [{g[k] for g in given} - {None} for k in range(len(columns))]
+    dtypes = tuple(kept_type(frame[c], own, private=private) for c, own in zip(columns, kept))
     numbers = [k for k, dtype in enumerate(dtypes) if kind_of_values(dtype) in "iufM"]
     order = [*numbers, *(k for k in range(len(dtypes)) if k not in numbers)]
 
@@ -93,10 +99,17 @@ def composite_of(
     return Composite(label, tuple(columns), dtypes, tuple(ordered), ordered.index(given[0]))
 
 
-def kept_type(column: pd.Series[Any], kept: Collection[Any]) -> Any:
-    """Return a column's type, of categories without those that it has and that are not kept."""
-    if not isinstance(column.dtype, pd.CategoricalDtype):
-        return column.dtype
+def kept_type(column: pd.Series[Any], kept: Collection[Any], *, private: bool = False) -> Any:
+    """Return a column's type, of categories without those that it has and that are not kept.
+
+    If `private`, of those that are kept and no others: which it has, no record may say.
+    """
+    dtype: Any = column.dtype
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return dtype
+    if private:
+        listed = [value for value in (dtype.categories if dtype.ordered else kept) if value in kept]
+        return in_order(pd.Series(dtype=pd.CategoricalDtype(listed, dtype.ordered))).dtype
     return column.cat.remove_categories(list({*column.dropna().unique()} - {*kept})).dtype
 
 

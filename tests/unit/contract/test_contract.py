@@ -684,3 +684,21 @@ def test_matching_by_position_few_matches_and_index_columns_warn():
     frames["one"] = frames["one"].drop(columns="Unnamed: 0").iloc[:150]
     with pytest.warns(PublishingWarning, match=r"two thirds.*'other' 50%"):
         IndependentSynthesizer().fit(frames)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_no_record_of_a_private_table_says_which_categories_are_published(ordered):
+    """Neither one that has a category of no combination, nor one that lacks a stated one."""
+    rule = FixedCombinations(("area", "town"), (("x", "p"), ("w", "p"), (None, "q")))
+
+    def made(areas, categories):
+        area = pd.Categorical(areas, categories, ordered=ordered)
+        frame = pd.DataFrame({"area": area, "town": ["p", "p", "q"]})
+        return Preparation.of(frame, PartyContract(), [rule], 5, private=True)
+
+    everything = ["w", "x", "z"]
+    ours = [made(areas, everything) for areas in (["x", "x", None], ["x", "z", None])]
+    assert ours[0] == ours[1]
+    assert list(ours[0].composites[0].dtypes[0].categories) == ["w", "x"]
+    if not ordered:  # these may be those that the records have
+        assert made(["x", "x", None], ["x"]) == ours[0]
