@@ -35,8 +35,9 @@ def with_type(
 ) -> pd.Series[Any]:
     """Return a column in the type that was stated of it, or raise ColumnKindError.
 
-    Text is read as numbers (decimal points), ``true`` and ``false``, ISO times or durations, if
-    that is what was stated. Numbers are not read as text: which text they were is lost. Categories
+    Text is read as numbers (decimal points), ``true`` and ``false`` (also as 1 and 0), ISO times or
+    durations, if that is what was stated, and comes out as its number or truth value would. Numbers
+    are not read as text: which text they were is lost. Categories
     without an order are sorted, not in the records' order; those of a stated "category" or "object"
     may be of other types than text if the public `labels` are.
     """
@@ -259,7 +260,7 @@ def _read(column: pd.Series[Any], family: Family, dtype: Any) -> pd.Series[Any]:
         return _read_times(column, family, dtype)
     read: dict[Family, Callable[[Any], Any]] = {
         "whole number": _whole,
-        "number": float,
+        "number": _number,
         "truth value": _truth,
     }
     values = [None if value is None else read[family](value) for value in _objects(column)]
@@ -285,9 +286,9 @@ def _whole_numbers(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
 def _whole(value: Any) -> int:
     if isinstance(value, str):
         found = _WHOLE.fullmatch(value.strip())
-        if found is None:
-            raise ValueError("no whole number")
-        return int(found[1])
+        if found is not None:
+            return int(found[1])
+        value = _number(value)
     if isinstance(value, float | np.floating) and abs(float(value)) >= _MOST_EXACT:
         raise ValueError("a whole number that has lost digits")
     whole = int(value)
@@ -296,12 +297,16 @@ def _whole(value: Any) -> int:
     return whole
 
 
+def _number(value: Any) -> float:
+    """Read text as pandas would if it alone were there: truth values are numbers, too."""
+    return float(_TRUTH.get(value.strip().lower(), value) if isinstance(value, str) else value)
+
+
 def _truth(value: Any) -> bool:
-    if isinstance(value, str):
-        value = _TRUTH.get(value.strip().lower())
-    if value is None or value not in (0, 1):
+    number = _number(value)
+    if number not in (0, 1):
         raise ValueError("neither true nor false")
-    return bool(value)
+    return bool(number)
 
 
 def _read_times(column: pd.Series[Any], family: Family, dtype: Any) -> pd.Series[Any]:

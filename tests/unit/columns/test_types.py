@@ -1,5 +1,6 @@
 from contextlib import nullcontext
 from decimal import Decimal
+from io import StringIO
 
 import numpy as np
 import pandas as pd
@@ -150,6 +151,26 @@ def test_values_of_another_type_are_missing_and_end_no_run(column, values, dtype
     found = with_public_types(table(**{column: values}), schema)[column]
     assert found.dropna().tolist() == known
     assert found.dtype == with_public_types(table(**{column: [None] * 3}), schema)[column].dtype
+
+
+@pytest.mark.parametrize(
+    ("dtype", "written"),
+    [
+        ("boolean", "1,0,1"),
+        ("boolean", "1.0,0.0,1"),
+        ("Int64", "1e3,2e3,4"),
+        ("Int64", "True,False,TRUE"),
+        ("float64", "True,False,true"),
+    ],
+)
+def test_a_word_does_not_change_how_a_program_reads_the_others(dtype, written):
+    """Beside it, pandas leaves them text."""
+    schema, found = PublicSchema(dtypes={"x": dtype}), []
+    for last in ("", "unknown"):
+        frame = pd.read_csv(StringIO("\n".join(["x", *written.split(","), f'"{last}"'])))
+        found.append(with_public_types(frame, schema)["x"])
+    pd.testing.assert_series_equal(found[0].iloc[:3], found[1].iloc[:3])
+    assert found[1].isna().tolist() == [False] * 3 + [True]
 
 
 def test_a_file_with_such_a_value_is_read_as_one_without(tmp_path):
