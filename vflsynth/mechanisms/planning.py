@@ -117,7 +117,7 @@ def ledger_of(
         not_covered=(
             *not_covered,
             "which individuals the parties have in common",
-            "errors that end a run: a key's, no common record, want of memory",
+            "errors that end a run: a key's, a file's, no common record, no memory",
             "alignment report, transcript and log: they tell numbers of records",
             *((times,) if trains else ()),
         ),
