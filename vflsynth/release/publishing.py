@@ -23,6 +23,8 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
+import warnings
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -96,8 +98,9 @@ def write_release(
     ContractError
         If the contract does not let the reader see it.
     ArtefactError
-        If the folder holds anything else, or cannot be written, or the table has other rows or
-        columns than were judged.
+        If the folder holds anything else, or cannot be written, or the table has other rows than
+        were judged, or lacks a column. What it has beside them, such as fresh keys, is not looked
+        at here.
     ParameterError
         If the key cannot be read.
     MissingExtraError
@@ -110,10 +113,7 @@ def write_release(
     secret = secrets.token_bytes(32)
     opened = {**digests, "settings": _digest(_dump(dict(settings)))}
     commitments = {name: _committed(secret, name, digest) for name, digest in opened.items()}
-    published, judged = _described(source), dossier.tables.synthetic
-    names = {column["name"] for column in published["columns"]}
-    if published["rows"] != len(judged) or not names.issuperset(map(str, judged.columns)):
-        raise ArtefactError(f"{source} is not the table that was judged")
+    published = _described(source, dossier.tables.synthetic)
     content = dossier.public_content(published, commitments)
     with artefacts.new_directory(folder, KIND, private=True) as root:
         internal, public = root / "internal", root / "public"
@@ -229,11 +229,17 @@ def _write_digests(public: Path, signer: tuple[Path, str] | None) -> None:
     artefacts.write_json(public / DIGESTS, content)
 
 
-def _described(path: Path) -> dict[str, Any]:
-    """Return what is said of the published table: nothing that its reader could not see."""
+def _described(path: Path, judged: pd.DataFrame) -> dict[str, Any]:
+    """Return what is said of the published table: nothing that its reader could not see.
+
+    Raises ArtefactError if it has not the rows that were judged.
+    """
     from vflsynth.frames import read_table
 
     frame: pd.DataFrame = read_table(path)
+    own, other = (t.set_axis([*map(str, t)], axis=1) for t in (judged, frame))
+    if not {*own} <= {*other} or not _as_written(own).equals(_as_written(other[[*own]])):
+        raise ArtefactError(f"{path} is not the table that was judged")
     ending = ".csv.gz" if path.name.endswith(".csv.gz") else path.suffix
     return {
         "file": f"synthetic{ending.lower()}",
@@ -242,6 +248,16 @@ def _described(path: Path) -> dict[str, Any]:
         "rows": len(frame),
         "columns": [{"name": str(c), "type": data_type(frame[c].dtype)} for c in frame.columns],
     }
+
+
+def _as_written(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table as text, which is the same whatever kind of file it was in."""
+    from vflsynth.frames import read_table, write_table
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of columns, which whoever judged them was told
+        write_table(table, written := Path(folder) / "table.csv")
+        return read_table(written).astype(str)
 
 
 def _committed(secret: bytes, name: str, digest: str) -> str:

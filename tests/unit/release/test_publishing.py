@@ -289,12 +289,16 @@ def test_commitments_open_to_the_files_they_were_made_of(published):
     assert plain not in json.dumps(content), "who knows all records but one could try the last"
 
 
-def test_another_table_than_was_judged_is_not_published(published, synthetic, tmp_path):
-    write_table(synthetic[1:], tmp_path / "fewer.parquet")
-    with pytest.raises(ArtefactError, match="not the table that was judged"):
-        write_release(
-            published[3], tmp_path / "r", tmp_path / "fewer.parquet", inputs={}, settings={}
-        )
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_another_table_than_was_judged_is_not_published(published, synthetic, tmp_path, ending):
+    """Rows as many and of the same columns included: those of the real table are such."""
+    shuffled = synthetic.assign(age=synthetic["age"].to_numpy()[::-1])
+    for other in (synthetic[1:], synthetic.drop(columns="age"), shuffled):
+        write_table(other, tmp_path / f"other.{ending}")
+        with pytest.raises(ArtefactError, match="not the table that was judged"):
+            write_release(
+                published[3], tmp_path / "r", tmp_path / f"other.{ending}", inputs={}, settings={}
+            )
 
 
 @pytest.mark.usefixtures("blank_pictures")
