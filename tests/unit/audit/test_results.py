@@ -16,10 +16,13 @@ from vflsynth.evaluation import report
 from vflsynth.privacy import GaussianRelease, LedgerEntry, NeighbouringRelation, PrivacyLedger
 
 
-def _attack(separation: float, *, training_auc: float = 0.5, name: str = "naive") -> Attack:
+def attack(
+    separation: float, n: int = 30, *, training_auc: float = 0.5, name: str = "naive"
+) -> Attack:
+    """Tell n members from as many others, whose scores are normal and lower by `separation`."""
     rng = np.random.default_rng(0)
-    is_member = np.repeat([True, False], 30)
-    scores = rng.normal(size=60) + separation * is_member
+    is_member = np.repeat([True, False], n)
+    scores = rng.normal(size=2 * n) + separation * is_member
     return Attack.judge(
         name,
         "random forest",
@@ -43,7 +46,7 @@ def _audit(*attacks: Attack, claim: Claim | None = None) -> AuditReport:
 
 
 def test_a_successful_attack_is_called_so():
-    audit = _audit(_attack(6.0), claim=Claim(0.5))
+    audit = _audit(attack(6.0), claim=Claim(0.5))
     text = str(audit)
     assert "can tell whether record 17 was used" in text
     assert "contradicts the claimed ε = 0.5" in text
@@ -53,7 +56,7 @@ def test_a_successful_attack_is_called_so():
 
 @pytest.mark.parametrize("separation", [0.0, -0.3])
 def test_an_attack_that_fails_is_never_called_safety(separation):
-    audit = _audit(_attack(separation), claim=Claim(1.0))
+    audit = _audit(attack(separation), claim=Claim(1.0))
     for text in (str(audit), audit.to_json(), audit.page().html):
         assert "no proof" in text
         assert "not contradicted; an audit cannot confirm it" in text
@@ -63,17 +66,17 @@ def test_an_attack_that_fails_is_never_called_safety(separation):
 
 def test_the_strongest_attack_is_chosen_by_training_models_only():
     """Choosing by test results would make the best of several failures look like a success."""
-    lucky, chosen = _attack(2.0, training_auc=0.5), _attack(0.0, training_auc=0.6)
+    lucky, chosen = attack(2.0, training_auc=0.5), attack(0.0, training_auc=0.6)
     assert _audit(lucky, chosen).targets[0].strongest is chosen
 
 
 def test_perfect_attacks_reach_the_ceiling():
-    audit = _audit(_attack(50.0))
+    audit = _audit(attack(50.0))
     assert audit.targets[0].strongest.epsilon == pytest.approx(audit.epsilon_ceiling)
 
 
 def test_a_claim_about_other_tables_is_neither_contradicted_nor_supported():
-    audit = _audit(_attack(6.0), claim=Claim(0.1, relation="replace_one"))
+    audit = _audit(attack(6.0), claim=Claim(0.1, relation="replace_one"))
     assert not audit.contradicts_claim
     assert "one record across all parties, replaced) is about other tables" in str(audit)
     assert "contradicts" not in str(audit)
@@ -91,7 +94,7 @@ class Model:
 def test_what_a_claim_depends_on_is_said_with_it():
     claim = Claim.of_model(Model())
     assert claim.condition == "conditional on a gap"
-    audit = _audit(_attack(0.0), claim=claim)
+    audit = _audit(attack(0.0), claim=claim)
     words = "added or removed; CONDITIONAL ON A GAP)"
     assert words in str(audit)
     assert json.loads(audit.to_json())["claim"]["condition"] == "conditional on a gap"
@@ -112,7 +115,7 @@ def test_the_claim_of_models_is_conditional_if_that_of_one_is():
 
 def test_bounds_of_several_targets_hold_at_once():
     """With 5 % for both, each gets 2.5 %."""
-    both = _audit(_attack(50.0))
+    both = _audit(attack(50.0))
     both = replace(both, targets=both.targets * 2)
     assert both.bound_confidence == pytest.approx(0.975)
     assert both.epsilon_ceiling == pytest.approx(most_epsilon(30, 30, confidence=0.975))
@@ -120,10 +123,10 @@ def test_bounds_of_several_targets_hold_at_once():
 
 
 def test_json_has_every_number_and_no_nan():
-    content = json.loads(_audit(_attack(1.0), claim=Claim(2.0, 1e-5)).to_json())
-    attack = content["targets"][0]["attacks"][0]
-    assert set(attack["accuracy"]) == {"value", "low", "high", "confidence"}
-    assert attack["n_test"] == 60
+    content = json.loads(_audit(attack(1.0), claim=Claim(2.0, 1e-5)).to_json())
+    found = content["targets"][0]["attacks"][0]
+    assert set(found["accuracy"]) == {"value", "low", "high", "confidence"}
+    assert found["n_test"] == 60
     assert content["claim"] == {
         "epsilon": 2.0,
         "delta": 1e-5,
@@ -135,7 +138,7 @@ def test_json_has_every_number_and_no_nan():
 
 
 def test_the_page_stands_alone(tmp_path):
-    audit = _audit(_attack(1.0), _attack(0.5, name="<script>"), claim=Claim(1.0))
+    audit = _audit(attack(1.0), attack(0.5, name="<script>"), claim=Claim(1.0))
     page = audit.page("Audit <b>")
     assert "<script>" not in page.html
     assert "&lt;script&gt;" in page.html
@@ -150,7 +153,7 @@ def test_the_audit_joins_the_evaluation_report():
     import pandas as pd
 
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
-    audit = _audit(_attack(1.0))
+    audit = _audit(attack(1.0))
     page = report(table, table, audit=audit).html
     assert str(audit.section()) in page
     assert "What the synthetic table tells about single records" in page
@@ -162,7 +165,7 @@ def test_the_headline_and_the_page_tell_what_the_questions_found():
         for k, column in ((190, 3), (100, "<b>"))
     )
     criteria = Criteria((exposed, not_shown), 200, 200, 0.95)
-    audit = replace(_audit(_attack(0.0)), criteria=criteria)
+    audit = replace(_audit(attack(0.0)), criteria=criteria)
     assert audit.headline.endswith("exposes records to attribute inference of 3.")
     assert "no proof" in audit.headline
     answers = json.loads(audit.to_json())["criteria"]

@@ -9,11 +9,11 @@ import dp_accounting
 import pytest
 from dp_accounting import pld, rdp
 
+from tests.unit.privacy.test_events import release
 from vflsynth.exceptions import MissingExtraError, UnsupportedEventError
 from vflsynth.privacy import (
     Composition,
     GaussianDPAccountant,
-    GaussianRelease,
     PLDAccountant,
     RDPAccountant,
     SampledRelease,
@@ -24,17 +24,6 @@ from vflsynth.privacy.accountants import _bound
 pytestmark = pytest.mark.usefixtures("tight_accountants")
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "privacy.json").read_text())
-
-
-def release(noise_multiplier, **changes):
-    values = {
-        "released": "x",
-        "party": "a",
-        "noise_multiplier": noise_multiplier,
-        "sensitivity": 2.0,
-        "relation": "replace_one",
-    }
-    return GaussianRelease(**(values | changes))
 
 
 def test_dp_accounting_reads_two_different_units():

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from tests.unit.audit.test_results import attack
 from tests.unit.release.conftest import DATE, WAIVED, make, make_contract
-from vflsynth.audit import Attack, AuditReport, Criteria, Disclosure, TargetAudit
+from vflsynth.audit import AuditReport, Criteria, Disclosure, TargetAudit
 from vflsynth.codec import from_json, to_json
 from vflsynth.contract import (
     CLAUSES,
@@ -324,31 +325,14 @@ def test_terms_are_a_part_of_the_contract():
 # audits
 
 
-def attack(separation: float, n: int, training_auc: float) -> Attack:
-    rng = np.random.default_rng(0)
-    is_member = np.repeat([True, False], n)
-    scores = rng.normal(size=2 * n) + separation * is_member
-    return Attack.judge(
-        "naive",
-        "random forest",
-        scores,
-        is_member,
-        boundary=0.0,
-        training_scores=scores,
-        training_members=is_member,
-        training_auc=training_auc,
-        delta=0.0,
-        confidence=0.95,
-        bound_confidence=0.95,
-    )
-
-
 def audit(*separations: float, n: int = 150) -> AuditReport:
     """One target per separation; a stronger attack that training models did not choose."""
     singled_out = Disclosure.of_counts("singling out", (300, 100), (500, 500), 0.2, 0.95)
     guessed = Disclosure.of_counts("attribute inference", (250, 251), (500, 500), 0.5, 0.95, "ill")
     targets = tuple(
-        TargetAudit("P-4711", (), "synthetic data", (attack(s, n, 0.6), attack(9.0, n, 0.5)))
+        TargetAudit(
+            "P-4711", (), "synthetic data", (attack(s, n, training_auc=0.6), attack(9.0, n))
+        )
         for s in separations
     )
     criteria = Criteria((singled_out, guessed), 500, 500, 0.95)
