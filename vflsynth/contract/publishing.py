@@ -129,10 +129,10 @@ def _spoken(
 
 def _has_decimals(column: pd.Series[Any], decimals: int) -> bool:
     """Whether no number of a column is changed by rounding."""
+    if kind_of_values(column.dtype) not in "iuf":
+        return True
     known = column.dropna()
-    return kind_of_values(column.dtype) not in "iuf" or bool(
-        (rounded(known, decimals).array == known.array).all()
-    )
+    return bool((rounded(known, decimals).array == known.array).all())
 
 
 def preparation(

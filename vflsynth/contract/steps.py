@@ -33,23 +33,14 @@ from vflsynth.columns.arrays import (
     write_times,
 )
 from vflsynth.contract.discovering import Level
-from vflsynth.contract.recoding import (
-    is_true,
-)
-from vflsynth.contract.rules import (
-    Check,
-    Combination,
-    combinations_of,
-    plain_value,
-)
+from vflsynth.contract.recoding import is_true
+from vflsynth.contract.rules import Check, Combination, combinations_of, plain_value
 from vflsynth.registry import register
 
 Columns = dict[Hashable, "pd.Series[Any]"]
 
-
 _MOST = 0.8
 """Share of the records that combinations which alone are drawn must have."""
-
 
 _MIDDLE = 101
 """Draws whose middle one stands for a column of numbers."""
@@ -555,33 +546,20 @@ def _empty(dtype: Any, index: pd.Index[Any]) -> pd.Series[Any]:
 
 
 Floats = npt.NDArray[np.float64]
-
-
 Codes = npt.NDArray[np.int64]
 
-
 _DEPTHS = range(5)
-
-
 """How often the records of a label are halved, at most: each part has a distribution."""
 
-
 _BEYOND = 0.02
-
-
 """Share of other records that count as beyond their label's area."""
 
-
 _BY_CHANCE = 0.2
-
-
 """Share of records that are within it if the label is independent of the numbers, at most."""
 
-
 _RECORDS = 20_000
+
 _PRIOR = 3.0
-
-
 """Records that the usual spread of a part counts as, beside its own."""
 
 

@@ -25,11 +25,7 @@ from vflsynth.columns.arrays import (
     kind_of_values,
 )
 from vflsynth.contract.discovering import Finding, Level, codes_among, discover
-from vflsynth.contract.recoding import (
-    Composite,
-    composite_of,
-    kept_type,
-)
+from vflsynth.contract.recoding import Composite, composite_of, kept_type
 from vflsynth.contract.rules import (
     Check,
     Determines,
@@ -336,9 +332,8 @@ def _placed(
 
 def _is_below_zero(column: pd.Series[Any]) -> bool:
     """Whether any number of a column is."""
-    return kind_of_values(column.dtype) in "iufm" and bool(
-        (column < 0 * column.iloc[:0].sum()).any()
-    )
+    is_numeric = kind_of_values(column.dtype) in "iufm"
+    return is_numeric and bool((column < 0 * column.iloc[:0].sum()).any())
 
 
 def _reaches(steps: Mapping[Hashable, Step], by: Sequence[Hashable], column: Hashable) -> bool:
