@@ -80,8 +80,6 @@ def calibrate_noise_multiplier(
     """
     if not (math.isfinite(epsilon) and epsilon > 0.0):
         raise PrivacyParameterError("epsilon", epsilon, "a positive finite number")
-    if not 0.0 < delta < 1.0:
-        raise PrivacyParameterError("delta", delta, "a number strictly between 0 and 1")
     search = accountant.for_search(event_for(1.0))
 
     def log_excess(log_noise: float) -> float:
