@@ -54,9 +54,8 @@ class RemoteChannel:
     An active party, which is the server and shares the secret, has its `own_tag`. `note` is told
     what is asked of the parties. `attempt` is new in every attempt; `heals` tells parties that a
     run in which one was lost may begin again; `measures` has them say hello as often as it takes to
-    know the way to them. `gone` has digests of hellos of former attempts: a
-    network may bring them late. `stopped` is what a party said after the run was interrupted: it
-    will not begin again.
+    know the way to them. `gone` has digests of hellos of former attempts: a network may bring them
+    late. `stopped` is what a party said after the run was interrupted: it will not begin again.
 
     `gather` and `scatter` are called by one thread, the algorithm's; `exchange` by those of the
     transport, with a sender whose identity the transport has verified. Every wait ends: after

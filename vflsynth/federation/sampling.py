@@ -49,8 +49,8 @@ def draw_part(
     Latents come from the site's shared secret, and are the same at every party: row i is the same
     record at all of them. Another `request` gives other rows, the same one the same again. `keys`
     adds fresh keys, equal for the same record at every party, those of an index or of rows that are
-    left out only once the parts are joined. `passed` is the folder of what
-    parties pass on, for methods whose parties draw one after the other.
+    left out only once the parts are joined. `passed` is the folder of what parties pass on, for
+    methods whose parties draw one after the other.
 
     The part bears a keyed mark that `vflsynth.federation.joining.join_parts` compares. Where a
     contract's rules leave out rows, it has those that keep the party's own rules, and which of the
@@ -96,17 +96,12 @@ def draw_part(
 def _part_with_files(
     half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
 ) -> tuple[pd.DataFrame, SharedRows | None, Choice | None]:
-    """Draw a party's part of a sample of n rows, also where others' parts say which of them stay.
+    """Draw the rows of `draw_part`, for `vflsynth.contract.rows_for_all`.
 
-    The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
-    those to this party are read, those from it written. It is not needed where nobody waits for
-    anybody. Raises TableFileError if a file is not there, MisalignedError if it is of another
-    sample.
-
-    Where rows that break rules are left out, at least `n_drawn` are drawn, as many at all parties
-    that pass on. Those that keep the party's own rules are returned, and which they are with the
-    rules that are open, for `vflsynth.contract.rows_for_all`. Where rows are resampled, all that
-    were drawn are of the part, and with them comes its party's part of the choice.
+    With them come which they are of those that were drawn, and the rules that are open, where rows
+    that break rules are left out; and where rows are resampled, the party's part of the choice. The
+    folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows: those
+    to this party are read, those from it written.
     """
     selects = half.preparation is not None and half.preparation.selects
     planned: list[Portion] = []

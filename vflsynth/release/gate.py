@@ -48,9 +48,8 @@ def release_gate(
 
     A verdict is that of the worst column, pair, rule or target; nothing is averaged away. What
     nobody measured decides nothing: the table passes once it is measured, or the contract waives it
-    by name. To look at real records for this
-    spends no privacy budget only as long as the numbers stay inside: the edition to hand out
-    of a private release has none of them.
+    by name. To look at real records for this spends no privacy budget only as long as the numbers
+    stay inside: the edition to hand out of a private release has none of them.
 
     Parameters
     ----------

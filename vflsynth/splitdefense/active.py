@@ -34,10 +34,9 @@ from vflsynth.splitdefense.targets import Classes
 class ActiveParty:
     """Owns labels and top model; answers features with (protected) cut gradients.
 
-    `labels`, (replica, record), are the int64 classes trained on. `truth`,
-    (record,), are the true ones, with which only leakage is measured. `weights`, (replica, record),
-    say what each record counts. Each of `protections` comes with the replicas, int64 (member,),
-    that it is for.
+    `labels`, (replica, record), are the int64 classes trained on. `truth`, (record,), are the true
+    ones, with which only leakage is measured. `weights`, (replica, record), say what each record
+    counts. Each of `protections` comes with the replicas, int64 (member,), that it is for.
     `party_dropout` has, per party, the probability (replica,) that it is left out of a step.
     `records` is empty if leakage is not watched. `notes` are what protections say about themselves;
     NaN for replicas without such a protection.
