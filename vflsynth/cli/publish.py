@@ -364,9 +364,8 @@ class _Job:
             "inputs": [[path.name, _digest(path)] for path in step.inputs],
         }
         if step.name == "fit" and self.contract is not None and self.contract.is_file():
-            said["contract"] = read_toml(self.contract, ContractError) | {
-                "release": None
-            }  # limits bind no model
+            contract = read_toml(self.contract, ContractError)
+            said["contract"] = contract | {"release": None}  # limits bind no model
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -267,10 +267,8 @@ def rule_cost(
         broken = ~np.logical_and.reduce([np.asarray(r.keeps(drawn), np.bool_) for r in own])
         found, kept = judged({"drawn": drawn}, in_order(own))
         table, rows = found["drawn"], kept.all(axis=0)
-        same = table.astype(object).where(table.notna(), None) == drawn.astype(object).where(
-            drawn.notna(), None
-        )
-        changed = ~(same | (table.isna() & drawn.isna())).to_numpy().all(axis=1)
+        now, was = (t.astype(object).where(t.notna(), None) for t in (table, drawn))
+        changed = ~((now == was) | (table.isna() & drawn.isna())).to_numpy().all(axis=1)
         after = likeness(table.take(np.flatnonzero(rows))) if rows.any() else (np.nan, np.nan)
         parts.append(
             {

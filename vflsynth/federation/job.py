@@ -12,11 +12,7 @@ from typing import Annotated, Any, Self
 
 from vflsynth._schema import Parsed, Says, checked, read_toml
 from vflsynth.configuration import RunFile, make_estimator
-from vflsynth.contract import (
-    Contract,
-    contract_from,
-    contract_to_toml,
-)
+from vflsynth.contract import Contract, contract_from, contract_to_toml
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation.limits import Limits
 from vflsynth.federation.site import Site
@@ -126,9 +122,8 @@ class Job(RunFile):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `from_dict` reads, JSON-safe."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {
-            "parties": list(self.parties)
-        }
+        said = {f.name: getattr(self, f.name) for f in fields(self)}
+        return said | {"parties": list(self.parties)}
 
     @property
     def match_on(self) -> MatchOn:

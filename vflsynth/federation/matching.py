@@ -393,12 +393,10 @@ def match_blinded(
         channel.scatter(sent)
         returned = channel.gather(ReblindedKeys, step)
         for receiver, owner in owner_of.items():
-            if returned[receiver].points.shape != lists[owner][part].shape:
+            back = returned[receiver]
+            if back.points.shape != lists[owner][part].shape:
                 raise _wrong_number(receiver)
-            lists[owner][part], seals[owner][part] = (
-                returned[receiver].points,
-                returned[receiver].seal,
-            )
+            lists[owner][part], seals[owner][part] = back.points, back.seal
         if parts.turns == 1:
             channel.scatter(
                 {

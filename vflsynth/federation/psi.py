@@ -138,9 +138,8 @@ class KeyBlinder:
                 "server, or a party, left out the others"
             )
         n_keys = len(self._keys)
-        return self._keys.take(places[places < n_keys]), set(
-            (places[places >= n_keys] - n_keys).tolist()
-        )
+        dummies = places[places >= n_keys] - n_keys
+        return self._keys.take(places[places < n_keys]), set(dummies.tolist())
 
     def _hash_to_curve(self, digests: list[bytes]) -> list[bytes]:
         """Hash digests again, each until it is a point of the curve.

@@ -147,12 +147,11 @@ class Report:
             "left": [row for row in rows if row["sender"] == self._node],
             "arrived": [row for row in rows if row["receiver"] == self._node],
         }
+        content = self._content | outcome
         try:
-            artefacts.replace_json(self._path, self._content | outcome | (more or {}))
+            artefacts.replace_json(self._path, content | (more or {}))
         except ArtefactError:  # on a full disk less may still have room
-            artefacts.replace_json(
-                self._path, self._content | outcome | {"left": [], "arrived": []}
-            )
+            artefacts.replace_json(self._path, content | {"left": [], "arrived": []})
         written = hashlib.sha256(self._path.read_bytes()).hexdigest()
         self._trace("ended", {"outcome": outcome["outcome"], "sha256": written})
 

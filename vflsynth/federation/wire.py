@@ -419,17 +419,17 @@ def check_tags(tags: Mapping[str, str], kind: type[Message], step: int) -> None:
     values = list(tags.values())
     common = max(values, key=values.count)
     odd = [name for name, tag in tags.items() if tag != common]
-    who = f"{odd[0]!r}" if values.count(common) > 1 else " and ".join(map(repr, tags))
+    party = odd[0] if values.count(common) > 1 else None
+    who = " and ".join(map(repr, tags)) if party is None else repr(party)
+    if kind is Hello:
+        problem = "they have different shared secrets"
+        fix = "write the same shared secret into every site's file"
+    else:
+        problem = "they use different records, batches or latents"
+        fix = "check that no table changed since the keys were matched, then start again"
     raise MisalignedError(
-        f"the keyed tags of {who} do not match in {kind.__name__}: "
-        + (
-            "they have different shared secrets"
-            if kind is Hello
-            else "they use different records, batches or latents"
-        ),
-        fix="write the same shared secret into every site's file"
-        if kind is Hello
-        else "check that no table changed since the keys were matched, then start again",
-        party=odd[0] if values.count(common) > 1 else None,
+        f"the keyed tags of {who} do not match in {kind.__name__}: {problem}",
+        fix=fix,
+        party=party,
         step=step,
     )

@@ -146,8 +146,8 @@ class MatchOn:
         """Return the column of a party; of one that is not named, that of the first."""
         if not isinstance(self.columns, Mapping):
             column: Hashable = self.columns
-            return column
-        column = self.columns.get(party, next(iter(self.columns.values()), None))
+        else:
+            column = self.columns.get(party, next(iter(self.columns.values()), None))
         return column
 
     def __str__(self) -> str:
@@ -286,8 +286,7 @@ class KeyMinter:
     Attributes
     ----------
     dtype : str or dict
-        The key column's dtype, as `vflsynth.codec` writes it; "category" without its
-        categories.
+        The key column's dtype, as `vflsynth.codec` writes it; "category" without its categories.
     kind : {"integer", "float", "text", "unsupported"}
         What to mint. Kind ``"unsupported"`` (times, booleans) raises when asked to.
     offset : int
@@ -709,11 +708,9 @@ def check_key_types(keys_by_party: Mapping[str, pd.Index]) -> None:
 
 def only_counts_rows(index: pd.Index) -> bool:
     """Tell whether an index is the one that pandas gives to a table without one."""
-    return isinstance(index, pd.RangeIndex) and (index.start, index.step, index.name) == (
-        0,
-        1,
-        None,
-    )
+    if not isinstance(index, pd.RangeIndex) or index.name is not None:
+        return False
+    return index.start == 0 and index.step == 1
 
 
 def positional_keys(indexes: Mapping[str, pd.Index]) -> bool:
@@ -830,6 +827,5 @@ def compared(column: pd.Series[Any], matched: npt.NDArray[np.bool_]) -> tuple[fl
     if counts.shape[0] < 2 or (counts.sum(axis=1) * share).min() < _FEWEST:
         return 0.0, 1.0
     shares = counts / counts.sum(axis=0)
-    return 0.5 * float(np.abs(shares[:, 0] - shares[:, 1]).sum()), float(
-        chi2_contingency(counts)[1]
-    )
+    distance = 0.5 * float(np.abs(shares[:, 0] - shares[:, 1]).sum())
+    return distance, float(chi2_contingency(counts)[1])

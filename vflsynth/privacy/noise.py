@@ -90,9 +90,8 @@ def half_gaussian_thresholds(blocks: int, bits: int) -> tuple[int, ...]:
         scale = bits + guard
         bounds = [exp_bounds(Fraction(k * k, 2 * blocks * blocks), scale) for k in range(last + 1)]
         low_total = sum(low for low, _ in bounds)
-        high_total = sum(high for _, high in bounds) + (
-            1 << (guard - 16)
-        )  # and all beyond the last
+        beyond = 1 << (guard - 16)  # more than what comes after the last
+        high_total = sum(high for _, high in bounds) + beyond
         thresholds, low_sum, high_sum = [], 0, 0
         for low, high in bounds[:-1]:
             low_sum, high_sum = low_sum + low, high_sum + high
@@ -210,9 +209,8 @@ def _exp32(blocks: _Words, places: _Words, width: int) -> _Words:
     square = (rest * rest) >> np.uint64(32)
     cube = (square * rest) >> np.uint64(32)
     polynomial = np.uint64(2**32) - rest + (square >> _ONE) - cube // np.uint64(6)
-    result: _Words = (_EXP31[(gamma >> np.uint64(24)).astype(np.intp)] * polynomial) >> np.uint64(
-        31
-    )
+    tabled = _EXP31[(gamma >> np.uint64(24)).astype(np.intp)]
+    result: _Words = (tabled * polynomial) >> np.uint64(31)
     return result
 
 
