@@ -127,6 +127,7 @@ def run(options: argparse.Namespace) -> int:
             "contract": None if contract is None else to_json(contract, "contract"),
         },
         key=options.key,
+        fresh_keys={key_of(judged.on, party) for party in judged.frames},
         history=model.history_,
         title=options.title,
         reader=options.reader,

@@ -25,7 +25,7 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, Set
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,7 @@ def write_release(
     inputs: Mapping[str, str | os.PathLike[str]],
     settings: Mapping[str, Any],
     key: str | os.PathLike[str] | None = None,
+    fresh_keys: Iterable[Hashable] = (),
     history: pd.DataFrame | None = None,
     title: str = "Synthetic table",
     reader: str | None = None,
@@ -82,6 +83,8 @@ def write_release(
         JSON values: parameters of the model with its seed, options.
     key : path-like, optional
         The publisher's private key, as of ``vflsynth parties key``. Without one nothing is signed.
+    fresh_keys : iterable of labels, optional
+        Columns of fresh keys, None for the index, that the file may have beside what was judged.
     history : DataFrame, optional
         A section of the internal page.
     title : str, default="Synthetic table"
@@ -99,8 +102,7 @@ def write_release(
         If the contract does not let the reader see it.
     ArtefactError
         If the folder holds anything else, or cannot be written, or the table has other rows than
-        were judged, or lacks a column. What it has beside them, such as fresh keys, is not looked
-        at here.
+        were judged, or lacks a column, or has one beside them.
     ParameterError
         If the key cannot be read.
     MissingExtraError
@@ -113,7 +115,7 @@ def write_release(
     secret = secrets.token_bytes(32)
     opened = {**digests, "settings": _digest(_dump(dict(settings)))}
     commitments = {name: _committed(secret, name, digest) for name, digest in opened.items()}
-    published = _described(source, dossier.tables.synthetic)
+    published = _described(source, dossier.tables.synthetic, {*fresh_keys})
     content = dossier.public_content(published, commitments)
     with artefacts.new_directory(folder, KIND, private=True) as root:
         internal, public = root / "internal", root / "public"
@@ -229,17 +231,23 @@ def _write_digests(public: Path, signer: tuple[Path, str] | None) -> None:
     artefacts.write_json(public / DIGESTS, content)
 
 
-def _described(path: Path, judged: pd.DataFrame) -> dict[str, Any]:
+def _described(path: Path, judged: pd.DataFrame, fresh_keys: Set[Hashable]) -> dict[str, Any]:
     """Return what is said of the published table: nothing that its reader could not see.
 
-    Raises ArtefactError if it has not the rows that were judged.
+    Raises ArtefactError if it has not the rows that were judged, or more beside them than keys.
     """
     from vflsynth.frames import read_table
+    from vflsynth.frames.keys import only_counts_rows
 
     frame: pd.DataFrame = read_table(path)
     own, other = (t.set_axis([*map(str, t)], axis=1) for t in (judged, frame))
     if not {*own} <= {*other} or not _as_written(own).equals(_as_written(other[[*own]])):
         raise ArtefactError(f"{path} is not the table that was judged")
+    beside: list[Hashable] = [label for label in other if label not in own]
+    if not only_counts_rows(other.index):
+        beside.append(None if None in fresh_keys else other.index.name or "index")
+    if unseen := [label for label in beside if label not in fresh_keys]:
+        raise ArtefactError(f"{path} has {', '.join(map(repr, unseen))}, which nobody judged")
     ending = ".csv.gz" if path.name.endswith(".csv.gz") else path.suffix
     return {
         "file": f"synthetic{ending.lower()}",

@@ -301,6 +301,21 @@ def test_another_table_than_was_judged_is_not_published(published, synthetic, tm
             )
 
 
+@pytest.mark.parametrize("what", ["column", "index"])
+def test_what_nobody_judged_is_not_published_unless_it_is_fresh_keys(
+    published, synthetic, tmp_path, what
+):
+    """The verdict is about the columns that were judged: a column beside them has none."""
+    secret = pd.Index([f"patient {i}" for i in range(len(synthetic))], name="secret")
+    more = synthetic.assign(secret=secret) if what == "column" else synthetic.set_index(secret)
+    more.to_parquet(tmp_path / "more.parquet")
+    arguments = published[3], tmp_path / "r", tmp_path / "more.parquet"
+    with pytest.raises(ArtefactError, match="has 'secret', which nobody judged"):
+        write_release(*arguments, inputs={}, settings={})
+    write_release(*arguments, inputs={}, settings={}, fresh_keys=["secret"])
+    assert (tmp_path / "r" / "public").is_dir()
+
+
 @pytest.mark.usefixtures("blank_pictures")
 def test_a_failed_release_leaves_nothing_to_hand_out(published, tmp_path):
     folder, _, _, passed = published
