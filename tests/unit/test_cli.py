@@ -804,6 +804,10 @@ def test_key_columns_of_several_names(folder, tmp_path, capsys):
     assert "--key-form 'casefold'" in capsys.readouterr().err
     assert main([*arguments, "--on", "id", "--on", "No"]) == 2
     assert "--on id No must be COLUMN, or PARTY=COLUMN" in capsys.readouterr().err
+    assert main([*arguments, *keys, "--on", "lab=marker"]) == 2
+    assert "--on lab=id clinic=No lab=marker must be" in capsys.readouterr().err
+    assert main([*arguments, "--on", "lab=id"]) == 3
+    assert "party 'clinic': on= (--on) names the key columns of 'lab'" in capsys.readouterr().err
 
 
 def test_evaluate_uses_held_out_records(folder, synthetic, capsys):
@@ -1071,7 +1075,7 @@ def test_failures_are_one_line_and_a_code(folder, monkeypatch, capsys, arguments
         (["audit", "--jobs", "0"], 2, "'0' is not a number of processes"),
         (["audit", "--jobs", "two"], 2, "'two' is not a number of processes"),
         (["audit", "--models", "-5"], 2, "'-5' is not a whole number"),
-        (["evaluate", "--categorical", "agee"], 3, "'agee'"),
+        (["evaluate", "--categorical", "agee"], 3, "column 'agee': named in categorical= (--cat"),
         (["sample", "-o", "lab.csv/s.csv"], 2, "lab.csv is not a folder"),
         (["sample", "-o", "s", "--jobs", "0"], 2, "'0' is not a number of processes"),
         (["sample", "-o", "s.xlsx"], 3, "one of .csv, .csv.gz, .parquet."),

@@ -95,7 +95,7 @@ class Encoding:
         unknown = [name for name in categorical if name not in table.columns]
         if unknown:
             raise ColumnMismatchError(
-                "named in categorical=, but the table has no such column",
+                "named in categorical= (--categorical), but the table has no such column",
                 fix="correct the name",
                 column=unknown[0],
             )

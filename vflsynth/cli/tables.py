@@ -136,16 +136,17 @@ KEY = [
 def on_of(texts: Sequence[str] | None) -> str | dict[str, str] | None:
     """Read ``--on``.
 
-    Raises ParameterError if there are several that do not say whose they are.
+    Raises ParameterError if there are several that do not say whose they are, or two of a party.
     """
     if texts is None or (len(texts) == 1 and "=" not in texts[0]):
         return None if texts is None else texts[0]
     pairs = [text.partition("=") for text in texts]
-    if not all(party and sign and column for party, sign, column in pairs):
+    columns = {party: column for party, sign, column in pairs if party and sign and column}
+    if len(columns) < len(pairs):
         raise ParameterError(
             f"--on {' '.join(texts)} must be COLUMN, or PARTY=COLUMN, once for each"
         )
-    return {party: column for party, _, column in pairs}
+    return columns
 
 
 def match_on(

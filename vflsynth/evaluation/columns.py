@@ -171,7 +171,7 @@ class TableEncoder:
         for name in categorical:
             if name not in real.columns:
                 raise PartyDataError(
-                    "named in categorical=, but the real table has no such column",
+                    "named in categorical= (--categorical), but the real table has no such column",
                     fix="correct the name",
                     column=name,
                 )

@@ -113,8 +113,8 @@ def check_party_frames(
     _check_party_names(party_frames)
     if isinstance(on.columns, Mapping) and (extra := {*on.columns} ^ {*party_frames}):
         raise MissingKeyError(
-            f"`on` names the key columns of {', '.join(map(repr, on.columns))}, and there are "
-            f"tables of {', '.join(map(repr, party_frames))}",
+            f"on= (--on) names the key columns of {', '.join(map(repr, on.columns))}, and there "
+            f"are tables of {', '.join(map(repr, party_frames))}",
             fix="name one column for each table",
             party=min(extra, key=str),
         )

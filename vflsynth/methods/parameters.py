@@ -336,7 +336,7 @@ def _nothing_to_book(name: str, options: Options | None) -> ParameterError | Non
         return None
     return ParameterError(
         f"account is for private fits, and {name} has no privacy: no ε bounds what such a model "
-        "reveals, so it cannot be booked. Fix: privacy=..., or leave account out"
+        "reveals, so it cannot be booked. Fix: privacy= (--privacy), or leave account out"
     )
 
 

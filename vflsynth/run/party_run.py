@@ -244,8 +244,8 @@ class PartyRun(Participant):
                 f"{self.n_records:,} records are common to all parties; a model without a "
                 f"guarantee is not fitted on fewer than {self.seat.least_records:,}, as it would "
                 "hand out what single records hold",
-                fix="see how keys are written; fit with privacy=...; or lower least_records in "
-                "the contract",
+                fix="see how keys are written; fit with privacy= (--privacy); or lower "
+                "least_records in the contract",
                 party=self.name,
             )
         self.seat.checkpoints.forget_after(self.agreed.epoch)

@@ -292,7 +292,7 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
         TableEncoder(real, real.assign(a=["one", 2]))
     with pytest.raises(ColumnKindError, match=r"column 'b'.*cannot be counted"):
         TableEncoder(real.assign(b=[[1], [2]]), real.assign(b=[[1], [2]]))
-    with pytest.raises(PartyDataError, match="named in categorical="):
+    with pytest.raises(PartyDataError, match=r"named in categorical= \(--categorical\)"):
         TableEncoder(real, real, categorical=["z"])
     with pytest.raises(ParameterError, match="random_state must be a whole number ≥ 0, got None"):
         evaluate(real, real, random_state=None)

@@ -158,7 +158,7 @@ def test_what_does_not_apply_says_why(mixed):
         utility(mixed, mixed, "grade", protocol="none")
     with pytest.raises(ParameterError, match="task must be"):
         utility(mixed, mixed, "grade", task="guess")
-    with pytest.raises(PartyDataError, match="named in categorical="):
+    with pytest.raises(PartyDataError, match=r"named in categorical= \(--categorical\)"):
         utility(mixed, mixed, "grade", categorical=["typo"])
 
 
