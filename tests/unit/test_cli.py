@@ -25,6 +25,7 @@ from vflsynth.cli.audit import _SCHEMES
 from vflsynth.cli.judged import Judged
 from vflsynth.cli.main import command_parser
 from vflsynth.cli.methods import modes
+from vflsynth.cli.parties import ACTIONS
 from vflsynth.cli.records import open_model
 from vflsynth.cli.release import _publishable
 from vflsynth.cli.tables import PartyFile
@@ -1173,6 +1174,24 @@ def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, mon
     monkeypatch.setattr("vflsynth.cli.inspect.describe_model", interrupt)
     assert main(["inspect", str(folder / "model")]) == 130
     assert "nothing was saved" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["simulate", "job.toml"], "checkpoints stay; the same command goes on"),
+        (["submit", "job.toml", "--admin", "kit"], "abort job.toml --admin kit"),
+        (["logs", "kit"], "nothing was saved"),
+    ],
+)
+def test_ctrl_c_does_not_hide_what_a_job_has_left(capsys, monkeypatch, arguments, says):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    action = ACTIONS[arguments[0]]
+    monkeypatch.setitem(ACTIONS, arguments[0], action._replace(do=interrupt))
+    assert main(["parties", *arguments]) == 130
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("on_ctrl_c", [signal.default_int_handler, signal.SIG_IGN])

@@ -54,6 +54,16 @@ def run(options: argparse.Namespace) -> int:
     return ACTIONS[options.action].do(options) or 0
 
 
+def interrupted(options: argparse.Namespace) -> str:
+    """Say what is left of an action that Ctrl-C ended."""
+    if options.action == "simulate":
+        return "checkpoints stay; the same command goes on from the last that all sites have"
+    if options.action == "submit":
+        stop = f"vflsynth parties abort {options.job} --admin {options.admin}"
+        return f"if the job was started, it goes on without this command; to stop it: {stop}"
+    return "nothing was saved"
+
+
 def _job(options: argparse.Namespace) -> Job:
     from vflsynth.federation.job import Job
 
