@@ -74,6 +74,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def port(text: str) -> int:
+    """Read the number of a port."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number up to 65535")
+    return int(text)
+
+
 def jobs(text: str) -> int:
     """Read a number of processes: from 1 up, or below 0 to count from all processors down."""
     try:

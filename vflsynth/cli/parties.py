@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option
+from vflsynth.cli.options import Option, port
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ _SIMULATE = [
 ]
 _PROJECT = [
     Option("--host HOST", "the server's name, as the parties dial it", required=True),
-    Option("--port PORT", "the one port that is dialled", required=True, type=int),
+    Option("--port PORT", "the one port that is dialled", required=True, type=port),
     Option("-o --output DIR", "folder to write to", required=True),
 ]
 _APPROVE = [
@@ -292,7 +292,7 @@ _APPROVE = [
     Option("--show", "only show what would be agreed to"),
 ]
 _CONSOLE = [
-    Option("--port PORT", "where the page will be", required=True, type=int),
+    Option("--port PORT", "where the page will be", required=True, type=port),
     Option(
         "--address ADDRESS",
         "there is no log-in: whoever reaches it sees the page (default: %(default)s)",
