@@ -394,6 +394,8 @@ def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
     assert "store the table as parquet" in capsys.readouterr().err
     assert main([*command, "--epsilon", "0", "--target", "agee"]) == 2
     assert "did you mean 'age'?" in capsys.readouterr().err
+    assert main([*command, "--epsilon", "0", "--target", "id"]) == 2
+    assert "no table has a column 'id' to predict; there are age" in capsys.readouterr().err
     assert not (tmp_path / "study.toml").exists()
     (tmp_path / "contract.toml").touch()
     assert main([*command, "--epsilon", "0", "-o", "other.toml"]) == 2

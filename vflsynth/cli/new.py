@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     question = "2/5 key column, or PARTY=COLUMN for each table, apart by spaces"
     on = _answer(options.on, question, next(iter(shared), ""), partial(_key, frames))
     question = "3/5 column to predict, or nothing"
-    target = _answer(options.target, question, "", partial(check_target, frames))
+    target = _answer(options.target, question, "", partial(check_target, frames, on))
     question = "4/5 ε of differential privacy, 0 for none"
     epsilon = _answer(options.epsilon, question, "0", partial(_epsilon, tables))
     question = "5/5 minutes for attacks on memberships, 0 for no attack, or nothing"

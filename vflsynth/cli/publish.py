@@ -276,7 +276,7 @@ class _Job:
         fit = next(step for step in self.steps if step.name == "fit")
         read = cache(study.read_tables)
         if study.target and not self._is_done(fit):
-            check_target(read(), study.target)
+            check_target(read(), study.configuration.on, study.target)
         if not self.quiet and not self._is_done(fit):
             logger.info("%s", study.estimate(read, self.contract))
         if study.private_key is None:

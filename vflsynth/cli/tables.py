@@ -104,10 +104,14 @@ def label(frames: Iterable[Any], text: str) -> Hashable:
     return text if text in labels else next((name for name in labels if str(name) == text), text)
 
 
-def check_target(frames: Mapping[str, Any], target: str | None) -> str | None:
-    """Return a column to predict; ParameterError if no table has it."""
-    if target and not any(label(frames.values(), target) in frame for frame in frames.values()):
-        names = [str(name) for frame in frames.values() for name in frame.columns]
+def check_target(
+    frames: Mapping[str, Any], on: str | Mapping[str, str] | None, target: str | None
+) -> str | None:
+    """Return a column to predict; ParameterError if no table has it, or it is a key."""
+    keys = on.values() if isinstance(on, Mapping) else (on,)
+    columns = (str(name) for frame in frames.values() for name in frame.columns)
+    names = [name for name in columns if name not in keys]
+    if target and target not in names:
         raise ParameterError(
             f"no table has a column {target!r} to predict; there are {', '.join(names)}"
             + did_you_mean(target, names)
