@@ -432,6 +432,14 @@ def test_tables_may_name_their_keys_differently(tmp_path, capsys):
     assert "member" not in read_contract(tmp_path / "contract.toml").parties["ward"].columns
 
 
+def test_a_study_in_another_folder_finds_the_tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(pd.DataFrame({"id": range(60), "age": range(60)}), tmp_path / "lab.csv")
+    command = ["new", "lab.csv", "--on", "id", "--target", "", "--epsilon", "0", "-q"]
+    assert main([*command, "--audit-minutes", "1", "-o", "studies/study.toml"]) == 0
+    assert Study.read(tmp_path / "studies/study.toml").parties["lab"].is_file()
+
+
 def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     """No record is read for the contract, and how many there are is nobody's business."""
     frame = pd.DataFrame({"id": range(60), "age": range(60), "stay": range(60)})

@@ -20,7 +20,7 @@ from vflsynth.audit import (
 from vflsynth.audit.targets import RULES
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import READER, REAL, check_reader
-from vflsynth.cli.options import Option, check_file, check_folder, count, jobs
+from vflsynth.cli.options import Option, check_file, check_folder, jobs
 from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import (
     KEY,
@@ -82,7 +82,6 @@ OPTIONS = [
     Option(
         "--models N",
         "models to train with, and without, each record (default: 100)",
-        type=count,
         default=100,
     ),
     Option(
@@ -108,7 +107,7 @@ OPTIONS = [
         "columns by which an attacker infers those (default: all others)",
         default=None,
     ),
-    Option("--seed N", "default: 0", default=0),
+    Option("--seed SEED", "default: 0", default=0),
     Option(
         "--jobs N", "processes that train models, -1 for one per processor (default: 1)", type=jobs
     ),

@@ -8,7 +8,7 @@ import logging
 import numpy as np
 import pandas as pd
 
-from vflsynth.cli.options import Option, check_file, count
+from vflsynth.cli.options import Option, check_file
 from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.cli.tables import label, read, texts_of
 from vflsynth.exceptions import ParameterError, did_you_mean
@@ -41,10 +41,9 @@ OPTIONS = [
     Option(
         "--draws N",
         "draws per record, one of which is chosen by its weight (default: 64)",
-        type=count,
         default=64,
     ),
-    Option("--seed N", "other records; same seed, same records"),
+    Option("--seed SEED", "other records; same seed, same records"),
 ]
 
 

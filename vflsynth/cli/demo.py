@@ -90,7 +90,7 @@ OPTIONS = [
         default=Path("demo-output"),
     ),
     Option("--epochs N", "fewer give a quick and poor result"),
-    Option("--seed N", "default: 0", default=0),
+    Option("--seed SEED", "default: 0", default=0),
     Option("--only-tables", "write the parties' tables and stop"),
 ]
 

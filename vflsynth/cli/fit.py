@@ -99,7 +99,7 @@ OPTIONS = [
         "training",
         [
             Option(
-                "--seed N",
+                "--seed SEED",
                 "same seed, tables and options: same model, but for the noise of --privacy",
             ),
             Option("--patience N", "stop after N epochs without a lower Fréchet distance"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -70,7 +71,7 @@ OPTIONS = [
         "records can be singled out, linked and inferred, of one more model)",
         type=float,
     ),
-    Option("--seed N", "of the study; default: one that nobody can guess"),
+    Option("--seed SEED", "of the study; default: one that nobody can guess"),
     Option("-o --output FILE", "default: study.toml", default=Path("study.toml")),
 ]
 
@@ -109,7 +110,10 @@ def run(options: argparse.Namespace) -> int:
         "on": on,
         "contract": "contract.toml",
         "parameters": {"privacy": privacy} if epsilon else None,
-        "parties": {name: str(file_) for name, file_ in tables.items()},
+        "parties": {
+            name: str(file_) if file_.is_absolute() else os.path.relpath(file_, path.parent)
+            for name, file_ in tables.items()
+        },
         "publish": publish,
     }
     heading = _HEADING + _PRIVATE * bool(epsilon)

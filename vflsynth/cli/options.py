@@ -5,14 +5,32 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vflsynth.exceptions import ArtefactError, ParameterError
 
-_TYPES: dict[str, Any] = {"N": int} | dict.fromkeys(
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number from `least` up.
+
+    Examples
+    --------
+    >>> whole(1)("12")
+    12
+    """
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} up")
+        return int(text)
+
+    return read
+
+
+_TYPES: dict[str, Any] = {"N": whole(1), "SEED": int} | dict.fromkeys(
     ("FILE", "DIR", "MODEL", "STUDY", "DOSSIER", "JOB", "SITE", "KIT"), Path
 )
 """What values are made into, by the word that stands for them; others are text."""
@@ -59,19 +77,6 @@ def declare(parser: argparse._ActionsContainer, options: Iterable[Option | Group
             declare(parser.add_argument_group(own.title), own.options)
         else:
             parser.add_argument(*own.names, **own.said)
-
-
-def count(text: str) -> int:
-    """Read a whole number from 0 up.
-
-    Examples
-    --------
-    >>> count("12")
-    12
-    """
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
-    return int(text)
 
 
 def port(text: str) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option, port
+from vflsynth.cli.options import Option, port, whole
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ _SIMULATE = [
     ),
     Option("--kits DIR", "for certificates and logs (default: kits beside the job)"),
     Option(
-        "--seed N",
+        "--seed SEED",
         "use the secrets of a fit in one process with this random_state, to compare with it",
     ),
 ]
@@ -304,7 +304,7 @@ _CONSOLE = [
     ),
 ]
 _SAMPLE = [
-    Option("-n N", "how many records", required=True),
+    Option("-n N", "how many records", required=True, type=whole(0)),
     Option("--request NAME", "names the sample", required=True),
     Option("--keys", "add fresh keys; at one party only"),
     Option(

@@ -81,7 +81,7 @@ OPTIONS = [
         "signed",
     ),
     Option("--title TEXT", "of the page", default="Synthetic table"),
-    Option("--seed N", "of the evaluation", default=0),
+    Option("--seed SEED", "of the evaluation", default=0),
     Option("-o --output DIR", "folder of the dossier", required=True),
 ]
 

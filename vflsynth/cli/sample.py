@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option, check_file, check_folder, count, jobs
+from vflsynth.cli.options import Option, check_file, check_folder, jobs, whole
 from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
@@ -38,7 +38,7 @@ Without --seed, every call gives the same records, the first of the model's own 
 
 OPTIONS = [
     Option("model MODEL", "saved by 'vflsynth fit'"),
-    Option("-n N", "how many records", required=True, type=count),
+    Option("-n N", "how many records", required=True, type=whole(0)),
     Option(
         "-o --output FILE",
         ".csv or .parquet; a name without an ending is a folder of parquet files for large samples",
@@ -49,7 +49,7 @@ OPTIONS = [
         "--where CONDITION*",
         "only records whose columns are as they must be, such as age=30..40; repeat for more",
     ),
-    Option("--seed N", "other records; same seed, same records"),
+    Option("--seed SEED", "other records; same seed, same records"),
 ]
 
 
