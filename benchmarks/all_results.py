@@ -649,12 +649,12 @@ takes about two minutes of one core on Adult. `VFLSYNTH_DATA` names the folder w
 5,000 rows of each table (`benchmarks/external/outside.py` says how). Of its columns 0 is best in
 `Helling` (mean Hellinger distance of columns), `pMSE` (propensities of a logistic regression) and
 what looks for training rows: `loss` and `ε-loss` (how much more often training rows than test rows
-have a synthetic neighbour, by nearest-neighbour accuracy and by identification risk) and `AIA` (what
-inference of each column from all others gains on training rows). .5 is best in `NNAA` (accuracy of
-nearest neighbours), `MIA` (precision of SynthEval's membership attack) and the AUCs of membership
-attacks: `DOMIAS`, `DPI`, `classif` and `all`, their ensemble. `ε-risk` is the share of training
-rows with a synthetic row nearer than any other training row: that of real test rows says what is
-usual.
+have a synthetic neighbour, by nearest-neighbour accuracy and by identification risk) and `AIA`
+(what inference of each column from all others gains on training rows). .5 is best in `NNAA`
+(accuracy of nearest neighbours), `MIA` (precision of SynthEval's membership attack) and the AUCs of
+membership attacks: `DOMIAS`, `DPI`, `classif` and `all`, their ensemble. `ε-risk` is the share of
+training rows with a synthetic row nearer than any other training row: that of real test rows, half
+of them judged beside the other half, says what is usual.
 """,
 }
 """What a page says before its tables."""

@@ -89,7 +89,7 @@ _shtab_vflsynth_audit_options=(
   "--questions[ask only whether records can be singled out, linked and inferred\: one model is trained]"
   "--sensitive[columns whose values must not be inferred (assd)]:COLUMN:"
   "--quasi-identifiers[columns by which an attacker infers those (default\: all others)]:COLUMN:"
-  "--seed[default\: 0]:N:"
+  "--seed[default\: 0]:SEED:"
   "--jobs[processes that train models, -1 for one per processor (default\: 1)]:N:"
   "--cache[keep what was observed of each model here, and continue an interrupted audit]:DIR:"
   {-o,--output}"[HTML report, one file]:FILE:"
@@ -108,7 +108,7 @@ _shtab_vflsynth_complete_options=(
   "--on[column that names the records\: it is kept, and not modelled]:KEY:"
   {-o,--output}"[.csv or .parquet]:FILE:"
   "--draws[draws per record, one of which is chosen by its weight (default\: 64)]:N:"
-  "--seed[other records\; same seed, same records]:N:"
+  "--seed[other records\; same seed, same records]:SEED:"
   ":saved by \'vflsynth fit\':"
   ":some of the model\'s columns\; cells may be empty:"
 )
@@ -132,7 +132,7 @@ _shtab_vflsynth_demo_options=(
   "--debug[show where an error comes from]"
   {-o,--output}"[folder to write to (default\: demo-output)]:DIR:"
   "--epochs[fewer give a quick and poor result]:N:"
-  "--seed[default\: 0]:N:"
+  "--seed[default\: 0]:SEED:"
   "--only-tables[write the parties\' tables and stop]"
 )
 
@@ -188,7 +188,7 @@ _shtab_vflsynth_fit_options=(
   "*--categories[with --privacy\: labels that are known without looking at the records, such as smoker\=no,yes\; repeatable]:COLUMN=A,B:"
   "*--contract[what is modelled, what may come out and which rules hold, as \'vflsynth inspect TABLE --write-contract FILE\' writes it\; one file, or one of each party]:FILE|PARTY=FILE:"
   {-o,--output}"[where to save the model]:DIR:"
-  "--seed[same seed, tables and options\: same model, but for the noise of --privacy]:N:"
+  "--seed[same seed, tables and options\: same model, but for the noise of --privacy]:SEED:"
   "--patience[stop after N epochs without a lower Fréchet distance]:N:"
   "--most-hours[stop after the first steps if they tell that training takes longer]:HOURS:"
   "--transcript[count what crosses each party\'s boundary\; \'vflsynth inspect\' shows it]"
@@ -234,7 +234,7 @@ _shtab_vflsynth_new_options=(
   "--target[what models trained on the table would predict\; \'\'\: no]:COLUMN:"
   "--epsilon[differential privacy\; 0\: none is promised]:E:"
   "--audit-minutes[time for attacks on memberships\; 0\: no attack at all (default\: the questions whether records can be singled out, linked and inferred, of one more model)]:N:"
-  "--seed[of the study\; default\: one that nobody can guess]:N:"
+  "--seed[of the study\; default\: one that nobody can guess]:SEED:"
   {-o,--output}"[default\: study.toml]:FILE:"
   "(*)::a party\'s table\; FILE alone names the party after the file:"
 )
@@ -357,7 +357,7 @@ _shtab_vflsynth_parties_simulate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--sites[where PARTY.toml, and server.toml if there is one, are (default\: beside the job)]:DIR:"
   "--kits[for certificates and logs (default\: kits beside the job)]:DIR:"
-  "--seed[use the secrets of a fit in one process with this random_state, to compare with it]:N:"
+  "--seed[use the secrets of a fit in one process with this random_state, to compare with it]:SEED:"
   "--timeout[seconds (default\: a day)]:S:"
   ":job file:"
 )
@@ -430,7 +430,7 @@ _shtab_vflsynth_release_options=(
   "--account[the privacy account that the fit was booked in\: then the clause on epsilon is about everything that was released about these records]:FILE:"
   "--key[the publisher\'s private key, made by \'vflsynth parties key\'\; without it, nothing is signed]:FILE:"
   "--title[of the page]:TEXT:"
-  "--seed[of the evaluation]:N:"
+  "--seed[of the evaluation]:SEED:"
   {-o,--output}"[folder of the dossier]:DIR:"
   ":saved by \'vflsynth fit\':"
 )
@@ -447,7 +447,7 @@ _shtab_vflsynth_sample_options=(
   "--jobs[into a folder\: parts drawn at a time\; default 1]:N:"
   "--keys[add fresh keys, which no real record has]"
   "*--where[only records whose columns are as they must be, such as age\=30..40\; repeat for more]:CONDITION:"
-  "--seed[other records\; same seed, same records]:N:"
+  "--seed[other records\; same seed, same records]:SEED:"
   ":saved by \'vflsynth fit\':"
 )
 
