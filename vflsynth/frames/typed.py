@@ -37,9 +37,9 @@ def with_type(
 
     Text is read as numbers (decimal points), ``true`` and ``false`` (also as 1 and 0), ISO times or
     durations, if that is what was stated, and comes out as its number or truth value would. Numbers
-    are not read as text: which text they were is lost. Categories
-    without an order are sorted, not in the records' order; those of a stated "category" or "object"
-    may be of other types than text if the public `labels` are.
+    are not read as text: which text they were is lost. Categories without an order are sorted, not
+    in the records' order; those of a stated "category" or "object" may be of other types than text
+    if the public `labels` are.
     """
     family = family_of(dtype)
     try:
