@@ -653,8 +653,9 @@ have a synthetic neighbour, by nearest-neighbour accuracy and by identification 
 (what inference of each column from all others gains on training rows). .5 is best in `NNAA`
 (accuracy of nearest neighbours), `MIA` (precision of SynthEval's membership attack) and the AUCs of
 membership attacks: `DOMIAS`, `DPI`, `classif` and `all`, their ensemble. `ε-risk` is the share of
-training rows with a synthetic row nearer than any other training row: that of real test rows, half
-of them judged beside the other half, says what is usual.
+training rows with a synthetic row nearer than any other training row, and does not see exact
+copies: of a table that is the training rows it is 0. What is usual says the line of real test rows,
+half of them judged beside the other half.
 """,
 }
 """What a page says before its tables."""

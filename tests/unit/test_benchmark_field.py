@@ -141,9 +141,16 @@ def test_other_packages_find_copies_of_training_rows():
         _field.judge(table, frames[0], frames[1], rows, 0, by="outside")
         for rows in (frames[0], frames[2])
     )
-    assert copies["mia.dpi.auc"] > 0.8 > others["mia.dpi.auc"] + 0.15
-    assert copies["priv_loss_nnaa"] > 0.3 > abs(others["priv_loss_nnaa"])
-    assert copies["eps_identif_risk"] > others["eps_identif_risk"] + 0.3
+    found = {name: (copies[name], others[name]) for name in copies}
+    for name, least in {
+        "mia.classifier.auc": 0.7,
+        "mia.domias.auc": 0.65,
+        "mia.ensemble.auc": 0.65,
+        "priv_loss_nnaa": 0.4,
+        "aia.gain": 0.5,
+    }.items():
+        assert found[name][0] > least > found[name][1] + 0.1, name
+    assert copies["eps_identif_risk"] == 0.0, "a score that is blind to exact copies, says the page"
 
 
 @pytest.mark.slow
