@@ -49,7 +49,7 @@ def folder(tmp_path):
     table = tmp_path / "out" / "synthetic.parquet"
     write_table(pd.DataFrame({"age": [1, 2]}), table)
     content = {
-        "table": publishing._described(table),
+        "table": publishing._described(table, pd.DataFrame({"age": [1, 2]}), set()),
         "contract": {"changes_since_fit": [], "not_measured": []},
         "date": "2026-01-01",
         "headline": "passes",

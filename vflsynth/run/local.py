@@ -52,7 +52,7 @@ from vflsynth.run.server_run import Agreed, Saved, ServerRun
 logger = logging.getLogger("vflsynth")
 
 KIND = "vflsynth checkpoint"
-_FIX = "Resume with the same tables, parameters, random_state (--seed) and version"
+_FIX = "Resume with the same tables, parameters, integer random_state (--seed) and version"
 
 PathLike = str | os.PathLike[str]
 

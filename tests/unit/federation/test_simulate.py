@@ -309,7 +309,8 @@ def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):
     assert main(command) == 4
     assert stopped == ["1"]
     assert "is still RUNNING after 5 s" in capsys.readouterr().err
-    assert main([*command, "--attempts", "0"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--attempts", "0"])
 
 
 # -- processes that are left ----------------------------------------------------------------------
