@@ -228,7 +228,16 @@ def train(
 
 
 def columns_left_out(synthesizer: Any) -> list[Hashable]:
-    """Return the columns that do not come out, or come out made up, as a contract says."""
+    """Return the columns that do not come out, or come out made up, as a contract says.
+
+    Raises ParameterError if this is no synthesizer, before anything is trained.
+    """
+    known = hasattr(synthesizer, "fit") or callable(synthesizer)
+    if isinstance(synthesizer, type) or not known:
+        raise ParameterError(
+            "the synthesizer must be an estimator, such as GaussianCopulaSynthesizer(), or a "
+            f"function that returns a table; got {synthesizer!r}"
+        )
     contract = getattr(synthesizer, "contract", None)
     return [] if contract is None else list(contract.left_out)
 

@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import BaseEstimator
 
 from tests.later import later
+from vflsynth import GaussianCopulaSynthesizer
 from vflsynth.audit import (
     Criteria,
     Disclosure,
@@ -17,8 +18,10 @@ from vflsynth.audit import (
     linkability,
     singling_out,
 )
+from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ColumnKindError, ColumnMismatchError, ParameterError, PartyDataError
 
+ANY = GaussianCopulaSynthesizer()
 PARTIES = {"left": ["a", "b", "c"], "right": ["d", "label"]}
 
 
@@ -176,9 +179,9 @@ def test_columns_that_no_table_has_are_named_before_any_training(role):
     frames = {name: table[columns] for name, columns in PARTIES.items()}
     named = {role: pd.Index(["label", "labels"])}  # of no truth value
     with pytest.raises(ColumnMismatchError, match="did you mean 'label'"):
-        audit_disclosure(None, frames, **named)
+        audit_disclosure(ANY, frames, **named)
     with pytest.raises(ColumnMismatchError, match="did you mean 'label'"):
-        audit_synthetic_data(None, frames, disclosure=named)
+        audit_synthetic_data(ANY, frames, disclosure=named)
 
 
 def test_questions_that_cannot_be_asked_are_refused_before_any_training():
@@ -186,13 +189,13 @@ def test_questions_that_cannot_be_asked_are_refused_before_any_training():
     frames = {name: table[columns] for name, columns in PARTIES.items()}
     for value in ({"confidence": 95}, {"random_state": None}, {"attacker": "me"}):
         with pytest.raises(ParameterError, match=f"audit_disclosure: {next(iter(value))} must be"):
-            audit_disclosure(None, frames, **value)
+            audit_disclosure(ANY, frames, **value)
     for known in (["label"], []):
         named = {"sensitive": ["label", "a"], "quasi_identifiers": known}
         with pytest.raises(ParameterError, match="beside the column 'label'"):
-            audit_disclosure(None, frames, **named)
+            audit_disclosure(ANY, frames, **named)
         with pytest.raises(ParameterError, match="beside the column 'label'"):
-            audit_synthetic_data(None, frames, disclosure=named)
+            audit_synthetic_data(ANY, frames, disclosure=named)
 
 
 @pytest.mark.slow
@@ -220,6 +223,14 @@ def test_descriptions_need_a_record_that_stands_alone():
     same = pd.DataFrame({"x": [1.0] * 30})
     with pytest.raises(PartyDataError, match="fits it alone"):
         singling_out(same, same, same)
+
+
+@pytest.mark.parametrize("synthesizer", [GaussianCopulaSynthesizer, 3, None])
+@pytest.mark.parametrize("audit", [audit_disclosure, audit_synthetic_data])
+def test_what_is_no_synthesizer_is_refused_before_any_training(audit, synthesizer):
+    """A class that nobody made an estimator of ended in an error about `self`."""
+    with pytest.raises(ParameterError, match="must be an estimator, such as Gaussian"):
+        audit(synthesizer, make_party_frames(60, 2, random_state=0), "record_id")
 
 
 def test_bad_input_is_refused_by_name():
