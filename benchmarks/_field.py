@@ -54,8 +54,8 @@ COLUMNS = {
         "ε-risk": "eps_identif_risk",
         "ε-loss": "priv_loss_eps",
         "MIA": "mia_precision",
-        "DOMIAS": "mia.domias.auc",
-        "DPI": "mia.dpi.auc",
+        "DOMIAS": "mia.ensemble.mia_domias.auc",
+        "DPI": "mia.ensemble.mia_dpi.auc",
         "classif": "mia.classifier.auc",
         "all": "mia.ensemble.auc",
         "AIA": "aia.gain",
@@ -120,7 +120,8 @@ def judge(
         for path, frame in zip(paths, frames.values()):
             frame.to_parquet(path, index=False)
         command = [python, script, *paths, "--categorical", json.dumps(table.categorical)]
-        command += ["--target", table.target, "--seed", seed, *options]
+        command += ["--target", table.target] if by == "field" else []
+        command += ["--seed", seed, *options]
         told = subprocess.run(
             list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, cwd=folder,
             env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
@@ -191,14 +192,12 @@ def show(
             continue
         heads = "".join(f"{head:>8}" for head in COLUMNS[by])
         lines.append(f"{data:<34}{heads}{'seeds':>7}")
+        published = _results.rows(PUBLISHED, data=data) if by == "field" else []
+        for row in sorted(published, key=_by_detection):
+            lines.append(_line(f"{row['method']} (published)", pd.DataFrame([row]), by))
+        lines += [f"{_line(method, frame, by)}{len(frame):>7}" for method, frame in mine.items()]
         if by != "field":
-            lines += [
-                f"{_line(method, frame, by)}{len(frame):>7}" for method, frame in mine.items()
-            ]
             continue
-        published = sorted(_results.rows(PUBLISHED, data=data), key=_by_detection)
-        lines += [_line(f"{row['method']} (published)", pd.DataFrame([row])) for row in published]
-        lines += [f"{_line(method, frame)}{len(frame):>7}" for method, frame in mine.items()]
         for method, least in AIMS.get(data, {}).items():
             if method in mine:
                 score = mine[method]["detection_xgboost"].mean()
@@ -218,7 +217,7 @@ def _by_detection(row: _results.Row) -> float:
     return float(row["detection_xgboost"])
 
 
-def _line(name: str, frame: pd.DataFrame, by: str = "field") -> str:
+def _line(name: str, frame: pd.DataFrame, by: str) -> str:
     """Write a row of the ladder, as means."""
     cells = []
     for head, key in COLUMNS[by].items():

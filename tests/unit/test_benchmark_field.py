@@ -87,7 +87,7 @@ def test_ours_stand_beside_published_rows_and_aims_are_said():
 
 
 def test_another_judge_has_columns_of_its_own_and_no_published_rows():
-    found = {"avg_h_dist": 0.125, "mia.dpi.auc": 0.5}
+    found = {"avg_h_dist": 0.125, "mia.ensemble.mia_dpi.auc": 0.5}
     shown = _field.show(["adult"], [], {("adult", "mine"): [found]}, "outside")
     head, *rows = shown.splitlines()
     assert head.split()[:3] == ["adult", "Helling", "pMSE"]
@@ -144,7 +144,7 @@ def test_other_packages_find_copies_of_training_rows():
     found = {name: (copies[name], others[name]) for name in copies}
     for name, least in {
         "mia.classifier.auc": 0.7,
-        "mia.domias.auc": 0.65,
+        "mia.ensemble.mia_domias.auc": 0.65,
         "mia.ensemble.auc": 0.65,
         "priv_loss_nnaa": 0.4,
         "aia.gain": 0.5,
