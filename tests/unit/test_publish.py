@@ -20,6 +20,7 @@ from vflsynth._signatures import new_key
 from vflsynth.audit import inference
 from vflsynth.cli import main
 from vflsynth.cli.study import Study
+from vflsynth.cli.tables import check_target
 from vflsynth.contract import read_contract
 from vflsynth.evaluation import pictures, train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
@@ -400,6 +401,16 @@ def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
     (tmp_path / "contract.toml").touch()
     assert main([*command, "--epsilon", "0", "-o", "other.toml"]) == 2
     assert "another folder (--output)" in capsys.readouterr().err
+
+
+def test_a_key_of_one_party_may_be_predicted_of_another():
+    frames = {"lab": pd.DataFrame(columns=["id", "ward"]), "ward": pd.DataFrame(columns=["ward"])}
+    on = {"lab": "id", "ward": "ward"}
+    assert check_target(frames, on, "ward") == "ward"
+    with pytest.raises(
+        ParameterError, match="no table has a column 'id' to predict; there are ward"
+    ):
+        check_target(frames, on, "id")
 
 
 def test_whoever_mistypes_an_answer_is_asked_again(tmp_path, capsys, monkeypatch):

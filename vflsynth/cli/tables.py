@@ -13,7 +13,7 @@ import pandas as pd
 
 from vflsynth.cli.options import Option
 from vflsynth.exceptions import ParameterError, PartyNameError, did_you_mean
-from vflsynth.frames import MatchOn, read_table
+from vflsynth.frames import MatchOn, key_of, read_table
 from vflsynth.frames.keys import STEPS
 from vflsynth.frames.typed import Unreadable
 
@@ -108,9 +108,9 @@ def check_target(
     frames: Mapping[str, Any], on: str | Mapping[str, str] | None, target: str | None
 ) -> str | None:
     """Return a column to predict; ParameterError if no table has it, or it is a key."""
-    keys = on.values() if isinstance(on, Mapping) else (on,)
-    columns = (str(name) for frame in frames.values() for name in frame.columns)
-    names = [name for name in columns if name not in keys]
+    keys = {party: key_of(on, party) for party in frames}
+    owned = ((party, str(name)) for party, frame in frames.items() for name in frame.columns)
+    names = [name for party, name in owned if name != keys[party]]
     if target and target not in names:
         raise ParameterError(
             f"no table has a column {target!r} to predict; there are {', '.join(names)}"
