@@ -268,6 +268,18 @@ class Number(_Rule):
 
 
 @dataclass(frozen=True, slots=True)
+class Jobs(_Rule):
+    """How many things joblib does at a time."""
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is None or a whole number but 0."""
+        return value is None or (value != 0 and Number(-math.inf, whole=True).accepts(value))
+
+    def __str__(self) -> str:
+        return "a whole number but 0 (-1: as many as there are cores) or None"
+
+
+@dataclass(frozen=True, slots=True)
 class Choice(_Rule):
     """One of a few values."""
 
@@ -360,7 +372,7 @@ class DeviceName(_Rule):
         return "'auto' or a torch device as text, such as 'cpu' (str(device) gives it)"
 
 
-Rule = Number | Choice | Sizes | Pair | Optional | DeviceName
+Rule = Number | Jobs | Choice | Sizes | Pair | Optional | DeviceName
 
 
 def rules_of(kind: type[Any]) -> dict[str, Rule]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from vflsynth.adversary import Adversary
-from vflsynth.registry import Choice, Number, Optional, Rule, check_parameters
+from vflsynth.registry import Choice, Jobs, Number, Optional, Rule, check_parameters
 
 LEAST_MODELS = 10
 """Models per world without which nothing can be said."""
@@ -26,6 +26,7 @@ RULES: dict[str, Rule] = {
     "protocol": Choice(("holdout", "paper")),
     "confidence": Number(0.5, 1, closed=(True, False)),
     "block_size": Optional(Number(1, whole=True)),
+    "n_jobs": Jobs(),
     "random_state": Number(0, whole=True),
 }
 """What parameters of audits may be, whichever audit has them."""

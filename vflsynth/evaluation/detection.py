@@ -13,7 +13,7 @@ from sklearn.model_selection import GroupKFold
 
 from vflsynth.evaluation.intervals import around
 from vflsynth.evaluation.metric import Metric, MetricResult
-from vflsynth.evaluation.tables import Compared, Tables
+from vflsynth.evaluation.tables import Compared, Tables, check_max_rows
 
 DETECTION_AUC = Metric(
     name="detection_auc",
@@ -67,6 +67,7 @@ def detection_auc(
     >>> float(detection_auc(real, real + 1000)) > 0.99
     True
     """
+    check_max_rows(max_rows)
     return told_apart(Tables(real, synthetic, **known), classifier, max_rows)
 
 

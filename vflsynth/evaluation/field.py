@@ -36,7 +36,7 @@ from vflsynth.evaluation.columns import (
 )
 from vflsynth.evaluation.marginals import ks_distance
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
-from vflsynth.evaluation.tables import Compared, TableMetric, Tables
+from vflsynth.evaluation.tables import Compared, TableMetric, Tables, check_max_rows
 from vflsynth.exceptions import MissingExtraError, ParameterError
 
 SHAPE = Metric(
@@ -169,6 +169,7 @@ def detection_score(
     """
     if detector not in _DETECTION:
         raise ParameterError(f"detector must be one of {', '.join(_DETECTION)}, got {detector!r}")
+    check_max_rows(max_rows)
     metric = _DETECTION[detector]
     tables = Tables(real, synthetic, **known)
     encoder, rng = tables.encoder, tables.generator(metric.name)

@@ -19,7 +19,7 @@ from vflsynth.evaluation.columns import (
 )
 from vflsynth.evaluation.intervals import BOOTSTRAP, DRAWS, around, sample_rows, wilson
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
-from vflsynth.evaluation.tables import SAMPLED, Compared, Tables
+from vflsynth.evaluation.tables import SAMPLED, Compared, Tables, check_max_rows
 from vflsynth.frames import StoredTable
 
 Booleans = NDArray[np.bool_]
@@ -108,6 +108,7 @@ def proximity(
     >>> float(proximity(real, real.iloc[:2])["exact_copies"])
     1.0
     """
+    check_max_rows(max_rows)
     return copies_in(Tables(real, synthetic, **known), max_rows)
 
 

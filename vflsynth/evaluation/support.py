@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 from vflsynth.evaluation.columns import CategoricalColumn, Floats, TableEncoder
 from vflsynth.evaluation.intervals import random_halves, sample_rows
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
-from vflsynth.evaluation.tables import Compared, Tables
+from vflsynth.evaluation.tables import Compared, Tables, check_max_rows
 
 ALPHA_PRECISION = Metric(
     name="alpha_precision",
@@ -73,6 +73,7 @@ def precision_and_recall(
     >>> float(precision_and_recall(real, real + 9.0)["alpha_precision"]) < 0.1
     True
     """
+    check_max_rows(max_rows)
     tables = Tables(real, synthetic, **known)
     real, synthetic, encoder = tables.real, tables.synthetic, tables.encoder
     n = min(len(real), len(synthetic), max_rows or len(real))

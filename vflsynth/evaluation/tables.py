@@ -17,7 +17,7 @@ from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, p
 from vflsynth.evaluation.intervals import random_halves, sample_rows
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.frames import StoredTable
-from vflsynth.registry import Number, check_parameters
+from vflsynth.registry import Number, Optional, check_parameters
 
 Found = TypeVar("Found")
 
@@ -120,6 +120,12 @@ class Tables:
             self._found[function] = function(self)
         found: Found = self._found[function]
         return found
+
+
+def check_max_rows(max_rows: int | None) -> None:
+    """Check a largest number of rows, None for all (ParameterError)."""
+    rule = Optional(Number(1, whole=True))
+    check_parameters("evaluation", {"max_rows": max_rows}, {"max_rows": rule})
 
 
 def _typed(table: Any) -> Any:

@@ -34,7 +34,7 @@ from vflsynth.evaluation.intervals import (
     sample_rows,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
-from vflsynth.evaluation.tables import Tables
+from vflsynth.evaluation.tables import Tables, check_max_rows
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
 Task = Literal["auto", "classification", "regression"]
@@ -149,6 +149,7 @@ def utility(
     >>> scores["train_synthetic_test_real"].value > 0.95
     True
     """
+    check_max_rows(max_rows)
     tables = Tables(
         real,
         synthetic,

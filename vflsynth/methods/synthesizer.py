@@ -61,7 +61,7 @@ from vflsynth.models.conditions import complete_rows, sample_given
 from vflsynth.models.party_model import sample_parties
 from vflsynth.models.satisfying import enforce
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
-from vflsynth.registry import Number, check_parameters, find, full_name
+from vflsynth.registry import Jobs, Number, check_parameters, find, full_name
 from vflsynth.registry import Rule as Range
 from vflsynth.reporting import size_text
 from vflsynth.run import (
@@ -508,8 +508,9 @@ class BaseSynthesizer(_Fitted):
         Rules of the contract are kept in every part. Privacy: as for `sample`.
         """
         check_is_fitted(self, "parties_")
-        whole = {"n": Number(0, whole=True), "part_rows": Number(1, whole=True)}
-        check_parameters("sample_to", {"n": n, "part_rows": part_rows}, whole)
+        given = {"n": n, "part_rows": part_rows, "n_jobs": n_jobs}
+        whole = {"n": Number(0, whole=True), "part_rows": Number(1, whole=True), "n_jobs": Jobs()}
+        check_parameters("sample_to", given, whole)
         path, call = Path(folder), None
         if random_state is not None:
             secret = secret_from(random_state)

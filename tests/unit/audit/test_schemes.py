@@ -234,6 +234,7 @@ def test_nothing_is_trained_for_intermediate_features_that_nobody_sends(number_f
         ({"adversaries": RandomForest()}, "adversaries"),
         ({"adversaries": [RandomForest]}, "Adversary or more, got"),
         ({"random_state": -1}, "random_state"),
+        ({"n_jobs": 0}, "n_jobs"),
     ],
 )
 def test_bad_parameters_are_refused_by_name(small_frames, tiny, options, match):

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflsynth.evaluation import evaluate
+from vflsynth.evaluation import (
+    detection_auc,
+    detection_score,
+    evaluate,
+    precision_and_recall,
+    proximity,
+    utility,
+)
 from vflsynth.evaluation.columns import (
     CategoricalColumn,
     NumericColumn,
@@ -300,6 +307,17 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
         TableEncoder(real, real.to_numpy())
     with pytest.raises(TypeError, match="not dict; of parties, one of all columns"):
         release_gate({"lab": real}, real)
+
+
+@pytest.mark.parametrize("most", [0, -1, 2.5, "all"])
+@pytest.mark.parametrize(
+    "measure", [detection_auc, detection_score, precision_and_recall, proximity, utility]
+)
+def test_a_largest_number_of_rows_is_one_or_none(measure, most):
+    real = pd.DataFrame({"a": range(50), "b": [0, 1] * 25})
+    known = {"target": "b"} if measure is utility else {}
+    with pytest.raises(ParameterError, match="max_rows must be None or a whole number ≥ 1"):
+        measure(real, real, max_rows=most, **known)
 
 
 def test_every_column_has_one_owner():

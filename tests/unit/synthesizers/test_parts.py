@@ -7,7 +7,7 @@ import pytest
 
 from vflsynth import IndependentSynthesizer
 from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ArtefactError, KeyTypeError
+from vflsynth.exceptions import ArtefactError, KeyTypeError, ParameterError
 from vflsynth.methods import parts
 
 KEY = "record_id"
@@ -42,6 +42,13 @@ def test_keys_that_run_out_are_found_out_before_any_part(tmp_path):
     with pytest.raises(KeyTypeError):
         few.sample_to(tmp_path / "out", 250, part_rows=100, keys=True)
     assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+@pytest.mark.parametrize("jobs", [0, 1.5, "all"])
+def test_a_number_of_workers_is_none_or_not_zero(model, tmp_path, jobs):
+    with pytest.raises(ParameterError, match="n_jobs must be a whole number but 0"):
+        sampled(model, tmp_path / "out", n_jobs=jobs)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
