@@ -242,11 +242,12 @@ class MLP(nn.Module):
             zip(self.layers, trace, cotangents)
         ):
             assert weight.grad is not None
+            own = cotangent[:, :rows]
+            torch.bmm(inputs[:, :rows].mT, own, out=weight.grad)
             if changes:
-                inputs = torch.cat([inputs[:, :rows], changes[i]], 1)
-            torch.bmm(inputs.mT, cotangent, out=weight.grad)
+                weight.grad.baddbmm_(changes[i].mT, cotangent[:, rows:])
             if bias is not None:
-                torch.sum(cotangent[:, :rows], 1, keepdim=True, out=bias.grad)
+                torch.sum(own, 1, keepdim=True, out=bias.grad)
 
     def push(self, trace: Sequence[Tensor], change: Tensor) -> list[Tensor]:
         """Carry a change of the input gradient forwards, layer by layer.
