@@ -16,6 +16,7 @@ from vflsynth.codec import as_frame
 from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, party_of
 from vflsynth.evaluation.intervals import random_halves, sample_rows
 from vflsynth.evaluation.metric import MetricResult, MetricResults
+from vflsynth.exceptions import ParameterError
 from vflsynth.frames import StoredTable
 from vflsynth.registry import Number, Optional, check_parameters
 
@@ -69,6 +70,9 @@ class Tables:
 
     def __post_init__(self) -> None:
         check_parameters("evaluation", vars(self), {"random_state": Number(0, whole=True)})
+        for name in ("columns", "categorical"):
+            if isinstance(label := getattr(self, name), str):
+                raise ParameterError(f"evaluation: {name} must be a list of columns, as [{label!r}]")
         for which in ("real", "synthetic", "holdout"):
             object.__setattr__(self, which, _typed(getattr(self, which)))
         names = common_columns(self.real, self.synthetic, self.columns)

@@ -320,6 +320,13 @@ def test_a_largest_number_of_rows_is_one_or_none(measure, most):
         measure(real, real, max_rows=most, **known)
 
 
+@pytest.mark.parametrize("which", ["columns", "categorical"])
+def test_a_text_is_no_list_of_columns(which):
+    real = pd.DataFrame({"a": range(50), "b": [0, 1] * 25})
+    with pytest.raises(ParameterError, match=rf"{which} must be a list of columns, as \['ab'\]"):
+        evaluate(real, real, **{which: "ab"})
+
+
 def test_every_column_has_one_owner():
     with pytest.raises(SharedColumnError, match="party 'lab', column 'a'"):
         party_of(["a"], {"clinic": ["a"], "lab": ["a"]})
