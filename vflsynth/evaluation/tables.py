@@ -72,7 +72,9 @@ class Tables:
         check_parameters("evaluation", vars(self), {"random_state": Number(0, whole=True)})
         for name in ("columns", "categorical"):
             if isinstance(label := getattr(self, name), str):
-                raise ParameterError(f"evaluation: {name} must be a list of columns, as [{label!r}]")
+                raise ParameterError(
+                    f"evaluation: {name} must be a list of columns, as [{label!r}]"
+                )
         for which in ("real", "synthetic", "holdout"):
             object.__setattr__(self, which, _typed(getattr(self, which)))
         names = common_columns(self.real, self.synthetic, self.columns)
