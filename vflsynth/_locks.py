@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import TextIO
 
 from vflsynth.exceptions import ParameterError
+
+logger = logging.getLogger("vflsynth")
+
+_UNSAID = 2.0
+"""Seconds to wait without a word."""
 
 _PATIENCE = 0.5
 """Seconds: whoever asks whether a folder is in use has its lock for a moment."""
@@ -23,14 +29,20 @@ def lock(path: Path, problem: str, patience: float = _PATIENCE) -> TextIO:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a")
-    deadline = time.monotonic() + patience
+    asked = time.monotonic()
+    deadline, said = asked + patience, False
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if time.monotonic() > deadline:
+            if (now := time.monotonic()) > deadline:
                 file.close()
                 raise ParameterError(f"{path.parent}: {problem}") from error
+            if not said and now > asked + _UNSAID:
+                logger.info(
+                    "%s: %s. Waiting for it, %.0f s at most", path.parent, problem, patience
+                )
+                said = True
             time.sleep(0.02)
         else:
             return file

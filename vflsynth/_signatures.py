@@ -33,7 +33,12 @@ def new_key(path: Path) -> str:
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(pem)
+            try:
+                file.write(pem)
+                file.flush()
+            except OSError:
+                path.unlink()
+                raise
     except OSError as error:
         raise ArtefactError(f"{path} cannot be written: {error.strerror}") from error
     return key.public_key().public_bytes_raw().hex()

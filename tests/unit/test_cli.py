@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -926,6 +927,15 @@ def test_what_cannot_be_handed_out_is_not_judged(name, words, tmp_path, capsys):
     assert words in capsys.readouterr().err
 
 
+def last_written(path):
+    return path.stat().st_mtime_ns
+
+
+def touched(path, *_, **__):
+    """Stand in for what judges for long, while somebody writes."""
+    path.touch()
+
+
 @pytest.mark.usefixtures("blank_pictures")
 def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
     """A model of two epochs is bad: only a contract that asks for little lets it pass."""
@@ -956,11 +966,12 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
         assert main([*more, "-o", str(tmp_path / "more")]) == 3
         assert words in capsys.readouterr().err
 
-    with monkeypatch.context() as changing:
-        changing.setattr("vflsynth.cli.release.release_gate", lambda *_, **__: table.touch())
-        changing.setattr("vflsynth.cli.release.file_digest", lambda path: path.stat().st_mtime_ns)
-        assert main([*command, "-o", str(tmp_path / "strict")]) == 3
-        assert "changed while it was judged" in capsys.readouterr().err
+    for file in (table, folder / "lab.csv"):
+        with monkeypatch.context() as changing:
+            changing.setattr("vflsynth.cli.release.release_gate", partial(touched, file))
+            changing.setattr("vflsynth.cli.release.file_digest", last_written)
+            assert main([*command, "-o", str(tmp_path / "strict")]) == 3
+            assert f"{file} changed while it was judged" in capsys.readouterr().err
     assert main([*command, "-o", str(tmp_path / "strict")]) == 1
     assert capsys.readouterr().out.startswith("Fails ")
     assert not (tmp_path / "strict" / "public").exists()
@@ -977,6 +988,9 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
     assert "changed after the fit: The limit of " in said
     assert f"table checked: {out / 'public' / 'synthetic.csv'}" in said
     assert hashlib.sha256(table.read_bytes()).hexdigest() in said
+    for wrong in ("", public[:-1], str(key), str(tmp_path)):
+        assert main(["verify", str(out / "public"), "--public", wrong]) == 2
+        assert "is no public key" in capsys.readouterr().err
     with (out / "public" / "synthetic.csv").open("a") as file:
         file.write("0,0,2024-01-01,ill\n")
     assert main(["verify", str(out / "public"), "--public", public]) == 3

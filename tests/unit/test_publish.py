@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import vflsynth
+import vflsynth.cli.evaluate
 from tests.smaller import judge_by_few_trees
 from vflsynth._signatures import new_key
 from vflsynth.audit import inference
@@ -286,6 +287,21 @@ def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):
     assert (tmp_path / "published" / "publisher.pub").read_text().strip() == public
 
 
+def test_a_table_that_changes_meanwhile_is_not_handed_out(study, tmp_path, monkeypatch, capsys):
+    copied(study, tmp_path)
+    table, evaluate = tmp_path / "hospital.csv", vflsynth.cli.evaluate.run
+
+    def changing(options):
+        code = evaluate(options)
+        table.write_text("".join(table.read_text().splitlines(keepends=True)[:100]))
+        return code
+
+    monkeypatch.setattr("vflsynth.cli.evaluate.run", changing)
+    assert main(["publish", str(tmp_path / "study.toml"), "-q"]) == 3
+    assert "read or wrote changed since" in capsys.readouterr().err
+    assert not (tmp_path / "published" / "release").exists()
+
+
 def test_an_error_of_a_step_ends_with_what_comes_next(study, tmp_path, monkeypatch, capsys):
     path = copied(study, tmp_path)
 
@@ -310,6 +326,7 @@ def test_python_publishes_what_the_command_line_does(study, monkeypatch, capsys)
         )
     monkeypatch.setattr("vflsynth.cli.publish._digest", lambda path: "")
     monkeypatch.setattr("vflsynth.cli.publish._Job._sample", lambda _: ["model", "-n", "3"])
+    monkeypatch.setattr("vflsynth.cli.publish._Job._check_unchanged", lambda *_: None)
     assert vflsynth.publish(study) is False
     assert done == list(STEPS[:-1])
     said = capsys.readouterr().out

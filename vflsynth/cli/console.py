@@ -33,8 +33,9 @@ def reporting(*, quiet: bool) -> Iterator[None]:
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter())
-    level = logger.level
+    level, propagates = logger.level, logger.propagate
     logger.addHandler(handler)
+    logger.propagate = False  # a library of a mechanism gives the root logger a handler
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
     try:
         with warnings.catch_warnings():
@@ -43,6 +44,7 @@ def reporting(*, quiet: bool) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+        logger.propagate = propagates
 
 
 class _Formatter(logging.Formatter):

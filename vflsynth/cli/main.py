@@ -154,6 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SystemExit
         For ``--help`` and ``--version``, and with code 2 for arguments that cannot be parsed.
     """
+    if sys.stdout is None:  # closed by who started it
+        sys.stdout = io.TextIOWrapper(io.FileIO(os.devnull, "w"))
     if isinstance(sys.stdout, io.TextIOWrapper):  # files and pipes on Windows cannot hold an ε
         sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else list(arguments)

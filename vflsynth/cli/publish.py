@@ -29,7 +29,7 @@ from vflsynth.cli.console import say, table
 from vflsynth.cli.options import Option, declare
 from vflsynth.cli.study import Study
 from vflsynth.cli.tables import check_target
-from vflsynth.exceptions import ContractError, VFLSynthError
+from vflsynth.exceptions import ArtefactError, ContractError, VFLSynthError
 from vflsynth.frames.sources import records_of
 
 logger = logging.getLogger("vflsynth")
@@ -291,8 +291,12 @@ class _Job:
         self.out.mkdir(parents=True, exist_ok=True)
         self._read_state()
         code = 0
+        past: list[Step] = []
         for step in self.steps:
+            self._check_unchanged(past)
+            past.append(step)
             if step.name == "verify" and code:
+                past.pop()
                 break
             if self._is_done(step):
                 code = self.state["steps"][step.name]["code"]
@@ -305,11 +309,22 @@ class _Job:
             check()
             if code not in (0, 1):  # a training that Ctrl-C ended
                 raise KeyboardInterrupt
+        self._check_unchanged(past)
         for kept in ("release.txt", "verify.txt") if not code else ("release.txt",):
             if (self.out / kept).is_file():
                 say((self.out / kept).read_text(encoding="utf-8").rstrip("\n"))
         say(f"\nnext: {self._next(code)}")
         return code
+
+    def _check_unchanged(self, past: Sequence[Step]) -> None:
+        """Refuse to go on if what earlier steps read or wrote is not what it was."""
+        for step in past:
+            if not self._is_done(step):
+                raise ArtefactError(
+                    f"what the step {step.name!r} read or wrote changed since, so that what comes "
+                    f"after it is of other tables: hand out nothing of {self.out}. Fix: run "
+                    f"'vflsynth publish {self.study.path}' again, and change nothing meanwhile"
+                )
 
     def _do(self, step: Step) -> int:
         """Run one command, and write down that it is done."""

@@ -92,7 +92,12 @@ def run(options: argparse.Namespace) -> int:
     suffix_of(options.synthetic)  # another kind of file is an error
     if options.synthetic.is_dir():
         raise ParameterError(f"--synthetic {options.synthetic} is a folder; one file is handed out")
-    model, seen = open_model(options.model), file_digest(options.synthetic)
+    inputs = {f"real table of {table.party}": records_of(table.path) for table in options.real}
+    inputs |= {f"held-out table of {own.party}": records_of(own.path) for own in options.holdout}
+    given = {"audit": options.audit, "privacy account": options.account}
+    inputs |= {name: path for name, path in given.items() if path is not None}
+    model = open_model(options.model)
+    seen = {path: file_digest(path) for path in (options.synthetic, *inputs.values())}
     audit = None if options.audit is None else _audit(options.audit)
     judged = read_judged(options)
     contract = read_judged_contract(options, judged, model, "internal")
@@ -110,12 +115,9 @@ def run(options: argparse.Namespace) -> int:
         metrics=rule_metrics(model, contract, judged.real, len(judged.synthetic)),
         random_state=options.seed,
     )
-    inputs = {f"real table of {table.party}": records_of(table.path) for table in options.real}
-    inputs |= {f"held-out table of {own.party}": records_of(own.path) for own in options.holdout}
-    given = {"audit": options.audit, "privacy account": options.account}
-    inputs |= {name: path for name, path in given.items() if path is not None}
-    if file_digest(options.synthetic) != seen:
-        raise ArtefactError(f"{options.synthetic} changed while it was judged")
+    for path, digest in seen.items():
+        if file_digest(path) != digest:
+            raise ArtefactError(f"{path} changed while it was judged. Fix: judge again")
     write_release(
         dossier,
         options.output,

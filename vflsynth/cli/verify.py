@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from vflsynth.cli.console import say
@@ -50,6 +51,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _key(text: str) -> str:
     try:
-        return Path(text).read_text(encoding="utf-8").strip() if Path(text).is_file() else text
+        key = Path(text).read_text(encoding="utf-8") if Path(text).is_file() else text
     except (OSError, ValueError) as error:
         raise ParameterError(f"--public: {text} cannot be read: {error}") from error
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", key.strip()):
+        raise ParameterError(
+            f"--public: {text!r} is no public key, nor a file with one alone: a key has 64 "
+            "hexadecimal digits"
+        )
+    return key.strip()

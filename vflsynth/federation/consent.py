@@ -67,8 +67,8 @@ def approve(job: Job, site: Site) -> None:
         "approved": time.strftime("%Y-%m-%dT%H:%M:%S"),
         "bound to": bound_to(site),
     }
-    artefacts.replace_json(site.folder / FILE, found, mode=0o600)
     trail.append(site.folder, "approved", {"job": job.name, "digest": job.digest})
+    artefacts.replace_json(site.folder / FILE, found, mode=0o600)
 
 
 def withdraw(job: Job, site: Site) -> bool:

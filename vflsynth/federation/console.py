@@ -44,13 +44,15 @@ class SiteState:
     """What a site's folder says at one moment.
 
     The job that was begun last comes first. `trail` counts lines of the audit trail; None if it is
-    broken. `epsilon` is what all private runs that ended have spent, at `delta`, None without any,
-    and `conditions` what it depends on beyond theorems; see `vflsynth.privacy.PrivacyLedger`.
+    broken. `told` are bits of every record by receiver, as that says. `epsilon` is what all private
+    runs that ended have spent, at `delta`, None without any, and `conditions` what it depends on
+    beyond theorems; see `vflsynth.privacy.PrivacyLedger`.
     """
 
     site: Site
     jobs: list[JobState]
     trail: int | None
+    told: dict[str, float]
     epsilon: float | None
     delta: float | None
     conditions: tuple[str, ...]
@@ -62,8 +64,9 @@ class SiteState:
         names = list(dict.fromkeys(path.parent.name for path in reversed(reports)))
         try:
             n_lines: int | None = trail.verify(site.folder)[0]
+            told = told_bits(site)
         except ArtefactError:
-            n_lines = None
+            n_lines, told = None, {}
         newest = (report_of(path).get("privacy") for path in reversed(reports))
         private: dict[str, Any] = next(filter(None, newest), {})
         spent = private.get("all runs of this folder", {})
@@ -72,6 +75,7 @@ class SiteState:
             site,
             [job_state(site.folder, name) for name in names],
             n_lines,
+            told,
             None if epsilon is None else float(epsilon),  # "infinite" is a number to float
             spent.get("delta"),
             tuple(spent.get("conditions", ())),
@@ -202,7 +206,7 @@ def _cards(state: SiteState) -> Iterator[dict[str, str]]:
             "unit": conditional(f"epsilon spent by runs that ended, {left}", *state.conditions),
             "text": "What an epsilon covers is in the report of each run.",
         }
-    if state.trail is not None and (told := told_bits(state.site)):
+    if told := state.told:
         total, telling = sum(told.values()), state.site.telling
         yield {
             "level": "far" if total > 0.8 * telling.bits else "close",

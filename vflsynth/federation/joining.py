@@ -53,7 +53,8 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
         raise MisalignedError(
             f"these are not parts of one sample: {', '.join(map(repr, parts))}",
             fix="have every party draw with the same job, number of rows, request and secret, into "
-            "parquet files",
+            "parquet files; if an attempt was cut off while halves were saved, run the job again "
+            "first",
         )
     first, *others = parts
     columns = dict.fromkeys(parts[first].columns, first)

@@ -39,6 +39,7 @@ from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
 from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.psi import key_text
+from vflsynth.federation.sampling import note_attempt
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.trail import Report
 from vflsynth.federation.wire import Tags
@@ -53,6 +54,7 @@ from vflsynth.frames import (
 from vflsynth.frames.keys import Difference, warn_of_keys
 from vflsynth.frames.party_frames import lost_of
 from vflsynth.learning.base import Method, SharedDraws, Size
+from vflsynth.models.party_model import PARTY_KIND
 from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import (
     MESSAGES,
@@ -202,6 +204,7 @@ class PartyNode(BlindedRun):
         self.table = check_table(job, site, method)
         self._told = contracts.facts(job, site, self.table)
         self.folder = site.folder / job.name
+        artefacts.check_target(self.folder / "half", PARTY_KIND)
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
         self.rules = Rules({Hello, MatchProof})
@@ -304,6 +307,7 @@ class PartyNode(BlindedRun):
             (half,) = self.halves()
             half.preparation = self._preparation()
             half.save(self.folder / "half")
+            note_attempt(self.folder, self.agreed.nonce)
         except BaseException as error:
             failure = error
             raise

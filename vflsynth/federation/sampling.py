@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
 from vflsynth.codec import scalar_to_json
 from vflsynth.contract import SharedRows, attempts
@@ -32,6 +33,31 @@ Numbers = npt.NDArray[np.float32]
 
 _DRAWN_PER_ROW = 2
 """Rows that are drawn for one that is asked for, unless it is said otherwise."""
+
+
+_ATTEMPT = "half-of.json"
+"""In a job's folder: of which attempt the half is."""
+
+
+def note_attempt(folder: Path, nonce: str) -> None:
+    """Write down of which attempt the half is that was just saved in a job's folder.
+
+    A party that was killed before keeps the half of an earlier attempt, which was trained apart
+    from the others' and has no relations with them: `join_parts` finds out by `attempt_of`.
+    """
+    said = {"attempt": derive(nonce.encode(), "attempt").hex(), "half": _digest(folder)}
+    artefacts.replace_json(folder / _ATTEMPT, said)
+
+
+def attempt_of(folder: Path) -> str:
+    """Say of which attempt the half in a job's folder is; nothing if it was not written down."""
+    path = folder / _ATTEMPT
+    said = artefacts.read_json(path) if path.exists() else {}
+    return str(said["attempt"]) if said.get("half") == _digest(folder) else ""
+
+
+def _digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "half" / artefacts.MANIFEST).read_bytes()).hexdigest()
 
 
 def draw_part(
@@ -79,7 +105,8 @@ def draw_part(
         ) from error
     secret = derive(site.the_shared, f"sample|{job.name}|{request}")
     wanted = _DRAWN_PER_ROW * n if drawn is None else drawn
-    part, shared, choice = _part_with_files(half, n, wanted, secret, passed)
+    bound = derive(secret, f"attempt {attempt_of(folder.parent)}")
+    part, shared, choice = _part_with_files(half, n, wanted, secret, bound, passed)
     told = {RULES: shared, CHOICE: choice}
     part.attrs |= {name: own.to_dict() for name, own in told.items() if own is not None}
     if keys and (shared is not None or choice is not None or half.on is None):
@@ -89,19 +116,28 @@ def draw_part(
     said = {"job": job.name, "request": request, "rows": n, "keys": keys}
     trail.append(site.folder, "sampled", said)
     part.attrs[PARTIES] = len(job.parties)
-    part.attrs[MARK] = hmac.new(secret, str(n).encode(), hashlib.sha256).hexdigest()[:16]
+    part.attrs[MARK] = _mark(bound, str(n))
     return part
 
 
+def _mark(bound: bytes, text: str) -> str:
+    return hmac.new(bound, text.encode(), hashlib.sha256).hexdigest()[:16]
+
+
 def _part_with_files(
-    half: PartyModel, n: int, n_drawn: int, secret: bytes, folder: Path | None = None
+    half: PartyModel,
+    n: int,
+    n_drawn: int,
+    secret: bytes,
+    bound: bytes,
+    folder: Path | None = None,
 ) -> tuple[pd.DataFrame, SharedRows | None, Choice | None]:
     """Draw the rows of `draw_part`, for `vflsynth.contract.rows_for_all`.
 
     With them come which they are of those that were drawn, and the rules that are open, where rows
     that break rules are left out; and where rows are resampled, the party's part of the choice. The
     folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows: those
-    to this party are read, those from it written.
+    to this party are read, those from it written. What `bound` is derived from marks them.
     """
     selects = half.preparation is not None and half.preparation.selects
     planned: list[Portion] = []
@@ -109,7 +145,7 @@ def _part_with_files(
         planned += portions(asked, half.times, own)
         if not selects or sum(kept for kept, _, _ in planned) >= n_drawn:
             break
-    table, judged = _drawn(half, planned, secret, folder)
+    table, judged = _drawn(half, planned, bound, folder)
     choice = None if judged is None else half.choice(planned, judged)
     if half.preparation is None or not selects:
         return table, None, choice
@@ -117,11 +153,11 @@ def _part_with_files(
 
 
 def _drawn(
-    half: PartyModel, planned: Sequence[Portion], secret: bytes, folder: Path | None
+    half: PartyModel, planned: Sequence[Portion], bound: bytes, folder: Path | None
 ) -> tuple[pd.DataFrame, Numbers | None]:
     """Draw all that is planned, one portion after the other, and what is computed for a choice."""
     n_drawn = sum(size for _, size, _ in planned)
-    mark = hmac.new(secret, f"passed on {n_drawn}".encode(), hashlib.sha256).hexdigest()[:16]
+    mark = _mark(bound, f"passed on {n_drawn}")
     received: dict[str, Numbers] = {}
     for name in half.after if folder is not None else ():
         assert folder is not None
@@ -136,8 +172,9 @@ def _drawn(
         table = read_table(path)
         if table.attrs.get(_MARK) != mark:
             raise MisalignedError(
-                f"{path} is of another sample",
-                fix="draw at all parties with the same request and number of rows",
+                f"{path} is of another sample, or of another attempt at the job",
+                fix="draw at all parties with the same request and number of rows; if an attempt "
+                "was cut off while halves were saved, run the job again first",
                 party=name,
             )
         received[name] = table.to_numpy(np.float32)

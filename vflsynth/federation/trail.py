@@ -1,9 +1,10 @@
 """An audit trail per site: what was approved, attempted, matched, sent and paid, line by line.
 
 Every line holds the digest of the line before it, so a line that is changed, taken out or put in
-later breaks the chain. Whoever can write the file can still cut off its end or write all of it
-anew: keep the last digest, which `verify` returns, somewhere else from time to time. Beside it lie
-the reports: what left a node and what arrived, attempt by attempt.
+later breaks the chain. Beside it is a head, with the number of lines and the last digest, so that a
+trail that was lost is not taken for a new one. Whoever can write both files can still write all of
+it anew: keep the last digest, which `verify` returns, somewhere else from time to time. Beside it
+lie the reports: what left a node and what arrived, attempt by attempt.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 FILE = "audit-trail.jsonl"
 """In a site's folder."""
 
+_HEAD = f".{FILE}.head"
+
 _PATIENCE = 30.0
 
 
@@ -38,42 +41,64 @@ def append(folder: Path, event: str, details: Mapping[str, Any]) -> None:
     Raises ArtefactError if the trail is broken, or cannot be written.
     """
     path = folder / FILE
-    with locked(folder / f".{FILE}.lock", "its audit trail is in use for too long", _PATIENCE):
+    with locked(folder / f".{FILE}.lock", "its audit trail is in use", _PATIENCE):
         n, last = verify(folder)
-        line = json.dumps(link(n + 1, last, event, details)).encode() + b"\n"
+        record = link(n + 1, last, event, details)
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+                size = file.tell()
+                try:
+                    file.write(json.dumps(record).encode() + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:  # a full disk: half a line would be taken for a changed one
+                    os.truncate(path, size)
+                    raise
         except OSError as error:
             raise ArtefactError(f"{path} cannot be written: {error}") from error
+        head = {"lines": n + 1, "digest": record["digest"]}
+        artefacts.replace_json(folder / _HEAD, head, mode=0o600)
 
 
 def verify(folder: Path) -> tuple[int, str]:
     """Check the chain; return how many lines there are, and the last digest.
 
-    Raises ArtefactError if a line was changed, taken out or put in.
+    Raises ArtefactError as `lines`.
     """
-    path = folder / FILE
-    if not path.exists():
-        return 0, START
-    try:
-        records = [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise ArtefactError(f"{path} cannot be read: {error}") from error
-    if (n := first_broken(records)) is not None:
-        raise ArtefactError(
-            f"{path}, line {n}: is not what was written, or does not follow the line before"
-        )
+    records = lines(folder)
     return len(records), records[-1]["digest"] if records else START
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """Return what a trail that was verified says."""
-    path = folder / FILE
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines()]
+    """Return what a site's trail says.
+
+    Raises ArtefactError if a line was changed, taken out, put in or lost.
+    """
+    path, head = folder / FILE, folder / _HEAD
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        last = json.loads(head.read_text(encoding="utf-8")) if head.exists() else None
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read: {error}") from error
+    records = [_parsed(line) for line in text.splitlines()]
+    n = first_broken(records)
+    if n is None and text and not text.endswith("\n"):
+        n = len(records)
+    if n is not None:
+        raise ArtefactError(
+            f"{path}, line {n}: is not what was written, or does not follow the line before. Fix: "
+            "bring the latest copy of the file back"
+        )
+    if last is not None and last not in [
+        {"lines": each["n"], "digest": each["digest"]} for each in records
+    ]:
+        raise ArtefactError(
+            f"{path} lacks what was in it: {head} knows of {last.get('lines')} lines, and the last "
+            "of them is not there. What was told, counted and approved since would not be known. "
+            f"Fix: bring the latest copy back. If it is lost, counting starts anew once {head} is "
+            "deleted"
+        )
+    return records
 
 
 def _parsed(line: str) -> Any:

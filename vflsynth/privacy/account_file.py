@@ -148,6 +148,13 @@ class AccountFile:
                 f"{self.path} was moved or deleted while a run had it open. Nothing more is "
                 "released. Fix: name the account where it is now"
             )
+        last = self._last()
+        if last is not None and last not in [(each["n"], each["digest"]) for each in records]:
+            raise ArtefactError(
+                f"{self.path} was written by another run while this one had it open, so the lock "
+                "beside it is gone, or is none on this file system. Nothing more is released. Fix: "
+                "keep the account, with its lock, where all runs share both"
+            )
         content = {"format": _FORMAT, "version": _VERSION, "records": records}
         artefacts.replace_json(self.path, content, mode=0o600, indent=None)
         head = {"records": len(records), "digest": records[-1]["digest"]}

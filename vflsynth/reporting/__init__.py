@@ -118,10 +118,12 @@ class Page:
         return self._html
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, whole or not at all; an existing file is replaced."""
+        """Write the page to a file, whole or not at all; an existing file is replaced.
+
+        Raises ArtefactError if it cannot be written.
+        """
         path = Path(path)
-        with artefacts.aside(path) as side:
-            side.write_text(self.html, encoding="utf-8")
+        artefacts.replace_text(path, self.html)
         return path
 
     def _repr_html_(self) -> str:

@@ -1,5 +1,6 @@
 """Parts of a sample belong together, and say so."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -70,6 +71,21 @@ def test_parts_of_different_samples_are_refused(trained):
             join_parts({"a": one, "b": other})
     with pytest.raises(MisalignedError):
         join_parts({"a": pd.DataFrame({"x": [1]})})
+
+
+def test_halves_of_two_attempts_are_not_joined(trained, tmp_path):
+    """A party that is killed while it saves its half keeps the one of the attempt before."""
+    one = draw_part(trained.job, trained.sites["party_1"], 50, "one")
+    site = replace(trained.sites["party_2"], folder=tmp_path)
+    own = tmp_path / trained.job.name
+    shutil.copytree(trained.sites["party_2"].folder / trained.job.name, own)
+    join_parts({"a": one, "b": draw_part(trained.job, site, 50, "one")})
+    said = json.loads((own / "half-of.json").read_text())
+    for other in (said | {"attempt": "of another"}, said | {"half": "another"}):
+        (own / "half-of.json").write_text(json.dumps(other))
+        part = draw_part(trained.job, site, 50, "one")
+        with pytest.raises(MisalignedError, match="run the job again first"):
+            join_parts({"a": one, "b": part})
 
 
 def test_keys_twice_are_refused(trained):

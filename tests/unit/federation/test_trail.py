@@ -57,6 +57,42 @@ def test_whatever_is_changed_is_found_and_nothing_is_added_to_it(tmp_path, chang
         write(tmp_path, 1)
 
 
+def test_a_trail_that_was_lost_or_cut_is_not_taken_for_a_new_one(tmp_path):
+    path = write(tmp_path)
+    for left in ("", "".join(path.read_text().splitlines(keepends=True)[:2])):
+        path.write_text(left)
+        with pytest.raises(ArtefactError, match=r"lacks what was in it.*knows of 4 lines"):
+            write(tmp_path, 1)
+    path.unlink()
+    with pytest.raises(ArtefactError, match="lacks what was in it"):
+        trail.lines(tmp_path)
+    (tmp_path / f".{trail.FILE}.head").unlink()
+    assert trail.lines(tmp_path) == []
+
+
+def test_a_line_without_its_end_is_found(tmp_path):
+    path = write(tmp_path)
+    path.write_text(path.read_text()[:-1])
+    with pytest.raises(ArtefactError, match="line 4: is not what was written"):
+        trail.verify(tmp_path)
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+    path = write(tmp_path)
+    before = path.read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trail.os, "fsync", full)
+        with pytest.raises(ArtefactError, match=r"cannot be written.*No space"):
+            write(tmp_path, 1)
+    assert path.read_bytes() == before
+    write(tmp_path, 1)
+    assert trail.verify(tmp_path)[0] == 5
+
+
 def test_a_line_of_ones_own_with_a_right_digest_does_not_fit_in(tmp_path):
     """Digests are public: the chain tells, not a secret."""
     path = write(tmp_path)

@@ -455,6 +455,20 @@ def test_an_account_that_is_moved_while_it_is_open_ends_the_run(account, tmp_pat
     assert not folder.exists()
 
 
+def test_what_another_run_wrote_past_the_lock_is_not_written_over(account):
+    """Some file systems have no locks, and a lock file can be deleted."""
+    one = account.open("one", PLAN)
+    account.path.with_name(f".{account.path.name}.lock").unlink()
+    other = account.open("other", PLAN)
+    other.spend(PLAN.entries)
+    booked = account.records()
+    with pytest.raises(ArtefactError, match="written by another run while this one had it open"):
+        one.spend(PLAN.entries)
+    assert account.records() == booked
+    one.close()
+    other.close()
+
+
 def test_a_release_of_no_run_makes_no_account(account):
     records = account.records()
     details = {"purpose": "x", "event": event_to_dict(PLAN.entries[0].event)}
