@@ -35,7 +35,9 @@ from vflsynth.adversary.encoding import (
 )
 from vflsynth.adversary.intervals import Estimate, auc_interval
 from vflsynth.adversary.statistics import Kernels
+from vflsynth.audit.settings import check_values
 from vflsynth.columns import TableTransformer
+from vflsynth.evaluation.columns import common_columns
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer
 
@@ -215,6 +217,14 @@ def attack_auc(
     **options
         For the attack.
 
+    Raises
+    ------
+    ParameterError
+        If the confidence is none.
+    PartyDataError
+        If a table has not the columns of `members`, which messages call the real table, or has
+        text where that has numbers.
+
     Returns
     -------
     Estimate
@@ -228,6 +238,11 @@ def attack_auc(
     >>> attack_auc(gan_leaks, tables[0], *tables).value
     1.0
     """
+    check_values("attack_auc", confidence=confidence)
+    tables = {"synthetic": synthetic, "non-member": non_members}
+    tables |= {} if reference is None else {"reference": reference}
+    for name, table in tables.items():  # what one lacks would tell all of its records
+        common_columns(members, table, table=name)
     candidates = pd.concat([members, non_members], ignore_index=True)
     is_member: Booleans = np.arange(len(candidates)) < len(members)
     scores = attack(synthetic, candidates, reference, categorical=categorical, **options)

@@ -285,7 +285,15 @@ class Compared:
                     fix=f"give at least {_LEAST_RECORDS}",
                 )
             kept[kind] = table[names].reset_index(drop=True)
-        common_columns(kept["real"], kept["synthetic"])  # text and numbers are never equal
+        for kind in ("synthetic", "control"):  # text and numbers are never equal
+            common_columns(kept["real"], kept[kind], table=kind)
+        for name in given.categorical:
+            if name not in names:
+                raise PartyDataError(
+                    "named in categorical= and in no table",
+                    fix="name a column of the tables",
+                    column=name,
+                )
         return replace(given, **kept)
 
     def generator(self, purpose: int) -> np.random.Generator:

@@ -25,6 +25,7 @@ from vflsynth.adversary.intervals import (
 )
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.ledger import conditional
+from vflsynth.registry import Number, check_parameters
 from vflsynth.reporting import INK, REAL, SYNTHETIC, Picture, encode_svg, new_figure
 
 LOW_FPRS = (0.01, 0.1)
@@ -51,6 +52,11 @@ class Claim:
         about it.
     condition : str, default=""
         What it depends on beyond theorems; see `vflsynth.privacy.PrivacyLedger`.
+
+    Raises
+    ------
+    ParameterError
+        If ε is no number ≥ 0, or δ none from 0 to 1: nothing could contradict it.
     """
 
     epsilon: float
@@ -59,6 +65,8 @@ class Claim:
     condition: str = ""
 
     def __post_init__(self) -> None:
+        rules = {"epsilon": Number(0), "delta": Number(0, 1)}
+        check_parameters("a claim", {"epsilon": self.epsilon, "delta": self.delta}, rules)
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
 
     @classmethod

@@ -53,7 +53,7 @@ def key_of(
         "on": repr(on),
         "observed": observed,
         "targets": [repr(target) for target in world.targets],
-        "random_state": random_state,
+        "random_state": int(random_state),  # NumPy's are none for JSON
     }
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 

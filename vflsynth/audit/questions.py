@@ -194,6 +194,9 @@ def linkability(
         raise ParameterError(
             f"linkability needs the columns of two parties or more, got {dict(parties)!r}"
         )
+    owners = [(name, party) for party, columns in parties.items() for name in columns]
+    if len(dict(owners)) < len(owners):
+        raise ParameterError(f"linkability needs columns of one party each, got {dict(parties)!r}")
     tables = Compared.of("linkability", (real, synthetic, control), options)
     published = tables.synthetic
     for party, columns in parties.items():

@@ -403,6 +403,19 @@ def numbers(values: pd.Series[Any]) -> Floats:
     return np.where(np.isfinite(plain), plain, np.nan)
 
 
+def beyond_floats(values: pd.Series[Any]) -> NDArray[np.uint64]:
+    """Return what whole numbers are beyond the floats next to them, 0 up to 2^53 and if missing.
+
+    Modulo 2^64, and the same for equal numbers of any type.
+    """
+    unsigned = pd.api.types.is_unsigned_integer_dtype(values)
+    exact = values.to_numpy(dtype=np.uint64 if unsigned else np.int64, na_value=0)
+    # The largest float that is one of these: those next to the largest numbers are beyond.
+    most = float(2**64 - 2**11 if unsigned else 2**63 - 2**10)
+    near = np.minimum(exact.astype(np.float64), most).astype(exact.dtype)
+    return exact.view(np.uint64) - near.view(np.uint64)
+
+
 def _scores(values: Floats, mean: float, scale: float) -> Floats:
     """Return (value - mean) / scale, infinite where it overflows."""
     # Divided before the subtraction: the difference of two huge numbers may overflow, too.

@@ -175,7 +175,7 @@ def detection_score(
     encoder, rng = tables.encoder, tables.generator(metric.name)
     rows = [
         frame.iloc[np.sort(rng.permutation(len(frame))[: max_rows or len(frame)])]
-        for frame in (real, synthetic)
+        for frame in (tables.real, tables.synthetic)
     ]
     if min(map(len, rows)) < 2 * _FOLDS:
         return metric.not_applicable(f"{2 * _FOLDS} rows of each table are needed")
@@ -240,8 +240,10 @@ def column_shapes(
     for column in encoder.columns:
         if isinstance(column, NumericColumn):
             one, other = (_present(column.standardised(frame)) for frame in (real, synthetic))
-            enough = bool(len(one) and len(other))
-            value = 1.0 - ks_distance(one, other) if enough else np.nan
+            if len(one) and len(other):
+                value = 1.0 - ks_distance(one, other)
+            else:  # a column that is missing in one table only is unlike the other
+                value = 0.0 if len(one) or len(other) else np.nan
         else:
             first, second = _labels(column, real), _labels(column, synthetic)
             value = 1.0 - _total_variation(first, second, len(column.labels))
@@ -319,7 +321,10 @@ def _correlation(first: Floats, second: Floats) -> float:
 
 def _total_variation(first: Integers, second: Integers, size: int) -> float:
     counts = [np.bincount(own.astype(np.int64), minlength=size) for own in (first, second)]
-    shares = [own / max(1, own.sum()) for own in counts]
+    totals = [own.sum() for own in counts]
+    if min(totals) == 0 < max(totals):
+        return 1.0  # all are missing in one table
+    shares = [own / max(1, total) for own, total in zip(counts, totals)]
     return float(np.abs(shares[0] - shares[1]).sum() / 2.0)
 
 

@@ -189,10 +189,15 @@ class MetricResults(Mapping[str, MetricResult]):
     Parameters
     ----------
     results : iterable of MetricResult
+    digests : mapping of column to str, optional
+        Of the columns of both tables that they are of, where these were in memory.
     """
 
-    def __init__(self, results: Iterable[MetricResult] = ()) -> None:
+    def __init__(
+        self, results: Iterable[MetricResult] = (), digests: Mapping[Hashable, str] | None = None
+    ) -> None:
         self._results = {result.metric.name: result for result in results}
+        self.digests = dict(digests or {})
 
     def __getitem__(self, name: str) -> MetricResult:
         return self._results[name]

@@ -15,6 +15,7 @@ from vflsynth.evaluation.columns import (
     Floats,
     NumericColumn,
     TableEncoder,
+    beyond_floats,
     pieces,
 )
 from vflsynth.evaluation.intervals import BOOTSTRAP, DRAWS, around, sample_rows, wilson
@@ -274,7 +275,11 @@ def _row_hashes(encoder: TableEncoder, frame: pd.DataFrame) -> NDArray[np.uint64
                 for i, column in enumerate(encoder.columns)
             }
         )
-        hashes.append(pd.util.hash_pandas_object(plain, index=False).to_numpy())
+        found = pd.util.hash_pandas_object(plain, index=False).to_numpy()
+        for i, column in enumerate(encoder.columns):
+            if pd.api.types.is_integer_dtype(chunk[column.name]):
+                found = found + beyond_floats(chunk[column.name]) * np.uint64(2 * i + 3)
+        hashes.append(found)
     return np.concatenate(hashes)
 
 

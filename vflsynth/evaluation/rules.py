@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.contract import Rule, as_rules, discover, judged
@@ -16,7 +17,7 @@ from vflsynth.evaluation.field import column_shapes, pair_trends
 from vflsynth.evaluation.intervals import wilson
 from vflsynth.evaluation.metric import Metric, MetricResult
 from vflsynth.evaluation.tables import Compared, TableMetric, Tables
-from vflsynth.exceptions import ContractError
+from vflsynth.exceptions import ContractError, ParameterError
 
 RULES = Metric(
     name="rule_violations",
@@ -152,7 +153,7 @@ def rule_violations(
     if not rules:
         return RULES.not_applicable("no rule was given")
     broken = {
-        table: {name: ~np.asarray(keeps(frame), dtype=bool) for name, keeps in rules.items()}
+        table: {name: ~_kept(name, keeps(frame), len(frame)) for name, keeps in rules.items()}
         for table, frame in (("real", real), ("synthetic", synthetic))
     }
     shares = {
@@ -170,6 +171,17 @@ def rule_violations(
         interval_method="none: a count",
         parts=pd.DataFrame(parts),
     )
+
+
+def _kept(name: str, said: Any, n: int) -> npt.NDArray[np.bool_]:
+    """Return which rows keep a rule, from what it says: one truth value for each."""
+    rows = pd.Series(said)
+    if len(rows) != n or not pd.api.types.is_bool_dtype(rows) or rows.hasnans:
+        raise ParameterError(
+            f"rule {name!r} must say of each of {n} rows whether it is kept, by booleans, and said "
+            f"{len(rows)} values of type {rows.dtype}{', some missing' if rows.hasnans else ''}"
+        )
+    return rows.to_numpy(dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,7 +97,7 @@ def results_of(tables: Tables, metrics: Sequence[TableMetric]) -> MetricResults:
         raise ParameterError(
             f"several metrics call a result {sorted(twice)[0]!r}; give one of them another name"
         )
-    return MetricResults(results)
+    return MetricResults(results, tables.digests)
 
 
 def evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -95,6 +96,19 @@ class Tables:
             whole = isinstance(rows, StoredTable)
             drawn[name] = rows.take(np.arange(len(rows))) if whole else rows
         return replace(self, **drawn)
+
+    @cached_property
+    def digests(self) -> dict[Hashable, str]:
+        """Digest of every column of both tables; nothing of tables on disk."""
+        frames = (self.real, self.synthetic)
+        if any(isinstance(frame, StoredTable) for frame in frames):
+            return {}
+        found: dict[Hashable, str] = {}
+        for name in self.columns or ():
+            hashes = [pd.util.hash_pandas_object(frame[name], index=False) for frame in frames]
+            parts = b"|".join(own.to_numpy().tobytes() for own in hashes)
+            found[name] = hashlib.sha256(parts).hexdigest()
+        return found
 
     @cached_property
     def encoder(self) -> TableEncoder:

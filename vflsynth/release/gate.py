@@ -84,8 +84,8 @@ def release_gate(
     Raises
     ------
     ParameterError
-        If the model's ledger or the audit cannot be read as such, or `account` does not have this
-        release.
+        If the model's ledger or the audit cannot be read as such, `account` does not have this
+        release, or the evaluation is of other tables.
     ArtefactError
         If there is no such account, or it is damaged.
     ContractError
@@ -114,6 +114,12 @@ def release_gate(
     )
     if evaluation is None:
         evaluation = results_of(tables, all_metrics(metrics))
+    for column, digest in evaluation.digests.items():
+        if tables.digests.get(column, digest) != digest:
+            raise ParameterError(
+                f"the evaluation is of other tables: column {column!r} differs. Fix: evaluate the "
+                "tables that are to be judged, or leave evaluation= out"
+            )
     found = {
         **_traces(tables, contract, promised_rules(model, contract, real)),
         **_likeness(tables, evaluation),

@@ -132,7 +132,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
     privacy_ledger_ : PrivacyLedger or None
         What was released of labels, with `label_privacy`, or of records, with `privacy`; print it.
     evidence_ : dict of str to Evidence
-        What each passive party could have kept; input of `leakage_report`, never saved.
+        What each passive party could have kept; input of `leakage_report`. It is in no model that
+        is saved, pickled or copied.
     transcript_ : DataFrame or None
         Messages and bytes per boundary, if ``fit(transcript=True)``.
     device_ : str

@@ -277,6 +277,11 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     feature_names_in_: npt.NDArray[Any]
     _on: Any
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the evidence, which has labels and encoded rows: no pickle takes it along."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        return state | ({"evidence_": {}} if "evidence_" in state else {})
+
     @property
     def classes_(self) -> npt.NDArray[Any]:
         """The classes, which the active party's half knows."""

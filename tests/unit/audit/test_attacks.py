@@ -16,7 +16,12 @@ from vflsynth.audit.attacks import (
     gan_leaks_calibrated,
     monte_carlo,
 )
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import (
+    ColumnKindError,
+    ParameterError,
+    PartyDataError,
+    TooFewRecordsError,
+)
 
 QUICK = {"LOGAN 0": {"epochs": 30}}
 MIXING = np.random.default_rng(7).normal(size=(4, 4))
@@ -50,6 +55,18 @@ def test_copies_are_recognised_and_fresh_records_are_not(tables, name):
     assert copied.low > 0.6
     fresh = attack_auc(ATTACKS[name], tables["fresh"], *others, confidence=0.999)
     assert fresh.low <= 0.5 <= fresh.high
+
+
+def test_tables_that_cannot_be_compared_are_refused(tables):
+    copies, members, others = (tables[name] for name in ("copies", "members", "non_members"))
+    with pytest.raises(PartyDataError, match="column 'b'"):
+        attack_auc(gan_leaks, copies, members, others.drop(columns="b"))
+    with pytest.raises(ColumnKindError, match="column 'b'"):
+        attack_auc(gan_leaks, copies, members, others.astype({"b": str}))
+    with pytest.raises(TooFewRecordsError):
+        attack_auc(gan_leaks, copies, members, others.head(0))
+    with pytest.raises(ParameterError, match="confidence"):
+        attack_auc(gan_leaks, copies, members, others, confidence=95)
 
 
 def test_rounding_of_a_constant_hides_no_copies(tables):

@@ -36,6 +36,7 @@ def population(n: int, seed: int) -> pd.DataFrame:
 
 
 REAL, CONTROL, FRESH = (population(300, seed) for seed in (1, 2, 3))
+TABLES = REAL, FRESH, CONTROL
 
 
 def ask(question: str, synthetic: pd.DataFrame, **options) -> Disclosure:
@@ -248,5 +249,19 @@ def test_bad_input_is_refused_by_name():
         attribute_inference(REAL, FRESH, CONTROL, "a", quasi_identifiers=[])
     with pytest.raises(ParameterError, match="n_attacks"):
         singling_out(REAL, FRESH, CONTROL, n_attacks=0)
+    with pytest.raises(ParameterError, match="one party each"):
+        linkability(REAL, FRESH, CONTROL, {"left": ["a"], "right": ["a"]})
+    with pytest.raises(PartyDataError, match="column 'zz': named in categorical="):
+        linkability(REAL, FRESH, CONTROL, PARTIES, categorical=["zz"])
+
+
+def test_control_records_of_other_types_are_refused():
+    """A csv round trip makes numbers of codes: no control record would be found again."""
+    codes = [table.assign(label=table["label"].map({"yes": "01", "no": "02"})) for table in TABLES]
+    real, fresh, control = codes
+    with pytest.raises(ColumnKindError, match="'label'"):
+        attribute_inference(
+            real, fresh, control.assign(label=control["label"].astype(int)), "label"
+        )
     with pytest.raises(ColumnKindError, match=r"'label': text .* real table, but numbers"):
         singling_out(REAL, FRESH.assign(label=1), CONTROL)

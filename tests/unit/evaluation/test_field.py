@@ -1,5 +1,7 @@
 """Shape, Trend, detection scores and rules, against slow and obvious code, and SDMetrics."""
 
+import datetime as dt
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -142,3 +144,38 @@ def test_rules_count_rows_once(pair):
     assert found.baseline == pytest.approx(((real["x"] <= 0) | (real["y"] <= 0)).mean())
     assert found.parts["rule"].tolist() == ["x", "y"]
     assert rule_violations(real, synthetic, {}).value is None
+
+
+def test_a_detector_sees_times_as_others_do():
+    rng = np.random.default_rng(0)
+
+    def table(first):
+        return pd.DataFrame(
+            {
+                "x": rng.normal(size=200),
+                "t": [dt.time(int(hour)) for hour in rng.integers(first, first + 8, 200)],
+            }
+        )
+
+    assert float(detection_score(table(0), table(16))) < 0.05
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        lambda frame: pd.Series([np.nan] * len(frame)),
+        lambda frame: ["False"] * len(frame),
+        lambda frame: (frame["a"] < 3)[:5],
+        lambda frame: pd.array([True, None] * (len(frame) // 2), dtype="boolean"),
+    ],
+)
+def test_a_rule_says_of_every_row_whether_it_is_kept(says):
+    frame = pd.DataFrame({"a": range(50)})
+    with pytest.raises(ParameterError, match="rule 'r' must say of each of 50 rows"):
+        rule_violations(frame, frame, {"r": says})
+
+
+def test_a_column_that_is_missing_in_one_table_has_no_shape_in_common():
+    real = pd.DataFrame({"c": ["x", "y"] * 50, "n": np.arange(100.0)})
+    for gone in ({"c": None}, {"n": np.nan}):
+        assert shape(real, real.assign(**gone)).value == pytest.approx(0.5)

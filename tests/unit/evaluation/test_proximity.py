@@ -84,3 +84,12 @@ def test_says_that_it_guarantees_nothing(mixed):
         assert "Not a privacy guarantee" in result.metric.measures
         if result.value is not None:
             assert any("not a privacy guarantee" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "Int64"])
+def test_whole_numbers_beyond_the_floats_are_told_apart(dtype):
+    large = pd.DataFrame({"id": pd.array(2**62 + 2 * np.arange(200), dtype=dtype)})
+    assert float(proximity(large, large)["exact_copies"]) == 1.0
+    assert float(proximity(large, large + 1)["exact_copies"]) == 0.0
+    small = pd.DataFrame({"id": pd.array(np.arange(200), dtype=dtype)})
+    assert float(proximity(small, small.astype("float64"))["exact_copies"]) == 1.0

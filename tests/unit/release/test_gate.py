@@ -50,6 +50,7 @@ CONTRACT = make_contract()
 @pytest.fixture(scope="module")
 def judged(real, evaluation):
     """Judge another table than the one that was evaluated: all but the metrics is of that table."""
+    evaluation = MetricResults(evaluation.values())  # which does not say of which
 
     def judge(synthetic, contract=CONTRACT, **options):
         return release_gate(
@@ -124,6 +125,12 @@ def judged_by(real, table, evaluation, *results, contract=CONTRACT):
     found = [r for each in results for r in (each.values() if hasattr(each, "values") else [each])]
     evaluation = MetricResults([*evaluation.values(), *found])  # the last of a name counts
     return release_gate(real, table, contract=contract, evaluation=evaluation, date=DATE)
+
+
+def test_an_evaluation_of_other_tables_is_refused(real, synthetic, evaluation):
+    with pytest.raises(ParameterError, match="evaluation is of other tables: column "):
+        release_gate(real, real, contract=CONTRACT, evaluation=evaluation, date=DATE)
+    assert release_gate(real, synthetic, contract=CONTRACT, evaluation=evaluation, date=DATE)
 
 
 def test_copied_rows_fail(real, synthetic, evaluation):

@@ -349,6 +349,8 @@ def test_report_shows_each_method_failing_where_it_fails(reports):
 
 def test_gradients_that_an_objective_made_noisy_are_not_called_unperturbed(plain):
     noisy = copy.copy(plain.classifier).set_params(objective=MID())
+    assert noisy.evidence_ == {}  # which has labels, and goes into no copy and no pickle
+    noisy.evidence_ = plain.classifier.evidence_
     reports = plain, dataclasses.replace(plain, classifier=noisy)
     said = ["Neither gradients nor labels were perturbed." in r.sentences for r in reports]
     assert said == [True, False]
