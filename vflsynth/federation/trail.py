@@ -45,14 +45,15 @@ def append(folder: Path, event: str, details: Mapping[str, Any]) -> None:
         n, last = verify(folder)
         record = link(n + 1, last, event, details)
         try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
-                size = file.tell()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with open(os.open(path, flags, 0o600), "ab", buffering=0) as file:
+                size, left = file.tell(), json.dumps(record).encode() + b"\n"
                 try:
-                    file.write(json.dumps(record).encode() + b"\n")
-                    file.flush()
+                    while left:
+                        left = left[file.write(left) :]
                     os.fsync(file.fileno())
                 except OSError:  # a full disk: half a line would be taken for a changed one
-                    os.truncate(path, size)
+                    file.truncate(size)
                     raise
         except OSError as error:
             raise ArtefactError(f"{path} cannot be written: {error}") from error
