@@ -966,6 +966,12 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
         assert main([*more, "-o", str(tmp_path / "more")]) == 3
         assert words in capsys.readouterr().err
 
+    fewer = tmp_path / "fewer.csv"
+    write_table(read_table(folder / "lab.csv").head(100), fewer)
+    other = [f"lab={fewer}" if part == tables[0] else part for part in command]
+    assert main([*other, "-o", str(tmp_path / "other")]) == 2
+    assert "the tables of --real have" in capsys.readouterr().err
+
     for file in (table, folder / "lab.csv"):
         with monkeypatch.context() as changing:
             changing.setattr("vflsynth.cli.release.release_gate", partial(touched, file))

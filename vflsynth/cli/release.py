@@ -29,6 +29,7 @@ from vflsynth.frames import key_of, party_keys
 from vflsynth.frames.io import suffix_of
 from vflsynth.frames.keys import STEPS, comparable_types, in_form
 from vflsynth.frames.sources import records_of
+from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release import release_gate, write_release
 from vflsynth.release.publishing import KIND
@@ -100,6 +101,7 @@ def run(options: argparse.Namespace) -> int:
     seen = {path: file_digest(path) for path in (options.synthetic, *inputs.values())}
     audit = None if options.audit is None else _audit(options.audit)
     judged = read_judged(options)
+    _check_fitted_on(model, judged)
     contract = read_judged_contract(options, judged, model, "internal")
     dossier = release_gate(
         judged.real,
@@ -141,6 +143,19 @@ def run(options: argparse.Namespace) -> int:
         logger.info("nothing to hand out: it does not pass")
     say(str(dossier))
     return 0 if dossier.passed else 1
+
+
+def _check_fitted_on(model: BaseSynthesizer, judged: Judged) -> None:
+    """Refuse tables without all records of a model: copies of those would be taken for new."""
+    if model.alignment_ is None or model.privacy_ledger_ is not None:
+        return
+    n, n_fitted = len(judged.real), model.alignment_.n_used
+    if n < n_fitted:
+        raise ParameterError(
+            f"the model was fitted on {n_fitted:,} records, and the tables of --real have {n:,} in "
+            "common: what it copied of the others would not be seen. Fix: give the tables that it "
+            "was fitted on"
+        )
 
 
 def _publishable(judged: Judged) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypedDict, TypeVar
@@ -72,10 +72,17 @@ class Tables:
     def __post_init__(self) -> None:
         check_parameters("evaluation", vars(self), {"random_state": Number(0, whole=True)})
         for name in ("columns", "categorical"):
-            if isinstance(label := getattr(self, name), str):
+            given = getattr(self, name)
+            absent = given is None and name == "columns"
+            if not absent and (isinstance(given, str) or not isinstance(given, Collection)):
                 raise ParameterError(
-                    f"evaluation: {name} must be a list of columns, as [{label!r}]"
+                    f"evaluation: {name} must be a list of columns, as ['age'], got {given!r}"
                 )
+        if self.parties is not None and not isinstance(self.parties, Mapping):
+            raise ParameterError(
+                "evaluation: parties must be a mapping of party to columns, as {'bank': ['age']}, "
+                f"got {self.parties!r}"
+            )
         for which in ("real", "synthetic", "holdout"):
             object.__setattr__(self, which, _typed(getattr(self, which)))
         names = common_columns(self.real, self.synthetic, self.columns)

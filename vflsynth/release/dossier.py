@@ -51,7 +51,7 @@ class Dossier:
     contract_digests: Mapping[str, str | None] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Clause:
-        return next(clause for clause in self.clauses if clause.name == name)
+        return {clause.name: clause for clause in self.clauses}[name]
 
     @property
     def failing(self) -> tuple[Clause, ...]:

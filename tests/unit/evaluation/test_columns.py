@@ -321,10 +321,15 @@ def test_a_largest_number_of_rows_is_one_or_none(measure, most):
 
 
 @pytest.mark.parametrize("which", ["columns", "categorical"])
-def test_a_text_is_no_list_of_columns(which):
+@pytest.mark.parametrize("wrong", ["ab", 3])
+def test_what_is_no_list_of_columns_is_refused(which, wrong):
     real = pd.DataFrame({"a": range(50), "b": [0, 1] * 25})
-    with pytest.raises(ParameterError, match=rf"{which} must be a list of columns, as \['ab'\]"):
-        evaluate(real, real, **{which: "ab"})
+    with pytest.raises(
+        ParameterError, match=rf"{which} must be a list of columns, .* got {wrong!r}"
+    ):
+        evaluate(real, real, **{which: wrong})
+    with pytest.raises(ParameterError, match="parties must be a mapping of party to columns"):
+        evaluate(real, real, parties=["a"])
 
 
 def test_every_column_has_one_owner():

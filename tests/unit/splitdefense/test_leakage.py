@@ -347,6 +347,12 @@ def test_report_shows_each_method_failing_where_it_fails(reports):
     assert (gradients["value"] < 0.62).all(), "ε = .1 leaves nothing to find"
 
 
+@pytest.mark.parametrize("seed", [None, -1, 2**70])
+def test_a_seed_is_a_whole_number(plain, seed):
+    with pytest.raises(ParameterError, match="leakage_report: random_state must be"):
+        leakage_report(plain.classifier, random_state=seed)
+
+
 def test_gradients_that_an_objective_made_noisy_are_not_called_unperturbed(plain):
     noisy = copy.copy(plain.classifier).set_params(objective=MID())
     assert noisy.evidence_ == {}  # which has labels, and goes into no copy and no pickle

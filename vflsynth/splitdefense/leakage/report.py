@@ -12,6 +12,7 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth.exceptions import ParameterError
+from vflsynth.registry import Number, check_parameters
 from vflsynth.reporting import (
     INK,
     REAL,
@@ -88,6 +89,8 @@ def leakage_report(classifier: BaseSplitClassifier, random_state: int = 0) -> Le
     True
     """
     check_is_fitted(classifier, "parties_")
+    seed = Number(0, 2**32 - 1, whole=True)
+    check_parameters("leakage_report", {"random_state": random_state}, {"random_state": seed})
     if not classifier.evidence_:
         raise ParameterError(
             "there is no evidence of what passive parties received: fit with monitor=True and at "
