@@ -54,7 +54,6 @@ from vflsynth.frames import (
 from vflsynth.frames.keys import Difference, warn_of_keys
 from vflsynth.frames.party_frames import lost_of
 from vflsynth.learning.base import Method, SharedDraws, Size
-from vflsynth.models.party_model import PARTY_KIND
 from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import (
     MESSAGES,
@@ -204,7 +203,6 @@ class PartyNode(BlindedRun):
         self.table = check_table(job, site, method)
         self._told = contracts.facts(job, site, self.table)
         self.folder = site.folder / job.name
-        artefacts.check_target(self.folder / "half", PARTY_KIND)
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
         self.rules = Rules({Hello, MatchProof})
