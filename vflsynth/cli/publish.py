@@ -293,11 +293,11 @@ class _Job:
         code = 0
         past: list[Step] = []
         for step in self.steps:
-            self._check_unchanged(past)
-            past.append(step)
             if step.name == "verify" and code:
-                past.pop()
                 break
+            if step.name == "release":
+                self._check_unchanged(past)
+            past.append(step)
             if self._is_done(step):
                 code = self.state["steps"][step.name]["code"]
                 continue

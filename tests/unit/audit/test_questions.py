@@ -253,6 +253,8 @@ def test_bad_input_is_refused_by_name():
         linkability(REAL, FRESH, CONTROL, {"left": ["a"], "right": ["a"]})
     with pytest.raises(PartyDataError, match="column 'zz': named in categorical="):
         linkability(REAL, FRESH, CONTROL, PARTIES, categorical=["zz"])
+    with pytest.raises(ColumnKindError, match=r"'label': text .* real table, but numbers"):
+        singling_out(REAL, FRESH.assign(label=1), CONTROL)
 
 
 def test_control_records_of_other_types_are_refused():
@@ -263,5 +265,3 @@ def test_control_records_of_other_types_are_refused():
         attribute_inference(
             real, fresh, control.assign(label=control["label"].astype(int)), "label"
         )
-    with pytest.raises(ColumnKindError, match=r"'label': text .* real table, but numbers"):
-        singling_out(REAL, FRESH.assign(label=1), CONTROL)
