@@ -21,7 +21,7 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._locks import locked
 from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError
-from vflsynth.privacy.account_file import START, first_broken, link
+from vflsynth.privacy.account_file import START, Head, contains, first_broken, link
 
 if TYPE_CHECKING:
     from vflsynth.federation.job import Job
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 FILE = "audit-trail.jsonl"
 """In a site's folder."""
-
-_HEAD = f".{FILE}.head"
 
 _PATIENCE = 30.0
 
@@ -57,8 +55,7 @@ def append(folder: Path, event: str, details: Mapping[str, Any]) -> None:
                     raise
         except OSError as error:
             raise ArtefactError(f"{path} cannot be written: {error}") from error
-        head = {"lines": n + 1, "digest": record["digest"]}
-        artefacts.replace_json(folder / _HEAD, head, mode=0o600)
+        Head(path).write(record)
 
 
 def verify(folder: Path) -> tuple[int, str]:
@@ -75,10 +72,11 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
     Raises ArtefactError if a line was changed, taken out, put in or lost.
     """
-    path, head = folder / FILE, folder / _HEAD
+    path = folder / FILE
+    head = Head(path)
+    last = head.last()
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        last = json.loads(head.read_text(encoding="utf-8")) if head.exists() else None
     except (OSError, ValueError) as error:
         raise ArtefactError(f"{path} cannot be read: {error}") from error
     records = [_parsed(line) for line in text.splitlines()]
@@ -90,14 +88,12 @@ def lines(folder: Path) -> list[dict[str, Any]]:
             f"{path}, line {n}: is not what was written, or does not follow the line before. Fix: "
             "bring the latest copy of the file back"
         )
-    if last is not None and last not in [
-        {"lines": each["n"], "digest": each["digest"]} for each in records
-    ]:
+    if last is not None and not contains(records, last):
         raise ArtefactError(
-            f"{path} lacks what was in it: {head} knows of {last.get('lines')} lines, and the last "
-            "of them is not there. What was told, counted and approved since would not be known. "
-            f"Fix: bring the latest copy back. If it is lost, counting starts anew once {head} is "
-            "deleted"
+            f"{path} lacks what was in it: {head} knows of {last[0]} lines, and the last of "
+            "them is not there. What was told, counted and approved since would not be known. "
+            f"Fix: bring the latest copy back. If it is lost, counting starts anew once {head} "
+            "is deleted"
         )
     return records
 

@@ -66,17 +66,56 @@ def digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+class Head:
+    """A second file beside a chain's, with the number of records and the last one's digest.
+
+    It is written after the chain, so that a crash between the two leaves one that the chain still
+    contains, and read before it.
+    """
+
+    def __init__(self, chain: Path) -> None:
+        self.path, self._chain = chain.with_name(f".{chain.name}.head"), chain
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def last(self) -> tuple[int, str] | None:
+        """Return number and digest of the last record that was written, if anything says so.
+
+        Raises ArtefactError if it cannot be read.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            head = json.loads(self.path.read_text(encoding="utf-8"))
+            return int(head["records"]), str(head["digest"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            name = self._chain.name
+            raise ArtefactError(
+                f"{self.path} cannot be read: {error!r}. It says what {name} had last. "
+                f"Fix: bring it back, or delete it if {name} is surely the latest one"
+            ) from error
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Keep the last record's number and digest."""
+        head = {"records": record["n"], "digest": record["digest"]}
+        artefacts.replace_json(self.path, head, mode=0o600)
+
+
+def contains(records: Iterable[Mapping[str, Any]], last: tuple[int, str] | None) -> bool:
+    """Whether whole records have what a head says was written last, if it says something."""
+    return last is None or last in [(each["n"], each["digest"]) for each in records]
+
+
 class AccountFile:
     """Where the records of an account are, whatever name leads there.
 
-    Of a symbolic link lock, file and head are beside what it leads to. The head, a second file, has
-    the number of records and the last one's digest. It is written after the account, so that a
-    crash between the two leaves one that the account still contains, and read before it.
+    Of a symbolic link lock, file and head are beside what it leads to.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(path))
-        self.head = self.path.with_name(f".{self.path.name}.head")
+        self.head = Head(self.path)
 
     def lock(self, patience: float) -> TextIO:
         """Keep everybody else from writing, until what is returned is closed.
@@ -101,7 +140,7 @@ class AccountFile:
 
     def read(self) -> list[Record]:
         """Read the records; ArtefactError unless they are what was written, all of it."""
-        last = self._last()
+        last = self.head.last()
         try:
             status = self.path.lstat()
             if not stat.S_ISREG(status.st_mode):
@@ -127,7 +166,7 @@ class AccountFile:
                 "is booked by one of them would not be seen by the others. Nothing was released. "
                 "Fix: delete all names but one, and put symbolic links in the place of the others"
             )
-        if last is not None and last not in [(each["n"], each["digest"]) for each in found]:
+        if last is not None and not contains(found, last):
             raise ArtefactError(
                 f"{self.path} lacks what was in it before: when it was last written it had "
                 f"{last[0]} records, as {self.head} says, and the last of them is not among these "
@@ -148,8 +187,7 @@ class AccountFile:
                 f"{self.path} was moved or deleted while a run had it open. Nothing more is "
                 "released. Fix: name the account where it is now"
             )
-        last = self._last()
-        if last is not None and last not in [(each["n"], each["digest"]) for each in records]:
+        if not contains(records, self.head.last()):
             raise ArtefactError(
                 f"{self.path} was written by another run while this one had it open, so the lock "
                 "beside it is gone, or is none on this file system. Nothing more is released. Fix: "
@@ -157,33 +195,19 @@ class AccountFile:
             )
         content = {"format": _FORMAT, "version": _VERSION, "records": records}
         artefacts.replace_json(self.path, content, mode=0o600, indent=None)
-        head = {"records": len(records), "digest": records[-1]["digest"]}
-        artefacts.replace_json(self.head, head, mode=0o600)
+        self.head.write(records[-1])
 
     def _check_new(self) -> None:
         if os.path.lexists(self.path):
             raise ArtefactError(
                 f"{self.path} exists already; a privacy account is never overwritten"
             )
-        if (last := self._last()) is not None:
+        if (last := self.head.last()) is not None:
             raise ArtefactError(
                 f"{self.path}: there was a privacy account of {last[0]} records, as {self.head} "
                 "says. Fix: bring it back. If it is lost, counting starts anew once "
                 f"{self.head} is deleted"
             )
-
-    def _last(self) -> tuple[int, str] | None:
-        """Return number and digest of the last record that was written, if anything says so."""
-        if not self.head.exists():
-            return None
-        try:
-            head = json.loads(self.head.read_text(encoding="utf-8"))
-            return int(head["records"]), str(head["digest"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(
-                f"{self.head} cannot be read: {error!r}. It says what {self.path.name} had last. "
-                f"Fix: bring it back, or delete it if {self.path.name} is surely the latest one"
-            ) from error
 
 
 def next_record(records: Sequence[Record], event: str, details: Mapping[str, Any]) -> Record:
