@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,17 +149,25 @@ def open_directory(path: str | os.PathLike[str], kind: str) -> Path:
 
 
 @contextmanager
-def reading(source: Path | str, what: str) -> Iterator[None]:
-    """Turn whatever goes wrong while making sense of a file's content into ArtefactError.
+def refusing(problem: str) -> Iterator[None]:
+    """Turn whatever goes wrong while making sense of foreign content into ArtefactError.
 
-    Digests tell what was damaged, not who wrote it, so the content can be anything.
+    Its message begins with the problem.
     """
     try:
         yield
     except ArtefactError:
         raise
     except Exception as error:
-        raise ArtefactError(f"{source} does not describe {what}: {error!r}") from error
+        raise ArtefactError(f"{problem}: {error!r}") from error
+
+
+def reading(source: Path | str, what: str) -> AbstractContextManager[None]:
+    """Refuse a file's content that does not describe something.
+
+    Digests tell what was damaged, not who wrote it, so the content can be anything.
+    """
+    return refusing(f"{source} does not describe {what}")
 
 
 def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:

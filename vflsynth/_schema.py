@@ -196,14 +196,13 @@ def _adapter(kind: Any) -> Any:
 def _mistake(adapter: Any, error: Mapping[str, Any]) -> str:
     """Write one of pydantic's errors as a person would say it."""
     place, what, got = error["loc"], error["type"], error["input"]
+    inside = f"{_written(place[:-1])}: " if place[1:] else ""
     if what == "unexpected_keyword_argument":
         schema = adapter.json_schema()
         names = _names(schema, place[:-1], schema.get("$defs", {}))
-        inside = f"{_written(place[:-1])}: " if place[1:] else ""
         near = did_you_mean(place[-1], names)
         return f"{inside}unknown {place[-1]!r}; there are {', '.join(names)}{near}"
     if what == "missing":
-        inside = f"{_written(place[:-1])}: " if place[1:] else ""
         return f"{inside}{place[-1]!r} is missing"
     if what == "value_error":
         said = str(error["ctx"]["error"]).replace("must be None or ", "must be ")

@@ -218,11 +218,9 @@ def _logical(column: Any) -> Any:
         return column.cast(pa.timestamp("s"))
     if types.is_decimal(kind):
         try:
-            return (
-                column.cast(pa.int64())
-                if kind.scale <= 0
-                else column.cast(pa.string()).cast(pa.float64())
-            )
+            if kind.scale <= 0:
+                return column.cast(pa.int64())
+            return column.cast(pa.string()).cast(pa.float64())
         except pa.ArrowInvalid:  # beyond 64 bits
             return column
     return column

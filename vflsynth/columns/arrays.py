@@ -126,36 +126,34 @@ def read_times(column: pd.Series[Any], dtype: Any) -> tuple[npt.NDArray[np.int64
     return column.to_numpy(dtype=own).view(np.int64), missing
 
 
-def write_times(
-    counts: npt.NDArray[np.int64],
-    missing: Flags,
-    dtype: Any,
-    name: Any,
-    *,
-    days: bool = False,
+def read_values(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
+    """Numbers, and times as counts, as float64, int64 or uint64, and missing flags."""
+    kind = numpy_dtype(column.dtype).kind
+    if kind in "mM":
+        return read_times(column, column.dtype)
+    return read_floats(column) if kind == "f" else read_integers(column)
+
+
+def write_values(
+    values: npt.NDArray[Any], missing: Flags, dtype: Any, name: Any, *, days: bool = False
 ) -> pd.Series[Any]:
-    """Undo `read_times`, overwriting `counts`; both arrays have shape (record,).
+    """Undo `read_values`, perhaps overwriting `values`; both arrays have shape (record,).
 
-    `days` moves times to the nearest midnight of their time zone, where days differ in length.
+    Nothing may be missing from integers and flags of NumPy. `days` moves times to the nearest
+    midnight of their time zone, where days differ in length.
     """
-    values = counts.view(numpy_dtype(dtype))
-    values[missing] = np.array("NaT", dtype=values.dtype)
-    column: pd.Series[Any] = pd.Series(values, name=name, copy=False)
-    if has_timezone(dtype):
-        column = column.dt.tz_localize("UTC")  # counts are in UTC; astype converts
-        if days:
-            column = (column.dt.tz_convert(timezone(dtype)) + pd.Timedelta(hours=12)).dt.normalize()
-    return column.astype(dtype)
-
-
-def write_numbers(
-    values: npt.NDArray[Any], missing: Flags, dtype: Any, name: Any
-) -> pd.Series[Any]:
-    """Make a column of numbers, perhaps overwriting them; both arrays have shape (record,).
-
-    Nothing may be missing from integers and flags of NumPy.
-    """
-    values = values.astype(numpy_dtype(dtype), copy=False)
+    own = numpy_dtype(dtype)
+    if own.kind in "mM":
+        times = values.view(own)
+        times[missing] = np.array("NaT", dtype=own)
+        column: pd.Series[Any] = pd.Series(times, name=name, copy=False)
+        if has_timezone(dtype):
+            column = column.dt.tz_localize("UTC")  # counts are in UTC; astype converts
+            if days:
+                noon = column.dt.tz_convert(timezone(dtype)) + pd.Timedelta(hours=12)
+                column = noon.dt.normalize()
+        return column.astype(dtype)
+    values = values.astype(own, copy=False)
     if isinstance(dtype, np.dtype):
         if missing.any():
             values[missing] = np.nan
@@ -355,6 +353,12 @@ class IntegerAxis:
 
 
 Axis: TypeAlias = FloatAxis | IntegerAxis
+
+
+def axis_through(ordered: npt.NDArray[Any], dtype: Any) -> Axis:
+    """Learn the axis of a column of a dtype from its sorted values, as `read_values` has them."""
+    kind = FloatAxis if ordered.dtype.kind == "f" else IntegerAxis
+    return kind.fit(ordered, numpy_dtype(dtype))
 
 
 def axis_from_dict(content: Mapping[str, Any]) -> Axis:

@@ -23,6 +23,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from vflsynth._artefacts import refusing
 from vflsynth.codec import (
     dtype_from_json,
     dtype_to_json,
@@ -42,7 +43,6 @@ from vflsynth.columns.arrays import (
 from vflsynth.columns.encoders import Encoder
 from vflsynth.columns.schema import Bounds, PublicColumn
 from vflsynth.exceptions import (
-    ArtefactError,
     ColumnKindError,
     EncodedMatrixError,
     PartyDataError,
@@ -268,7 +268,7 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         ArtefactError
             The content does not describe a transformer of this kind.
         """
-        with artefact_errors(cls.__name__):
+        with refusing(f"not the saved state of a {cls.__name__}"):
             if content["kind"] != cls.kind:
                 raise ValueError(f"kind is {content['kind']!r}, not {cls.kind!r}")
             parameters = {
@@ -367,17 +367,6 @@ def check_seen(codes: npt.NDArray[np.intp], column: Hashable) -> None:
 
 
 @contextmanager
-def artefact_errors(what: str) -> Iterator[None]:
-    """Turn whatever goes wrong while reading foreign content into ArtefactError."""
-    try:
-        yield
-    except ArtefactError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise ArtefactError(f"not the saved state of a {what}: {error!r}") from error
-
-
-@contextmanager
 def naming(party: str | None, column: Hashable) -> Iterator[None]:
     """Add the names of party and column to errors about the party's table."""
     try:
@@ -406,11 +395,6 @@ def not_held(dtype: Any) -> ColumnKindError:
         f"what is given are not values of type {dtype}",
         fix="convert the column to the type that sampled records have",
     )
-
-
-def from_one_hot(matrix: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Index of the largest entry of each record, the first one if several are equal."""
-    return np.asarray(matrix.argmax(axis=1))
 
 
 # Float64 does not have all whole numbers beyond this.
@@ -456,7 +440,10 @@ class NumberRanges:
         if integers and max(map(abs, listed.ends)) > _LARGEST_EXACT:
             low, high = math.ceil(listed.low), math.floor(listed.high)
             found = Bounds(0, high - low, int(low), 1)
-        _check_axis(name, dtype, found, listed)
+        try:
+            axis_of(found, dtype)
+        except ValueError:
+            raise _does_not_hold(name, dtype, listed) from None
         return found
 
     def grid(self, dtype: Any) -> tuple[Floats, int]:
@@ -514,9 +501,9 @@ class TimeRanges:
             if step > 1:  # days are not of equal length everywhere: the last one is a whole step
                 high = low + round((high - low) / step) * step
             found = Bounds(0, high - low, low, step)
+            axis_of(found, dtype)
         except ValueError:  # out of range, or less than a unit apart
             raise _does_not_hold(name, dtype, listed) from None
-        _check_axis(name, dtype, found, listed)
         return found
 
     def grid(self, dtype: Any) -> tuple[Floats, int]:
@@ -566,13 +553,6 @@ def _inside(end: float, own: np.dtype[Any], direction: float) -> float:
     number = own.type(end)
     outside = number < end if direction > 0 else number > end
     return float(np.nextafter(number, own.type(direction)) if outside else number)
-
-
-def _check_axis(name: Hashable, dtype: Any, found: Bounds, listed: Bounds) -> None:
-    try:
-        axis_of(found, dtype)
-    except ValueError:
-        raise _does_not_hold(name, dtype, listed) from None
 
 
 def _does_not_hold(name: Hashable, dtype: Any, listed: Bounds) -> ColumnKindError:

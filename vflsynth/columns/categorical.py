@@ -33,7 +33,6 @@ from vflsynth.columns.base import (
     Matrix,
     OutputSpan,
     check_seen,
-    from_one_hot,
 )
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import (
@@ -89,9 +88,9 @@ class TwoPartCode:
 
     def read(self, matrix: npt.NDArray[np.floating]) -> Codes:
         """Return slots: of the largest group, the place that is largest among those it has."""
-        groups = from_one_hot(matrix[:, : self.n_groups])
+        groups = matrix[:, : self.n_groups].argmax(axis=1)
         beyond = np.arange(self.n_places) >= np.array(self.sizes)[groups, None]
-        places = from_one_hot(np.where(beyond, -np.inf, matrix[:, self.n_groups :]))
+        places = np.where(beyond, -np.inf, matrix[:, self.n_groups :]).argmax(axis=1)
         return np.asarray(self._starts[groups] + places)
 
 
@@ -511,7 +510,7 @@ class CategoricalTransformer(ColumnTransformer):
         if self.code_ is not None and self.n_slots_ > 1:
             codes = self.code_.read(matrix)
         elif self.n_slots_ > 1:
-            codes = from_one_hot(matrix)
+            codes = matrix.argmax(axis=1)
         missing = np.zeros(len(matrix), dtype=np.bool_)
         if self.has_missing_:
             missing = codes == self.n_slots_ - 1

@@ -22,18 +22,16 @@ import pandas as pd
 from vflsynth.columns.arrays import (
     Axis,
     Flags,
-    FloatAxis,
     Floats,
-    IntegerAxis,
     axis_from_dict,
+    axis_through,
     changed_dtype,
     nearest_places,
     numpy_dtype,
     read_floats,
-    read_integers,
     read_times,
-    write_numbers,
-    write_times,
+    read_values,
+    write_values,
 )
 from vflsynth.columns.base import (
     SHARE,
@@ -45,7 +43,6 @@ from vflsynth.columns.base import (
     TimeRanges,
     check_seen,
     decimal_steps,
-    from_one_hot,
     time_steps,
     whole_steps,
 )
@@ -182,7 +179,8 @@ class NumericTransformer(ColumnTransformer):
         """Write scaled values and states."""
         n_values = 0
         if self.axis_ is not None and self.encoder_ is not None:
-            scaled = self.encoder_.scale(self._coordinates(raw))
+            coordinates = self.encoder_.decoded(self.axis_.to_coordinates(raw))
+            scaled = self.encoder_.scale(coordinates)
             if self.n_states_ > 1:
                 scaled[states != 0] = 0.0
             out[:, 0] = scaled
@@ -198,11 +196,6 @@ class NumericTransformer(ColumnTransformer):
             listed = np.array(self.spikes_, raw.dtype)
             raw = listed[nearest_places(listed, raw)]
         return raw
-
-    def _coordinates(self, raw: npt.NDArray[Any]) -> Floats:
-        assert self.axis_ is not None
-        coordinates = self.axis_.to_coordinates(raw)
-        return coordinates if self.encoder_ is None else self.encoder_.decoded(coordinates)
 
     def spread(self, out: Matrix) -> None:
         """Move equal scaled numbers apart, as far as the encoder can."""
@@ -230,7 +223,7 @@ class NumericTransformer(ColumnTransformer):
         assert self.axis_ is not None
         assert self.encoder_ is not None
         raw = self._coded(self._read(column)[0].astype(self._raw_dtype))
-        coordinates = self._coordinates(raw)
+        coordinates = self.encoder_.decoded(self.axis_.to_coordinates(raw))
         ends = np.array([self.axis_.lower, self.axis_.upper], dtype=self._raw_dtype)
         low, high = self.axis_.to_coordinates(ends)
         grid = self.axis_.grid
@@ -282,8 +275,7 @@ class NumericTransformer(ColumnTransformer):
         self.grid_: ColumnGrid | None = None
         self.encoder_: Encoder | None = None
         if len(ordered):
-            kind_of_axis = FloatAxis if raw.dtype.kind == "f" else IntegerAxis
-            self.axis_ = kind_of_axis.fit(ordered, numpy_dtype(column.dtype))
+            self.axis_ = axis_through(ordered, column.dtype)
             self.grid_ = self._find_grid(ordered)
             if ordered[0] != ordered[-1]:
                 self.encoder_ = self._fitted_encoder(self.axis_, ordered)
@@ -309,8 +301,7 @@ class NumericTransformer(ColumnTransformer):
         k = self.extreme_records
         if k < 2:
             return ordered
-        kind_of_axis = FloatAxis if ordered.dtype.kind == "f" else IntegerAxis
-        axis = kind_of_axis.fit(ordered, numpy_dtype(self.dtype_))
+        axis = axis_through(ordered, self.dtype_)
         coded = ordered.copy()
         for ends, outwards in ((slice(0, k), ordered[:k][::-1]), (slice(-k, None), ordered[-k:])):
             if outwards[0] == outwards[-1]:  # so many records hold the extreme itself
@@ -333,13 +324,10 @@ class NumericTransformer(ColumnTransformer):
         precision = np.finfo(kind).eps if (kind := numpy_dtype(self.dtype_)).kind == "f" else 0.0
         return ColumnGrid.fit(ordered, decimal_steps(), float(precision))
 
-    def _decode(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
-        return self._decode_on(None, matrix)
-
     def _decode_generated(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
-        return self._decode_on(self.grid_, matrix)
+        return self._decode(matrix, self.grid_)
 
-    def _decode_on(self, grid: ColumnGrid | None, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
+    def _decode(self, matrix: npt.NDArray[Any], grid: ColumnGrid | None = None) -> pd.Series[Any]:
         n_values = int(self.encoder_ is not None)
         if self.axis_ is not None and self.encoder_ is not None:
             raw = self.axis_.from_coordinates(self.encoder_.unscale(matrix[:, 0]))
@@ -350,12 +338,12 @@ class NumericTransformer(ColumnTransformer):
             raw = np.full(len(matrix), constant, dtype=self._raw_dtype)
         missing = np.zeros(len(matrix), dtype=np.bool_)
         if self.n_states_ > 1:
-            states = from_one_hot(matrix[:, n_values:])
+            states = matrix[:, n_values:].argmax(axis=1)
             for state, spike in enumerate(self.spikes_, start=self._first_spike):
                 raw[states == state] = spike
             if self.has_missing_:
                 missing = states == self._missing_state
-        return self._write(raw, missing)
+        return write_values(raw, missing, self.dtype_, self.name_)
 
     def _spans(self) -> tuple[OutputSpan, ...]:
         label, n_values = str(self.name_), int(self.encoder_ is not None)
@@ -436,10 +424,6 @@ class NumericTransformer(ColumnTransformer):
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         """Exact values as float64, int64 or uint64 (anything where missing), and missing flags."""
 
-    def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
-        """Undo `_read`, with the fitted dtype and name."""
-        return write_numbers(raw, missing, self.dtype_, self.name_)
-
 
 class ContinuousTransformer(NumericTransformer):
     """Real numbers: float columns of any width, nullable and Arrow ones; integers too, if asked.
@@ -457,9 +441,7 @@ class ContinuousTransformer(NumericTransformer):
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         self.ranges.check_dtype(column.name, column.dtype)
-        if numpy_dtype(column.dtype).kind in "iu":
-            return read_integers(column)
-        return read_floats(column)
+        return read_values(column)
 
 
 class IntegerTransformer(ContinuousTransformer):
@@ -519,9 +501,6 @@ class DatetimeTransformer(NumericTransformer):
 
     def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
         return ColumnGrid.fit(ordered, time_steps(np.datetime_data(numpy_dtype(self.dtype_))[0]))
-
-    def _write(self, raw: npt.NDArray[Any], missing: Flags) -> pd.Series[Any]:
-        return write_times(raw, missing, self.dtype_, self.name_)
 
 
 def _levels(ordered: npt.NDArray[Any], most: int, least: int) -> list[Any]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
-from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_numbers, write_times
+from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_values
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -128,12 +128,6 @@ class PublicTransformer(ColumnTransformer):
     def _has_gate(self) -> bool:
         return isinstance(self.histogram_.column, Bounds) and self.histogram_.encoded_dim > 1
 
-    def _states(self, matrix: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-        """States of rows of numbers: 0 for ordinary ones, 1 for missing."""
-        if not self._has_gate:
-            return np.zeros(len(matrix), dtype=np.intp)
-        return np.asarray(matrix[:, 1:].argmax(axis=1))
-
     def _fit(self, column: pd.Series[Any]) -> None:
         raise TypeError("a PublicTransformer is made of a published histogram, not of records")
 
@@ -142,16 +136,16 @@ class PublicTransformer(ColumnTransformer):
         can_miss = not (isinstance(self.dtype_, np.dtype) and self.dtype_.kind in "biu")
         if isinstance(self.histogram_.column, Categories):
             return self._decode_labels(matrix, self.histogram_.column, can_miss=can_miss)
-        bounds, own = self.histogram_.column, numpy_dtype(self.dtype_)
-        missing = (self._states(matrix) > 0) & can_miss
+        bounds = self.histogram_.column
+        missing = np.zeros(len(matrix), dtype=np.bool_)
+        if self._has_gate and can_miss:
+            missing = matrix[:, 1:].argmax(axis=1) > 0
         numbers = self.histogram_.decode_numeric(matrix[:, 0].astype(np.float64))
         axis = axis_of(bounds, self.dtype_)
         if isinstance(axis, IntegerAxis):
             numbers = (numbers - (axis.lower - bounds.origin)) / max(axis.step, 1)
         values = axis.from_coordinates(numbers)
-        if own.kind in "mM":
-            return write_times(values, missing, self.dtype_, self.name_, days=bounds.step > 1)
-        return write_numbers(values, missing, self.dtype_, self.name_)
+        return write_values(values, missing, self.dtype_, self.name_, days=bounds.step > 1)
 
     def _decode_labels(
         self, matrix: npt.NDArray[Any], labels: Categories, *, can_miss: bool

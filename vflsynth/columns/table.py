@@ -12,6 +12,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from vflsynth._artefacts import refusing
 from vflsynth.codec import (
     check_can_be_written,
     dtype_to_json,
@@ -24,7 +25,6 @@ from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
     OutputSpan,
-    artefact_errors,
     check_matrix,
     naming,
 )
@@ -400,14 +400,12 @@ class TableTransformer(  # type: ignore[call-arg]
         ArtefactError
             The content does not describe a table transformer.
         """
-        with artefact_errors(cls.__name__):
-            table = cls()
-            table.party_ = content["party"]
-            table._columns = index_from_json(content["columns"])
-            table._index_name = scalar_from_json(content["index_name"])
-            columns = [_class_of(t["kind"]).from_dict(t) for t in content["transformers"]]
-            table._set_transformers(dict(zip(table._columns, columns, strict=True)))
-        return table
+        with refusing(f"not the saved state of a {cls.__name__}"):
+            columns = index_from_json(content["columns"])
+            made = [_class_of(t["kind"]).from_dict(t) for t in content["transformers"]]
+            transformers = dict(zip(columns, made, strict=True))
+            index_name = scalar_from_json(content["index_name"])
+            return cls()._with(transformers, columns, index_name, content["party"])
 
     def _check_parameters(self) -> None:
         encoder_of(self.continuous, "continuous")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar
 
 from vflsynth._schema import FILE
 from vflsynth.codec import to_json
@@ -252,7 +252,7 @@ class Contract:
         return self.parties.get(party, PartyContract())
 
     @classmethod
-    def agreed(cls, versions: Mapping[str, Contract]) -> Self:
+    def agreed(cls, versions: Mapping[str, Contract]) -> Contract:
         """Put together what the parties wrote, each about its own columns.
 
         Parameters
@@ -286,9 +286,7 @@ class Contract:
                     f"parties {writer!r} and {name!r} disagree on party {name!r}: {what}. Fix: "
                     f"leave it out of the contract of {writer!r}, or write the same"
                 )
-        parts = {name: version.of(name) for name, version in versions.items()}
-        said = (shared.rules, shared.rare_records, shared.release, shared.readers)
-        return cls(parts, *said, shared.least_records)
+        return replace(shared, parties={name: own.of(name) for name, own in versions.items()})
 
     def check_reader(self, report: str, reader: str | None) -> None:
         """Raise ContractError if a report may not be written for this reader; None: nobody."""

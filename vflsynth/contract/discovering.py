@@ -9,7 +9,8 @@ the records and is paid for by nobody: it is not for private fits.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Hashable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, permutations
@@ -285,29 +286,24 @@ class _Form:
 
     kind: str
     text: str
+    of: Callable[[Floats, Floats], Floats]
+    """Computes it for one column and many others, (other, record)."""
     scaled: bool = True
     two: bool = True
     symmetric: bool = False
 
-    def of(self, one: Floats, others: Floats) -> Floats:
-        """Compute it for one column and many others, (other, record)."""
-        if self.text == "{a} + {b}":
-            return one + others
-        if self.text == "{a} * {b}":
-            return one * others
-        if not self.two:
-            return np.broadcast_to(one, (1, len(one)))
-        below = np.where(others == 0.0, np.nan, others)
-        return one / below if self.text == "{a} / {b}" else one / below**2
+
+def _not_zero(numbers: Floats) -> Floats:
+    return np.where(numbers == 0.0, np.nan, numbers)
 
 
-_RATIO = _Form("ratio", "{a} / {b}")
+_RATIO = _Form("ratio", "{a} / {b}", lambda one, others: one / _not_zero(others))
 _FORMS = (
-    _Form("product", "{a}", two=False),
-    _Form("sum", "{a} + {b}", scaled=False, symmetric=True),
-    _Form("product", "{a} * {b}", symmetric=True),
+    _Form("product", "{a}", lambda one, others: one[None], two=False),
+    _Form("sum", "{a} + {b}", operator.add, scaled=False, symmetric=True),
+    _Form("product", "{a} * {b}", operator.mul, symmetric=True),
     _RATIO,
-    _Form("ratio", "{a} / ({b} * {b})"),
+    _Form("ratio", "{a} / ({b} * {b})", lambda one, others: one / _not_zero(others) ** 2),
 )
 
 

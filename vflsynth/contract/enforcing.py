@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vflsynth._random import derive
 from vflsynth.codec import from_json, to_json
 from vflsynth.contract.preparing import Preparation
-from vflsynth.contract.rules import Rule, in_order
+from vflsynth.contract.rules import Rule, in_order, with_column
 from vflsynth.exceptions import ColumnMismatchError, RuleError
 
 Parts = dict[str, pd.DataFrame]
@@ -109,9 +109,7 @@ def judged(
             row = pd.DataFrame({c: tables[owner[c]][c].array for c in rule.columns}, copy=False)
             if repairing:
                 name, label = owner[rule.repaired_column], rule.repaired_column
-                changed = tables[name].copy(deep=False)
-                changed[label] = rule.repair(row)[label].array
-                tables[name] = changed
+                tables[name] = with_column(tables[name], rule.repair(row)[label])
             else:
                 kept[number] = rule.keeps(row)
     return tables, kept

@@ -20,7 +20,7 @@ import io
 import operator
 import tokenize
 from collections.abc import Callable, Hashable, Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,8 @@ def _days(count: Any) -> Any:
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": np.abs,
-    "min": lambda *items: _reduced(np.minimum, items),
-    "max": lambda *items: _reduced(np.maximum, items),
+    "min": lambda *items: reduce(np.minimum, items),
+    "max": lambda *items: reduce(np.maximum, items),
     "round": np.round,
     "date": np.datetime64,
     "days": _days,
@@ -205,7 +205,7 @@ def _check(
             inside = [node.operand]
         case ast.BinOp() if type(node.op) in _BINARY:
             inside = [node.left, node.right]
-        case ast.Compare() if all(_is_comparison(op, n) for op, n in _compared(node)):
+        case ast.Compare() if all(map(_is_comparison, node.ops, node.comparators)):
             inside = [node.left, *node.comparators]
         case _:
             raise ContractError(
@@ -215,10 +215,6 @@ def _check(
             )
     for part in inside:
         _check(part, text, compared, asked)
-
-
-def _compared(node: ast.Compare) -> list[tuple[ast.cmpop, ast.expr]]:
-    return list(zip(node.ops, node.comparators))
 
 
 def _is_comparison(op: ast.cmpop, right: ast.expr) -> bool:
@@ -239,7 +235,7 @@ def _evaluate(node: ast.expr, rows: pd.DataFrame) -> Any:
             return node.value
         case ast.BoolOp():
             join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-            return _reduced(join, [_evaluate(item, rows) for item in node.values])
+            return reduce(join, [_evaluate(item, rows) for item in node.values])
         case ast.UnaryOp():
             value = _evaluate(node.operand, rows)
             return np.logical_not(value) if isinstance(node.op, ast.Not) else -value
@@ -259,11 +255,11 @@ def _chain(node: ast.Compare, rows: pd.DataFrame) -> Any:
     """Compute ``a <= b < c`` as ``a <= b and b < c``."""
     result: Any = True
     left = _evaluate(node.left, rows)
-    for op, item in _compared(node):
+    for op, item in zip(node.ops, node.comparators):
         if isinstance(op, ast.In | ast.NotIn):
             options = [_evaluate(option, rows) for option in item.elts]  # type: ignore[attr-defined]
             right: Any = None
-            found = _reduced(np.logical_or, [False, *(_equal(left, o) for o in options)])
+            found = reduce(np.logical_or, [False, *(_equal(left, o) for o in options)])
             now = np.logical_not(found) if isinstance(op, ast.NotIn) else found
         else:
             right = _evaluate(item, rows)
@@ -296,10 +292,3 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
     if other == "M" and isinstance(left, str):
         return np.datetime64(left), right
     return left, right
-
-
-def _reduced(function: Callable[[Any, Any], Any], items: Any) -> Any:
-    first, *others = items
-    for item in others:
-        first = function(first, item)
-    return first

@@ -27,8 +27,8 @@ from vflsynth.contract.recoding import (
     Pseudonym,
     Surrogate,
     composite_of,
-    pseudonym,
     rounded,
+    text_dtype,
 )
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
 from vflsynth.contract.steps import Ordered, Step
@@ -251,7 +251,7 @@ def _replacements(
         if kind == "surrogate":
             made.append(Surrogate.fit(frame[label], least))
         elif kind == "pseudonym":
-            made.append(pseudonym(frame[label]))
+            made.append(Pseudonym(label, text_dtype(frame[label].dtype)))
     return tuple(made)
 
 

@@ -50,8 +50,7 @@ def prepared_parties(
         )
         if own is not None:
             made[name] = own
-    selects = any(own.selects for own in made.values())
-    if selects:  # then all parties have a contract
+    if any(own.selects for own in made.values()):  # then all parties have a contract
         made = {name: replace(own, selects=True) for name, own in made.items()}
     return made, encoded
 

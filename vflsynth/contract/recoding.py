@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.codec import array_of
-from vflsynth.columns.arrays import kind_of_values, numpy_dtype, read_integers, write_numbers
+from vflsynth.columns.arrays import kind_of_values, numpy_dtype, read_integers, write_values
 from vflsynth.contract.rules import Combination, combinations_of
 from vflsynth.frames.typed import in_order
 from vflsynth.registry import register
@@ -127,7 +127,7 @@ def rounded(column: pd.Series[Any], decimals: int) -> pd.Series[Any]:
     values, missing = read_integers(column)
     tens, limits = 10**-decimals, np.iinfo(numpy_dtype(column.dtype))
     low, high = -(-limits.min // tens) * tens, limits.max // tens * tens
-    return write_numbers(np.round(values, decimals).clip(low, high), missing, column.dtype, None)
+    return write_values(np.round(values, decimals).clip(low, high), missing, column.dtype, None)
 
 
 _CLASSES = {"9": string.digits, "a": string.ascii_lowercase, "A": string.ascii_uppercase}
@@ -159,7 +159,7 @@ class Surrogate:
     def fit(cls, column: pd.Series[Any], least: int) -> Self:
         """Learn the shapes of a column that at least `least` records have."""
         whole = pd.api.types.is_integer_dtype(column.dtype)
-        dtype = column.dtype if whole else _text_dtype(column.dtype)
+        dtype = column.dtype if whole else text_dtype(column.dtype)
         counts = column.dropna().map(lambda value: shape_of(str(value))).value_counts()
         kept = counts[counts >= max(least, 1)]
         shapes = {str(shape): float(n / kept.sum()) for shape, n in kept.items()}
@@ -206,11 +206,6 @@ class Pseudonym:
         return _series([digest[:16] for digest in digests], self.dtype, self.label)
 
 
-def pseudonym(column: pd.Series[Any]) -> Pseudonym:
-    """Return the pseudonyms of a column's label, as text."""
-    return Pseudonym(column.name, _text_dtype(column.dtype))
-
-
 def shape_of(value: str) -> str:
     """Write ``9``, ``a`` and ``A`` for digits and letters; e-mail addresses become general ones.
 
@@ -238,7 +233,8 @@ def _filled(shape: str, n: int, rng: np.random.Generator) -> npt.NDArray[Any]:
     return values + at + domain
 
 
-def _text_dtype(dtype: Any) -> Any:
+def text_dtype(dtype: Any) -> Any:
+    """Return the type of text in place of a column's values: its own, if that is one of text."""
     text = pd.api.types.is_string_dtype(dtype) and not isinstance(dtype, pd.CategoricalDtype)
     return dtype if text else np.dtype(object)
 

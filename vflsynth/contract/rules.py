@@ -183,7 +183,7 @@ class Check(Rule):
                 f"what {self.title!r} computes is no value of column {label!r}, of type {dtype}. "
                 "Fix: give the column a type that can hold it"
             ) from None
-        return _with(table, column)
+        return with_column(table, column)
 
 
 @register
@@ -323,7 +323,7 @@ class Determines(Rule):
                 f"{self.title}: a value that is stated is none of column {self.column!r}, of type "
                 f"{dtype}. Fix: state values of its type"
             ) from None
-        return _with(table, pd.Series(array, index=table.index, name=self.column))
+        return with_column(table, pd.Series(array, index=table.index, name=self.column))
 
     def keeps(self, table: pd.DataFrame) -> Rows:
         """Whether the column has the value that belongs to the combination."""
@@ -373,7 +373,7 @@ def plain_value(value: Any) -> Any:
     return value.item() if isinstance(value, np.bool_ | np.number) else value
 
 
-def _with(table: pd.DataFrame, column: pd.Series[Any]) -> pd.DataFrame:
+def with_column(table: pd.DataFrame, column: pd.Series[Any]) -> pd.DataFrame:
     """Return the table with one column in another's place, whatever its label."""
     changed = table.copy(deep=False)
     changed[column.name] = column.array

@@ -19,18 +19,14 @@ import pandas as pd
 from vflsynth.codec import array_of
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.arrays import (
-    FloatAxis,
-    IntegerAxis,
+    axis_through,
     decimals_of,
     floats_of,
     held_by,
     kind_of_values,
     numpy_dtype,
-    read_floats,
-    read_integers,
-    read_times,
-    write_numbers,
-    write_times,
+    read_values,
+    write_values,
 )
 from vflsynth.contract.discovering import Level
 from vflsynth.contract.recoding import is_true
@@ -511,20 +507,15 @@ def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | 
     if kind not in "iufmM" or 2 * len(held) >= len(known):
         drawn = held.iloc[rng.integers(len(held), size=n)] if len(held) else None
         return drawn.mask(missing) if drawn is not None and missing.any() else drawn
-    if kind in "mM":
-        values: npt.NDArray[Any] = read_times(known, column.dtype)[0]
-    else:
-        values = (read_floats if kind == "f" else read_integers)(known)[0]
+    values, _ = read_values(known)
     ordered = np.unique(np.sort(values)[least - 1 : len(values) - least + 1])
     if not len(ordered):
         return None
-    axis = (FloatAxis if kind == "f" else IntegerAxis).fit(ordered, numpy_dtype(column.dtype))
+    axis = axis_through(ordered, column.dtype)
     points, places = axis.to_coordinates(ordered), rng.random(n) * (len(ordered) - 1)
     made = axis.from_coordinates(np.interp(places, np.arange(len(points)), points))
-    if kind not in "mM":
-        return write_numbers(made, missing, column.dtype, column.name)
     days = kind == "M" and bool((known.dt.normalize() == known).all())
-    return write_times(made, missing, column.dtype, column.name, days=days)
+    return write_values(made, missing, column.dtype, column.name, days=days)
 
 
 def _is(column: pd.Series[Any], value: Any) -> npt.NDArray[np.bool_]:

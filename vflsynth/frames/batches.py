@@ -411,8 +411,15 @@ class _Stored:
             return keys
         if self._is_csv:
             return pd.RangeIndex(len(self.column(self.empty.columns[0])))
+        if not only_counts_rows(self.empty.index):
+            raise MissingKeyError(
+                "the table has an index, which may be its key",
+                fix="write it with reset_index(), and name the key column with on=...",
+                party=self.party,
+                column=self.empty.index.name,
+            )
         with naming_file(self.path, self.kind, self.party):
-            return pd.RangeIndex(self._count())
+            return pd.RangeIndex(self._dataset.count_rows())
 
     def column(self, label: Any) -> pd.DataFrame:
         """Read one column, in the types that the whole table is read in."""
@@ -474,18 +481,6 @@ class _Stored:
         pa.csv.write_csv(table, sink, pa.csv.WriteOptions(quoting_style="all_valid"))
         lines = sink.getvalue(), rows.tolist()
         return read_csv(self.path, self.party, self.style, {}, "refused", lines=lines)
-
-    def _count(self) -> int:
-        """Count the rows of a table that has no index."""
-        if not only_counts_rows(self.empty.index):
-            raise MissingKeyError(
-                "the table has an index, which may be its key",
-                fix="write it with reset_index(), and name the key column with on=...",
-                party=self.party,
-                column=self.empty.index.name,
-            )
-        n_rows: int = self._dataset.count_rows()
-        return n_rows
 
 
 def _in_one_piece(path: Path, party: str, why: str) -> TableFileError:

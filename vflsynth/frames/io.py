@@ -81,10 +81,6 @@ def read_table(
         What becomes of values that are not of their stated types. A private run has them missing:
         whether there is one, a single record decides.
 
-    Returns
-    -------
-    pandas.DataFrame
-
     Raises
     ------
     TableFileError

@@ -40,9 +40,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from vflsynth._artefacts import refusing
 from vflsynth.codec import dtype_from_json, dtype_to_json, family_of, frame_of, logical
 from vflsynth.exceptions import (
-    ArtefactError,
     DuplicateKeyError,
     KeyTypeError,
     MissingKeyError,
@@ -352,15 +352,12 @@ class KeyMinter:
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> KeyMinter:
         """Rebuild a minter from :meth:`to_dict`; ArtefactError if it is none of one."""
-        try:
+        with refusing("Not the description of a key minter"):
             minter = cls(**description)
-            valid = minter.kind in _KINDS and type(minter.offset) is int and minter.offset >= 0
             dtype_from_json(minter.dtype)
-        except (TypeError, ValueError) as error:
-            raise ArtefactError(f"Not the description of a key minter: {error}") from error
-        if not valid:
-            raise ArtefactError(f"Not the description of a key minter: {dict(description)}")
-        return minter
+            if minter.kind not in _KINDS or type(minter.offset) is not int or minter.offset < 0:
+                raise ValueError(dict(description))
+            return minter
 
     def _largest(self) -> int | None:
         """Return the largest number that the dtype can hold exactly."""
@@ -532,23 +529,19 @@ class AlignmentReport:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per party with the columns rows, matched, dropped and duplicated."""
-        parties = list(self.n_rows)
-        return pd.DataFrame(
-            {
-                "rows": [self.n_rows[party] for party in parties],
-                "matched": [self.n_matched] * len(parties),
-                "dropped": [self.n_dropped[party] for party in parties],
-                "duplicated": [self.n_duplicated[party] for party in parties],
-            },
-            index=pd.Index(parties, name="party"),
-        )
+        counts = {
+            "rows": self.n_rows,
+            "matched": self.n_matched,
+            "dropped": self.n_dropped,
+            "duplicated": self.n_duplicated,
+        }
+        return pd.DataFrame(counts, index=pd.Index(list(self.n_rows), name="party"))
 
     def _repr_html_(self) -> str:
         headline = html.escape(f"{self.n_matched} records matched by {self.matched_by}")
         return f"<p>{headline}</p>{self.to_frame().to_html(border=0)}"
 
     def __str__(self) -> str:
-        counts = self.to_frame()
         more = f", up to {self.most_dummies} of them dummies" if self.most_dummies else ""
         if self.n_used < self.n_matched:
             more += f", {self.n_used} of them drawn to learn from"
@@ -557,7 +550,7 @@ class AlignmentReport:
             + [
                 f"  {party}: {self.n_rows[party]} rows, {self.n_matched} matched, "
                 f"{self.n_dropped[party]} dropped, {self.n_duplicated[party]} duplicated"
-                for party in counts.index
+                for party in self.n_rows
             ]
             + [f"  {line}" for line in self.differences]
         )

@@ -121,7 +121,12 @@ def check_party_frames(
     frames = {}
     for party, table in party_frames.items():
         frame = as_frame(table, party, by_value=not private)
-        _check_frame(party, frame, on.of(party))
+        check_table(frame, party)
+        check_keys(party, frame, key := on.of(party))
+        if key is not None and len(frame.columns) == 1:
+            raise NoColumnsError(
+                f"the table has no columns beside the key {key!r}", fix=_NO_COLUMNS, party=party
+            )
         if not allow_empty_columns:
             check_no_empty_column(party, frame)
         frames[party] = with_keys_in_form(frame, on, party)
@@ -368,16 +373,6 @@ def _check_party_names(party_frames: PartyFrames) -> None:
                 party=party,
             )
         seen[folder] = party
-
-
-def _check_frame(party: str, frame: Any, on: Hashable) -> None:
-    """Check what a party can check without the others."""
-    check_table(frame, party)
-    check_keys(party, frame, on)
-    if on is not None and len(frame.columns) == 1:
-        raise NoColumnsError(
-            f"the table has no columns beside the key {on!r}", fix=_NO_COLUMNS, party=party
-        )
 
 
 def check_is_frame(frame: object, party: str | None) -> None:

@@ -242,18 +242,15 @@ def _from_cells(
 
     Cells of several types become the text that a csv file would have.
     """
-    texts = [
-        name
-        for name in cells
-        if (
-            family_of(pandas_dtype(dtypes[name])) in ("text", "label")
-            if name in dtypes
-            else pd.api.types.infer_dtype(cells[name], skipna=True) in ("mixed-integer", "mixed")
-        )
-    ]
     written = cells.copy(deep=False)
-    for name in texts:
-        written[name] = cells[name].map(_written)
+    for name in cells:
+        if name in dtypes:
+            is_text = family_of(pandas_dtype(dtypes[name])) in ("text", "label")
+        else:
+            found = pd.api.types.infer_dtype(cells[name], skipna=True)
+            is_text = found in ("mixed-integer", "mixed")
+        if is_text:
+            written[name] = cells[name].map(_written)
     typed = with_types(written, dtypes, party=party, unreadable=unreadable)
     frame: pd.DataFrame = as_frame(typed, party)
     return frame.infer_objects()

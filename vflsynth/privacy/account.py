@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Annotated, Any, Self, TextIO
 
 from vflsynth.exceptions import ParameterError, PrivacyBudgetError
 from vflsynth.privacy.account_file import (
@@ -37,29 +37,20 @@ from vflsynth.privacy.events import (
     releases_in,
 )
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger, conditional, epsilon_of
-from vflsynth.registry import Number, check_parameters
+from vflsynth.registry import Number, check_parameters, rules_of
 
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that may be spent on some records, all runs together.
+    """The most that may be spent on some records, all runs together."""
 
-    Parameters
-    ----------
-    epsilon, delta : float
-    """
-
-    epsilon: float
-    delta: float
+    epsilon: Annotated[float, Number(0, closed=(False, True))]
+    delta: Annotated[float, Number(0, 1, closed=(False, False))]
 
     def __post_init__(self) -> None:
-        rules = {
-            "epsilon": Number(0, closed=(False, True)),
-            "delta": Number(0, 1, closed=(False, False)),
-        }
-        check_parameters("privacy", {"epsilon": self.epsilon, "delta": self.delta}, rules)
+        check_parameters("privacy", asdict(self), rules_of(type(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,6 @@ def calibrate_noise_multiplier(
     relative_tolerance : float, default=1e-4
         How far above the smallest sufficient noise multiplier the result may be.
 
-    Returns
-    -------
-    float
-
     Raises
     ------
     PrivacyBudgetError

@@ -18,7 +18,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
 
-from vflsynth.exceptions import ArtefactError, PrivacyParameterError
+from vflsynth._artefacts import refusing
+from vflsynth.exceptions import PrivacyParameterError
 
 RECORD_ACROSS_PARTIES = "one record across all parties"
 """Unit of privacy: everything that all parties together hold about one individual."""
@@ -218,10 +219,6 @@ class LabelRelease:
 class Composition:
     """Several events on the same records, each with randomness of its own; possibly none.
 
-    Parameters
-    ----------
-    events : tuple of GaussianRelease, SampledRelease, LabelRelease or Composition
-
     Raises
     ------
     PrivacyParameterError
@@ -325,20 +322,16 @@ def event_from_dict(data: Mapping[str, Any]) -> PrivacyEvent:
     ArtefactError
         If the dictionary is not an event: foreign, truncated or with a value out of range.
     """
-    try:
+    with refusing("Not a privacy event"):
         told = dict(data)
         kind = _KINDS[told.pop("kind")]
         if {*told} != {own.name for own in fields(kind)}:
-            raise ArtefactError(f"Not a privacy event: it has {sorted(map(str, told))}")
+            raise ValueError(f"it has {sorted(map(str, told))}")
         parts = {name: told[name] for name in ("releases", "events") if name in told}
         made: PrivacyEvent = kind(
             **told | {name: tuple(map(event_from_dict, own)) for name, own in parts.items()}
         )
         return made
-    except ArtefactError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtefactError(f"Not a privacy event: {error}") from error
 
 
 def _require_agreement(releases: tuple[GaussianRelease | LabelRelease, ...]) -> None:

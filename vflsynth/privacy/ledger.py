@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from vflsynth._artefacts import refusing
 from vflsynth.exceptions import (
-    ArtefactError,
     ArtefactVersionError,
     MissingExtraError,
     PrivacyParameterError,
@@ -229,9 +229,9 @@ class PrivacyLedger:
         ArtefactVersionError
             If a later version wrote it.
         """
-        try:
+        with refusing("Not a privacy ledger"):
             if data["format"] != _FORMAT:
-                raise ArtefactError(f"Not a privacy ledger: format {data['format']!r}.")
+                raise ValueError(f"format {data['format']!r}")
             if data["version"] > _VERSION:
                 raise ArtefactVersionError(
                     f"This privacy ledger has version {data['version']}, this program reads up to "
@@ -243,8 +243,6 @@ class PrivacyLedger:
             )
             told = {own.name: data[own.name] for own in fields(cls)}
             return cls(**told | {"entries": entries})
-        except (KeyError, TypeError, AttributeError, PrivacyParameterError) as error:
-            raise ArtefactError(f"Not a privacy ledger: {error}") from error
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

@@ -41,8 +41,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("DP-SGD for PyTorch modules", "opacus", "opacus") from error
 
-_POSITIVE = Number(0, closed=(False, True))
-
 
 class PerRecordModule(GradSampleModule):  # type: ignore[misc]
     """A module whose backward pass leaves every record's gradient in ``parameter.grad_sample``.
@@ -318,7 +316,7 @@ class PrivateTraining:
             "n_records": (n_records, Number(2, whole=True)),
             "batch_size": (batch_size, Number(1, n_records, whole=True)),
             "epochs": (epochs, Number(1, whole=True)),
-            "max_grad_norm": (max_grad_norm, _POSITIVE),
+            "max_grad_norm": (max_grad_norm, Number(0, closed=(False, True))),
             "max_physical_batch_size": (max_physical_batch_size, Number(1, whole=True)),
             "delta": (delta, Number(0, 1, closed=(False, False))),
         }
