@@ -74,8 +74,7 @@ def plain_values(column: pd.Series[Any]) -> npt.NDArray[Any]:
 
 def floats_of(column: pd.Series[Any]) -> Floats:
     """Return numbers as float64, NaN where they are missing."""
-    found: Floats = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return found
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def read_integers(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
@@ -383,9 +382,7 @@ def _common_divisor(offsets: npt.NDArray[np.uint64]) -> int:
     divisor = 0
     for start in range(0, len(offsets), 4096):
         differences = np.diff(offsets[start : start + 4097])
-        divisor = (
-            math.gcd(divisor, int(np.gcd.reduce(differences))) if len(differences) else divisor
-        )
+        divisor = math.gcd(divisor, int(np.gcd.reduce(differences)))
         if divisor == 1:
             break
     return divisor

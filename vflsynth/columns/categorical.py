@@ -458,9 +458,10 @@ class CategoricalTransformer(ColumnTransformer):
             return not dtype.ordered
         if pd.api.types.is_string_dtype(dtype) or dtype == np.dtype(object):
             return True
-        if numpy_dtype(dtype).kind not in "iuf":
-            return isinstance(listed, Categories)
-        return isinstance(listed, Categories) or (values is not None and _are_codes(values, least))
+        if isinstance(listed, Categories):
+            return True
+        is_numeric = numpy_dtype(dtype).kind in "iuf"
+        return is_numeric and values is not None and _are_codes(values, least)
 
     @classmethod
     def in_order(cls, name: Hashable, dtype: Any, values: Sequence[Any]) -> list[Any]:

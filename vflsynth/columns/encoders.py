@@ -376,8 +376,7 @@ class NormalScores(Encoder):
         fraction = np.clip((coordinates - knots[left]) / width, 0.0, 1.0)
         between = upper[left] + fraction * (lower[right] - upper[left])
         at_knot = (coordinates <= knots[left]) | (left == last)
-        scores: Floats = np.where(at_knot, (lower[left] + upper[left]) / 2.0, between)
-        return scores
+        return np.where(at_knot, (lower[left] + upper[left]) / 2.0, between)
 
     def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
         """Map scores to coordinates."""
@@ -388,8 +387,7 @@ class NormalScores(Encoder):
         gap = lower[right] - upper[left]
         gap = np.where(gap > 0.0, gap, 1.0)
         fraction = np.clip((scores - upper[left]) / gap, 0.0, 1.0)
-        coordinates: Floats = knots[left] + fraction * (knots[right] - knots[left])
-        return coordinates
+        return knots[left] + fraction * (knots[right] - knots[left])
 
     def error(self, lower: float, upper: float) -> float:
         """Bound the rounding of scores to float32, times the steepest slope between knots."""

@@ -341,7 +341,8 @@ class TableTransformer(  # type: ignore[call-arg]
         party: str | None,
     ) -> Self:
         """Return a fitted transformer of the same parameters and of other columns."""
-        table = type(self)(**self.get_params(deep=False) | _OF_COLUMNS)
+        of_columns = dict.fromkeys(("kinds", "encoders", "overrides"))
+        table = type(self)(**self.get_params(deep=False) | of_columns)
         table.party_, table._columns, table._index_name = party, columns, index_name
         table._set_transformers(transformers)
         return table
@@ -495,10 +496,6 @@ def _check_encodable(column: ColumnTransformer) -> None:
             f"encoders has one for it, and columns of kind {numbers.kind!r} have none",
             fix="leave it out of encoders, or declare the column continuous, integer or datetime",
         )
-
-
-_OF_COLUMNS = {"kinds": None, "encoders": None, "overrides": None}
-"""Parameters of single columns."""
 
 
 def check_public(transformer: TableTransformer) -> None:

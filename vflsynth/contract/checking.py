@@ -129,7 +129,10 @@ class _Units:
         """Return the unit of a part, or refuse it."""
         label = label_of(node)
         if label is not None:
-            return unit_of(self.dtypes.get(label))
+            dtype = self.dtypes.get(label)
+            if isinstance(dtype, pd.CategoricalDtype):
+                dtype = dtype.categories.dtype
+            return Unit.ANYTHING if dtype is None else _OF_FAMILIES[family_of(dtype)]
         match node:
             case ast.Constant():
                 kinds = {bool: Unit.TRUTH, str: Unit.TEXT}
@@ -240,10 +243,3 @@ class _Units:
 
     def _refused(self, why: str, fix: str = "compare and add what is of one kind") -> ContractError:
         return ContractError(f"the rule {self.text!r} cannot be computed: {why}. Fix: {fix}")
-
-
-def unit_of(dtype: Any) -> Unit:
-    """Return what the values of a column are, by its type; None may be anything."""
-    if isinstance(dtype, pd.CategoricalDtype):
-        dtype = dtype.categories.dtype
-    return Unit.ANYTHING if dtype is None else _OF_FAMILIES[family_of(dtype)]

@@ -469,10 +469,7 @@ def _dates(table: _Table, nearly: bool) -> Iterator[Finding]:
     """Find times that lie as many days behind others as a column says, and days counted so."""
     times: dict[str, list[Hashable]] = {}
     for label in table.labels:
-        if (
-            table.kinds.get(label, "number") != "number"
-            and kind_of_values(table.frame[label].dtype) == "M"
-        ):
+        if label in table.kinds and kind_of_values(table.frame[label].dtype) == "M":
             times.setdefault(table.kinds[label], []).append(label)
     counts = [
         k for k in table.labels if k in table.numbers or kind_of_values(table.frame[k].dtype) == "m"
@@ -752,14 +749,11 @@ def _levels(table: _Table, known: Sequence[Finding], nearly: bool) -> Iterator[F
                     found[(by, level), (column, usual)] = surprise, share
     places = list(found)
     for cells, (surprise, share) in found.items():
-        back = found.get((cells[1], cells[0]))
-        if back is not None and places.index((cells[1], cells[0])) < places.index(cells):
-            if (share == 1.0) > (back[1] == 1.0):
-                yield from _level(table, cells, surprise, 1.0, exactly=False)
-            continue
+        mirrored = cells[1], cells[0]
+        back = found.get(mirrored)
         if back is None or (share == 1.0) > (back[1] == 1.0):
             yield from _level(table, cells, surprise, share, exactly=False)
-        if back is not None:
+        if back is not None and places.index(cells) < places.index(mirrored):
             yield from _level(table, cells, surprise, min(share, back[1]), exactly=True)
 
 

@@ -19,7 +19,7 @@ import ast
 import io
 import operator
 import tokenize
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -89,11 +89,10 @@ class Expression:
             raise ContractError(f"a rule is a text of at most {_LONGEST} characters")
         self.text = text.strip()
         self.tree = _parsed(self.text)
-        compared: dict[Hashable, None] = {}
-        asked: dict[Hashable, None] = {}
-        _check(self.tree, self.text, compared, asked)
-        self.columns: tuple[Hashable, ...] = tuple(compared | asked)
-        self._compared = list(compared)
+        found = list(_columns_of(self.tree, self.text))
+        self._compared = list(dict.fromkeys(label for label, compared in found if compared))
+        asked = (label for label, compared in found if not compared)
+        self.columns: tuple[Hashable, ...] = tuple(dict.fromkeys([*self._compared, *asked]))
         if not self.columns:
             raise ContractError(f"{self.text!r} names no column")
 
@@ -181,21 +180,19 @@ def _called(node: ast.AST) -> str | None:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
 
 
-def _check(
-    node: ast.AST, text: str, compared: dict[Hashable, None], asked: dict[Hashable, None]
-) -> None:
-    """Refuse what is not of the grammar, and collect columns."""
+def _columns_of(node: ast.AST, text: str) -> Iterator[tuple[Hashable, bool]]:
+    """Yield columns, and whether they are compared; refuse what is not of the grammar."""
     match node:
         case ast.Name():
-            compared[node.id] = None
+            yield node.id, True
             return
         case ast.Constant(value=bool() | int() | float() | str()):
             return
         case ast.Call(func=ast.Name(id="col"), args=[ast.Constant(value=str() | int() as label)]):
-            compared[label] = None
+            yield label, True
             return
         case ast.Call(func=ast.Name(id="missing"), args=[one]) if label_of(one) is not None:
-            asked[label_of(one)] = None
+            yield label_of(one), False
             return
         case ast.Call(func=ast.Name(id=name), args=[_, *_], keywords=[]) if name in FUNCTIONS:
             inside: list[ast.AST] = list(node.args)
@@ -214,7 +211,7 @@ def _check(
                 "missing, col"
             )
     for part in inside:
-        _check(part, text, compared, asked)
+        yield from _columns_of(part, text)
 
 
 def _is_comparison(op: ast.cmpop, right: ast.expr) -> bool:

@@ -240,5 +240,4 @@ def text_dtype(dtype: Any) -> Any:
 
 
 def _series(values: list[Any], dtype: Any, label: Hashable) -> pd.Series[Any]:
-    made: pd.Series[Any] = pd.Series(array_of(values, dtype), name=label, copy=False)
-    return made
+    return pd.Series(array_of(values, dtype), name=label, copy=False)

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.codec import array_of
+from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.contract.expressions import Rows, label_of, parse
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import register
@@ -160,14 +161,14 @@ class Check(Rule):
             return table
         values = parse(self.expression).value(expression, table.take(known))
         dtype = table[label].dtype
-        kind = getattr(dtype, "numpy_dtype", dtype)
+        kind = numpy_dtype(dtype).kind
         try:
-            if isinstance(kind, np.dtype) and kind.kind in "iu":
+            if kind in "iu":
                 values = np.broadcast_to(values, len(known))
                 there = np.isfinite(values)
                 known, values = known[there], values[there]
                 values = np.rint(values) if values.dtype.kind == "f" else values
-            elif isinstance(kind, np.dtype) and kind.kind == "f":
+            elif kind == "f":
                 values = np.asarray(values, dtype=np.float64)
                 rounded = np.round(values, _PLACES)  # .1 + .2 to .3; what has more places stays
                 close = np.isclose(rounded, values, rtol=1e-12, atol=1e-12)
@@ -360,7 +361,7 @@ def combinations_of(table: pd.DataFrame, columns: Sequence[Hashable]) -> list[Co
     for label in columns:
         values, missing = table[label].astype(object), table[label].isna()
         parts.append([None if lost else plain_value(v) for v, lost in zip(values, missing)])
-    return list(zip(*parts)) if parts else []
+    return list(zip(*parts))
 
 
 def are_hashable(column: pd.Series[Any]) -> bool:

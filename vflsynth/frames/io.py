@@ -374,16 +374,14 @@ def _seen(path: Path, style: CsvStyle, party: str | None) -> tuple[CsvStyle, int
 def _may_have_lost_digits(column: pa.ChunkedArray) -> bool:
     """Tell whether a column that was read as numbers may be one of identifiers."""
     if pa.types.is_floating(column.type):
-        whole: bool = pc.all(pc.equal(pc.floor(column), column)).as_py()  # 10e5, 20 digits
-        return whole
+        return bool(pc.all(pc.equal(pc.floor(column), column)).as_py())  # 10e5, 20 digits
     return bool(pa.types.is_integer(column.type))  # 007
 
 
 def _holds(text: pa.ChunkedArray, some: str, all_: str) -> bool:
     """Tell whether some values look like one thing, and all others like another."""
-    found = (pc.match_substring_regex(text, form) for form in (some, all_))
-    both: bool = pc.any(next(found)).as_py() and pc.all(next(found)).as_py()
-    return both
+    one, other = (pc.match_substring_regex(text, form) for form in (some, all_))
+    return bool(pc.any(one).as_py() and pc.all(other).as_py())
 
 
 def _as_text(frame: pd.DataFrame) -> pa.Table:

@@ -33,6 +33,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,23 +61,15 @@ _MOST_ODD = 0.1
 """Share of keys that may be neither in capitals nor in small letters where others are."""
 
 
-def _composed(key: str) -> str:
-    return unicodedata.normalize("NFC", key)
-
-
-def _stripped(key: str) -> str:
-    return _NO_WIDTH.sub("", key).strip()
-
-
 def _without_zeros(key: str) -> str:
     found = _NUMBER.fullmatch(key)
     return key if found is None else found[1]
 
 
 STEPS: dict[str, Callable[[str], str]] = {
-    "strip": _stripped,
+    "strip": lambda key: _NO_WIDTH.sub("", key).strip(),
     "casefold": str.casefold,  # takes some letters apart
-    "nfc": _composed,
+    "nfc": partial(unicodedata.normalize, "NFC"),
     "digits": _without_zeros,
 }
 """Steps of a form, in their order."""
@@ -179,8 +172,7 @@ def in_form(keys: pd.Index, form: str) -> pd.Index:
         return key
 
     known = {key: write(key) for key in keys.dropna().unique()}
-    found: pd.Index = pd.Index([known.get(key) for key in keys], dtype="str", name=keys.name)
-    return found
+    return pd.Index([known.get(key) for key in keys], dtype="str", name=keys.name)
 
 
 def comparable_types(keys: pd.Index) -> pd.Index:
@@ -188,8 +180,7 @@ def comparable_types(keys: pd.Index) -> pd.Index:
     if isinstance(keys.dtype, pd.ArrowDtype):
         values = frame_of(pa.table({"": pa.chunked_array(pa.array(keys.array))}))[""]
         keys = pd.Index(values).rename(keys.name)
-    if isinstance(keys.dtype, pd.CategoricalDtype):
-        keys = keys.astype(keys.dtype.categories.dtype)
+    keys = _values(keys)
     if isinstance(keys, pd.MultiIndex) or not pd.api.types.is_object_dtype(keys.dtype):
         return keys
     found: pd.Index = pd.Index(logical(keys.to_series())).rename(keys.name)
@@ -212,12 +203,8 @@ def warn_of_keys(keys: pd.Index, party: str) -> None:
     if not is_text(keys):
         return
     texts = [key for key in comparable_types(keys).dropna().unique() if isinstance(key, str)]
-    counts = {
-        "nfc": sum(key != _composed(key) for key in texts),
-        "strip": sum(key != _stripped(key) for key in texts),
-        "casefold": _n_of_other_case(texts),
-        "digits": _n_padded(texts),
-    }
+    counts = {word: sum(key != STEPS[word](key) for key in texts) for word in ("nfc", "strip")}
+    counts |= {"casefold": _n_of_other_case(texts), "digits": _n_padded(texts)}
     if words := [word for word, n in counts.items() if n]:
         said = ", ".join(
             f"{counts[word]:,} differ from the rest in {SLIPS[word]}" for word in words

@@ -348,8 +348,7 @@ def summarise_rows(
                     column=name,
                 )
             made[name] = values
-    table: pd.DataFrame = pd.DataFrame(made).rename_axis(key).reset_index()
-    return table
+    return pd.DataFrame(made).rename_axis(key).reset_index()
 
 
 def _summaries(frame: pd.DataFrame, on: Any, label: Any) -> dict[Any, Any]:

@@ -283,8 +283,7 @@ class PrivacyLedger:
             lines += _row(
                 purpose.capitalize(), f"{share:.0%} of the budget; ε = {_number(alone)} alone"
             )
-            texts = _describe(event, self.parties)
-            lines += [line for text in texts for line in _row("", text)]
+            lines += _row("", *_describe(event, self.parties))
         by_party = {party: _number(self.epsilon_of_party(party)) for party in self.parties}
         lines += _row(
             "By who released it", "; ".join(f"{p}: ε = {e} alone" for p, e in by_party.items())

@@ -240,8 +240,7 @@ def _words(count: int, rng: torch.Generator | None) -> _Words:
     if rng is None:
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
     drawn = torch.randint(256, (8 * count,), generator=rng, dtype=torch.uint8, device=rng.device)
-    words: _Words = drawn.cpu().numpy().view(np.uint64)
-    return words
+    return drawn.cpu().numpy().view(np.uint64)
 
 
 def _block_table() -> npt.NDArray[np.int64]:
