@@ -24,7 +24,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from vflsynth.exceptions import ParameterError, did_you_mean
 
@@ -108,6 +108,12 @@ def register(cls: C) -> C:
             )
         _classes[group][full_name(cls)] = cls
     return cls
+
+
+class Value:
+    """Base class of other objects that a parameter may hold, contracts for instance."""
+
+    registry_group: ClassVar[str] = "parameters"
 
 
 def full_name(cls: type[Any]) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from numbers import Real
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.registry import register
+from vflsynth.registry import Value, register
 
 # Squares of such numbers, which variances are made of, are still finite; those of such differences
 # are not 0.
@@ -124,7 +124,7 @@ PublicColumn: TypeAlias = Bounds | Categories
 
 @register
 @dataclass(frozen=True)
-class PublicSchema:
+class PublicSchema(Value):
     """Bounds and categories that hold whatever the records are, by column.
 
     Parameters
@@ -169,8 +169,6 @@ class PublicSchema:
     >>> schema["admitted"].low
     datetime.date(2020, 1, 1)
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     bounds: Mapping[Hashable, Sequence[Any]] = field(default_factory=dict)
     categories: Mapping[Hashable, Sequence[Hashable]] = field(default_factory=dict)

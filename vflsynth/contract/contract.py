@@ -14,7 +14,7 @@ from vflsynth.columns import PublicSchema, column_kind
 from vflsynth.contract.releasing import DEFAULT_TERMS, ReleaseTerms
 from vflsynth.contract.rules import Check, Determines, Rule, in_order
 from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError, did_you_mean
-from vflsynth.registry import Choice, Number, Optional, check_parameters, register, rules_of
+from vflsynth.registry import Choice, Number, Optional, Value, check_parameters, register, rules_of
 
 ROLES = ("ordinary", "quasi-identifier", "sensitive", "identifier", "free text")
 """What a column is. Identifiers and free text are never modelled."""
@@ -34,7 +34,7 @@ _NOT_MODELLED = ("identifier", "free text")
 
 @register
 @dataclass(frozen=True)
-class ColumnContract:
+class ColumnContract(Value):
     """What is agreed about one column; what is left out is inferred or has the contract's default.
 
     Parameters
@@ -64,7 +64,6 @@ class ColumnContract:
         Default: the contract's.
     """
 
-    registry_group: ClassVar[str] = "parameters"
     __pydantic_config__: ClassVar[Any] = FILE
 
     kind: str | None = None
@@ -126,7 +125,7 @@ def _checked(given: Mapping[Any, Any], kind: type) -> dict[Any, Any]:
 
 @register
 @dataclass(frozen=True)
-class PartyContract:
+class PartyContract(Value):
     """One party's own part.
 
     Parameters
@@ -136,8 +135,6 @@ class PartyContract:
     rules : sequence of Rule or str
         About this party's columns; a text is a `Check`.
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     columns: Mapping[Hashable, ColumnContract] = field(default_factory=dict)
     rules: Sequence[Rule | str] = ()
@@ -154,7 +151,7 @@ class PartyContract:
 
 @register
 @dataclass(frozen=True)
-class Contract:
+class Contract(Value):
     """What parties agree on before anything is learned, and what holds for whatever is published.
 
     Under privacy nothing here reads records: kinds follow from types, rare categories from noisy
@@ -194,8 +191,6 @@ class Contract:
     >>> [rule.title for rule in contract.all_rules]
     ['opened <= closed', 'relationship == "Husband" => sex == "Male"']
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     parties: Mapping[str, PartyContract] = field(default_factory=dict)
     rules: Sequence[Rule | str] = ()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, permutations
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from vflsynth.contract.rules import (
     plain_value,
 )
 from vflsynth.exceptions import ContractError
-from vflsynth.registry import register
+from vflsynth.registry import Value, register
 
 LEAST_SURPRISE = 20.0
 """Records that would break a relation if its columns were independent, at least."""
@@ -84,13 +84,11 @@ class Finding:
 
 @register
 @dataclass(frozen=True)
-class Level:
+class Level(Value):
     """One value of a column fixes another column's: ``by == when``, ``column == value``.
 
     Missing values are None. `exactly` says that the column has the value nowhere else.
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     by: Hashable
     when: Any

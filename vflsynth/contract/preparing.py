@@ -10,7 +10,7 @@ import ast
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from vflsynth.contract.recoding import (
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
 from vflsynth.contract.steps import Ordered, Step
 from vflsynth.exceptions import ContractError
-from vflsynth.registry import register
+from vflsynth.registry import Value, register
 
 MOST_COMBINATIONS = 256
 """More combinations than this are kept by leaving out rows: a label each would be too many
@@ -42,7 +42,7 @@ columns."""
 
 @register
 @dataclass(frozen=True)
-class Preparation:
+class Preparation(Value):
     """How a party's table becomes the one that is modelled, and a decoded one the published one.
 
     Columns are those of the published table, in order; those `left_out` are neither modelled nor
@@ -53,8 +53,6 @@ class Preparation:
     records. `selects` says whether any party leaves out rows after drawing, so that rows drawn
     apart are not yet those of the sample.
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     columns: tuple[Hashable, ...]
     composites: tuple[Composite, ...] = ()

@@ -10,7 +10,7 @@ import hmac
 import string
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +20,17 @@ from vflsynth.codec import array_of
 from vflsynth.columns.arrays import kind_of_values, numpy_dtype, read_integers, write_values
 from vflsynth.contract.rules import Combination, combinations_of
 from vflsynth.frames.typed import in_order
-from vflsynth.registry import register
+from vflsynth.registry import Value, register
 
 
 @register
 @dataclass(frozen=True)
-class Composite:
+class Composite(Value):
     """Several columns as one column of labels.
 
     Its `combinations` are sorted, by numbers if there are any: models that know an order of labels
     keep relations so. `usual` is the number of the one that others count as.
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     label: str
     columns: tuple[Hashable, ...]
@@ -140,7 +138,7 @@ _GENERAL = "aaaaaaaaaaaa"
 
 @register
 @dataclass(frozen=True)
-class Surrogate:
+class Surrogate(Value):
     """Values of the same shape as a column's, drawn without regard to any of them.
 
     `shapes`, of enough records each, have ``9`` for a digit, ``a`` and ``A`` for letters and all
@@ -148,8 +146,6 @@ class Surrogate:
     can be that of a real record by chance, where there are few of the shape: all nine-digit numbers
     are somebody's.
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     label: Hashable
     dtype: Any
@@ -192,10 +188,8 @@ class Surrogate:
 
 @register
 @dataclass(frozen=True)
-class Pseudonym:
+class Pseudonym(Value):
     """Sixteen hexadecimal digits that all parties give to the same synthetic record."""
-
-    registry_group: ClassVar[str] = "parameters"
 
     label: Hashable
     dtype: Any

@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar
 
 from vflsynth._schema import FILE
 from vflsynth.exceptions import ContractError, ParameterError
-from vflsynth.registry import Number, check_parameters, register, rules_of
+from vflsynth.registry import Number, Value, check_parameters, register, rules_of
 
 Limit = Annotated[float, Number(0)]
 
 
 @register
 @dataclass(frozen=True)
-class ReleaseTerms:
+class ReleaseTerms(Value):
     """Limits of the clauses that a release is judged by; one that is above its limit fails.
 
     With a clause that nobody measured no table passes, unless `waived` names it and says why. A
@@ -85,7 +85,6 @@ class ReleaseTerms:
     0.9
     """
 
-    registry_group: ClassVar[str] = "parameters"
     __pydantic_config__: ClassVar[Any] = FILE
 
     worst_column: Limit = 0.1

@@ -11,7 +11,7 @@ import graphlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -20,17 +20,15 @@ from vflsynth.codec import array_of
 from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.contract.expressions import Rows, label_of, parse
 from vflsynth.exceptions import ContractError
-from vflsynth.registry import register
+from vflsynth.registry import Value, register
 
 _PLACES = 9
 
 Combination = tuple[Any, ...]
 
 
-class Rule(ABC):
+class Rule(Value, ABC):
     """What must hold in every row; subclasses are frozen dataclasses."""
-
-    registry_group: ClassVar[str] = "parameters"
 
     @property
     @abstractmethod

@@ -10,7 +10,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from vflsynth.columns.arrays import (
 from vflsynth.contract.discovering import Level
 from vflsynth.contract.recoding import is_true
 from vflsynth.contract.rules import Check, Combination, combinations_of, plain_value
-from vflsynth.registry import register
+from vflsynth.registry import Value, register
 
 Columns = dict[Hashable, "pd.Series[Any]"]
 
@@ -42,10 +42,8 @@ _MIDDLE = 101
 """Draws whose middle one stands for a column of numbers."""
 
 
-class Step(ABC):
+class Step(Value, ABC):
     """How one column follows from others; subclasses are frozen dataclasses."""
-
-    registry_group: ClassVar[str] = "parameters"
 
     column: Hashable
     dtype: Any
@@ -556,15 +554,13 @@ _PRIOR = 3.0
 
 @register
 @dataclass(frozen=True)
-class Areas:
+class Areas(Value):
     """Where the records of each label lie in a plane.
 
     Each of the `parts` of a label's records is the number of the label, a share of all records, a
     centre (2), and the inverse of a covariance (3). Where a label has less than the chance `least`
     is beyond its area. `score` is the mean log chance of labels of records that were not used.
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     labels: tuple[Any, ...]
     parts: tuple[tuple[float, ...], ...]

@@ -34,7 +34,7 @@ import unicodedata
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,7 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
-from vflsynth.registry import register
+from vflsynth.registry import Value, register
 
 _NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _NUMBER = re.compile("0*([0-9]+)")
@@ -85,7 +85,7 @@ SLIPS = {
 
 @register
 @dataclass(frozen=True)
-class MatchOn:
+class MatchOn(Value):
     """The column that names the records, at each party, and the form that keys are compared in.
 
     Parameters
@@ -107,8 +107,6 @@ class MatchOn:
     >>> on.of("insurer")
     'PatientNo'
     """
-
-    registry_group: ClassVar[str] = "parameters"
 
     columns: Any = None
     form: str = ""
