@@ -319,9 +319,12 @@ class NumericTransformer(ColumnTransformer):
 
     def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
         """Find where nearly all of sorted values lie."""
+        own = numpy_dtype(self.dtype_)
+        if own.kind in "mM":
+            return ColumnGrid.fit(ordered, time_steps(np.datetime_data(own)[0]))
         if ordered.dtype.kind != "f":
             return ColumnGrid.fit(ordered, whole_steps())
-        precision = np.finfo(kind).eps if (kind := numpy_dtype(self.dtype_)).kind == "f" else 0.0
+        precision = np.finfo(own).eps if own.kind == "f" else 0.0
         return ColumnGrid.fit(ordered, decimal_steps(), float(precision))
 
     def _decode_generated(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
@@ -498,9 +501,6 @@ class DatetimeTransformer(NumericTransformer):
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         return read_times(column, self.dtype_)
-
-    def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
-        return ColumnGrid.fit(ordered, time_steps(np.datetime_data(numpy_dtype(self.dtype_))[0]))
 
 
 def _levels(ordered: npt.NDArray[Any], most: int, least: int) -> list[Any]:

@@ -63,12 +63,6 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_ORDER: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
 
 
 class Expression:
@@ -217,7 +211,7 @@ def _columns_of(node: ast.AST, text: str) -> Iterator[tuple[Hashable, bool]]:
 def _is_comparison(op: ast.cmpop, right: ast.expr) -> bool:
     if isinstance(op, ast.In | ast.NotIn):
         return isinstance(right, ast.List | ast.Tuple)
-    return type(op) in _ORDER or isinstance(op, ast.Eq | ast.NotEq)
+    return type(op) in _COMPARED
 
 
 def _evaluate(node: ast.expr, rows: pd.DataFrame) -> Any:
@@ -253,18 +247,15 @@ def _chain(node: ast.Compare, rows: pd.DataFrame) -> Any:
     result: Any = True
     left = _evaluate(node.left, rows)
     for op, item in zip(node.ops, node.comparators):
+        right: Any = None
         if isinstance(op, ast.In | ast.NotIn):
             options = [_evaluate(option, rows) for option in item.elts]  # type: ignore[attr-defined]
-            right: Any = None
-            found = reduce(np.logical_or, [False, *(_equal(left, o) for o in options)])
-            now = np.logical_not(found) if isinstance(op, ast.NotIn) else found
+            now = reduce(np.logical_or, [False, *(_equal(left, o) for o in options)])
         else:
             right = _evaluate(item, rows)
-            if isinstance(op, ast.Eq | ast.NotEq):
-                now = _equal(left, right)
-                now = np.logical_not(now) if isinstance(op, ast.NotEq) else now
-            else:
-                now = _ORDER[type(op)](*_alike(left, right))
+            now = _COMPARED[type(op)](*_alike(left, right))
+        if isinstance(op, ast.NotIn | ast.NotEq):
+            now = np.logical_not(now)
         result, left = np.logical_and(result, now), right
     return result
 
@@ -274,11 +265,20 @@ def _equal(left: Any, right: Any) -> Any:
     kinds = {np.asarray(side).dtype.kind for side in (left, right)}
     if "f" in kinds and kinds <= set("fiub"):
         return np.isclose(left, right, rtol=_RELATIVE, atol=_ABSOLUTE)
-    return (
-        np.equal(np.asarray(left, dtype=object), np.asarray(right, dtype=object)).astype(bool)
-        if ("O" in kinds or "U" in kinds)
-        else np.equal(left, right)
-    )
+    if kinds & {"O", "U"}:
+        one, other = (np.asarray(side, dtype=object) for side in (left, right))
+        return np.equal(one, other).astype(bool)
+    return np.equal(left, right)
+
+
+_COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: _equal,
+    ast.NotEq: _equal,  # the opposite is taken afterwards
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 
 
 def _alike(left: Any, right: Any) -> tuple[Any, Any]:

@@ -280,18 +280,19 @@ def keeps_order(steps: Iterable[Step], rule: Rule) -> bool:
 
 def _within(label: Hashable, ends: Sequence[Any], dtype: Any) -> Check:
     """Return the rule that a column of a type stays within public bounds."""
-    low, high = Bounds(*ends).ends
-    texts = [
-        f"days({end / pd.Timedelta(days=1)!r})"
-        if isinstance(end, pd.Timedelta)
-        else f'date("{in_zone(label, dtype, pd.Timestamp(end)).tz_convert(None).isoformat()}")'
-        if isinstance(end, date) and has_timezone(dtype)
-        else f'date("{pd.Timestamp(end).tz_localize(None).isoformat()}")'
-        if isinstance(end, date)
-        else repr(end)
-        for end in (low, high)
-    ]
-    return Check(f"{texts[0]} <= col({label!r}) <= {texts[1]}")
+
+    def written(end: Any) -> str:
+        if isinstance(end, pd.Timedelta):
+            return f"days({end / pd.Timedelta(days=1)!r})"
+        if not isinstance(end, date):
+            return repr(end)
+        time = pd.Timestamp(end)
+        if has_timezone(dtype):
+            time = in_zone(label, dtype, time).tz_convert(None)
+        return f'date("{time.tz_localize(None).isoformat()}")'
+
+    low, high = map(written, Bounds(*ends).ends)
+    return Check(f"{low} <= col({label!r}) <= {high}")
 
 
 def _check_public(frame: pd.DataFrame, part: PartyContract) -> None:

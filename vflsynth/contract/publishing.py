@@ -19,7 +19,7 @@ from vflsynth.contract.contract import RARE_RECORDS, ColumnContract, Contract, a
 from vflsynth.contract.preparing import Preparation, keeps_order
 from vflsynth.contract.recoding import rounded
 from vflsynth.contract.rules import Rule
-from vflsynth.contract.structure import Structure
+from vflsynth.contract.structure import Structure, without
 from vflsynth.exceptions import ContractError
 from vflsynth.frames import check_no_empty_column, key_of
 
@@ -222,12 +222,12 @@ def with_contract(
         if column.role is not None and column.is_modelled and not known:
             with naming(party, label):
                 kinds[label] = infer_kind(frame[label], may_be_published=True)
-    kinds = _without(kinds, gone) | {c.label: "categorical" for c in prepared.composites}
-    encoders = _without(template.encoders, gone)
+    kinds = without(kinds, gone) | {c.label: "categorical" for c in prepared.composites}
+    encoders = without(template.encoders, gone)
     made: TableTransformer = clone(template).set_params(kinds=kinds, encoders=encoders or None)
     if private:
         return made
-    usual, overrides = contract.rare_records, _without(template.overrides, gone)
+    usual, overrides = contract.rare_records, without(template.overrides, gone)
     for label, column in columns.items():
         least = usual if column.rare_records is None else column.rare_records
         said: dict[str, Any] = {"rare_records": least}
@@ -242,11 +242,6 @@ def with_contract(
         overrides=overrides or None,
     )
     return made
-
-
-def _without(said: Mapping[Hashable, Any] | None, gone: set[Hashable]) -> dict[Hashable, Any]:
-    """Return what is said of the columns that the modelled table has."""
-    return {label: own for label, own in (said or {}).items() if label not in gone}
 
 
 def with_public(schema: PublicSchema | None, contract: Contract) -> PublicSchema | None:

@@ -388,11 +388,9 @@ class Ordered(Step):
         if not known.any() or not (frame[high] >= frame[low])[known].all():
             return None
         ordered = own[known].sort_values()
-        decimals = (
-            decimals_of(ordered.to_numpy(np.float64), numpy_dtype(own.dtype))
-            if kinds[1] == "f"
-            else None
-        )
+        decimals = None
+        if kinds[1] == "f":
+            decimals = decimals_of(ordered.to_numpy(np.float64), numpy_dtype(own.dtype))
         k = min(least, len(ordered) // 2)
         ends = _limits(ordered, k, kinds[1]) if k > 1 else None
         return cls(low, high, own.dtype, decimals, ends, of_low)

@@ -109,16 +109,19 @@ class Structure:
         """Return a transformer for what is modelled."""
         gone = {step.column for step in self.steps if step.is_left_out}
         gone |= {label for group in self.groups for label in group.columns}
-        said: dict[str, dict[Hashable, Any]] = {}
-        for name in ("kinds", "encoders", "overrides"):
-            said[name] = dict(getattr(template, name) or {})
-        said["kinds"] = {**dict.fromkeys(self.codes, "categorical"), **said["kinds"]}
-        said["kinds"] |= {group.label: "categorical" for group in self.groups}
-        kept = {n: {k: v for k, v in own.items() if k not in gone} for n, own in said.items()}
+        kinds = dict.fromkeys(self.codes, "categorical") | dict(template.kinds or {})
+        composites = {group.label: "categorical" for group in self.groups}
         made: TableTransformer = clone(template).set_params(
-            **{n: v or None for n, v in kept.items()}
+            kinds=without(kinds, gone) | composites or None,
+            encoders=without(template.encoders, gone) or None,
+            overrides=without(template.overrides, gone) or None,
         )
         return made
+
+
+def without(said: Mapping[Hashable, Any] | None, gone: set[Hashable]) -> dict[Hashable, Any]:
+    """Return what is said of the columns that the modelled table has."""
+    return {label: own for label, own in (said or {}).items() if label not in gone}
 
 
 _RANKS = ("equality", "dates", "sum", "product", "ratio", "dependency", "exactly", "order", "level")

@@ -57,17 +57,9 @@ class Budget:
 class Attempt:
     """What one attempt of a run released.
 
-    Parameters
-    ----------
-    run : str
-    started : str
-    covers_synthetic_data : bool
-        Whether the ε of its releases bounds what its synthetic data reveal.
-    condition : str
-        What that ε depends on beyond theorems; empty for most.
-    entries : tuple of LedgerEntry
-    digest : str
-        Of the record with which the attempt begins; no other has it.
+    `covers_synthetic_data` says whether the ε of its releases bounds what its synthetic data
+    reveal, `condition` what that ε depends on beyond theorems (empty for most). The digest is that
+    of the record with which the attempt begins; no other has it.
     """
 
     run: str
@@ -436,13 +428,14 @@ def _left(entries: Sequence[LedgerEntry], budget: Budget | None) -> float:
         return math.inf
     if not entries:
         return budget.epsilon
-    if label_releases(_together(entries)):
-        return max(0.0, budget.epsilon - _epsilon(entries, budget.delta))
-    first = next(releases_in(_together(entries)))
+    event = _together(entries)
+    if label_releases(event):
+        return max(0.0, budget.epsilon - epsilon_of(event, budget.delta))
+    first = next(releases_in(event))
 
     def with_one_more(noise_multiplier: float) -> PrivacyEvent:
         one = GaussianRelease("", "", noise_multiplier, 1.0, first.relation, unit=first.unit)
-        return Composition((*(entry.event for entry in entries), one))
+        return Composition((event, one))
 
     try:
         noise = calibrate_noise_multiplier(

@@ -133,15 +133,10 @@ class Accountant(ABC):
     def _require_supported(self, part: SampledRelease) -> None:
         if (part.sampler, part.relation) not in self.supported:
             valid = [a.name for a in ACCOUNTANTS if (part.sampler, part.relation) in a.supported]
+            instead = " or ".join(valid) or "another sampler; no accountant covers the pair"
             raise UnsupportedEventError(
                 f"{self.name} is not valid for the sampler {part.sampler.value!r} under the "
-                f"neighbouring relation {part.relation.value!r}. Fix: use "
-                + (
-                    " or ".join(valid)
-                    if valid
-                    else "another sampler; no accountant covers the pair"
-                )
-                + "."
+                f"neighbouring relation {part.relation.value!r}. Fix: use {instead}."
             )
 
 

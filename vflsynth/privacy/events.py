@@ -303,15 +303,13 @@ _KINDS: Mapping[str, type[Any]] = {
 def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
     """Turn an event into a dictionary of JSON values; `event_from_dict` is its inverse."""
     kind = next(kind for kind, cls in _KINDS.items() if isinstance(event, cls))
-    told = {own.name: getattr(event, own.name) for own in fields(event)}
-    return {"kind": kind} | {
-        name: [event_to_dict(part) for part in value]
-        if isinstance(value, tuple)
-        else str(value)
-        if isinstance(value, StrEnum)
-        else value
-        for name, value in told.items()
-    }
+    told: dict[str, Any] = {"kind": kind}
+    for own in fields(event):
+        value = getattr(event, own.name)
+        if isinstance(value, tuple):
+            value = [event_to_dict(part) for part in value]
+        told[own.name] = str(value) if isinstance(value, StrEnum) else value
+    return told
 
 
 def event_from_dict(data: Mapping[str, Any]) -> PrivacyEvent:
