@@ -1,8 +1,8 @@
 """Files that people write, as dataclasses: all mistakes of a file at once, JSON schemas, TOML.
 
-A class of a file is a dataclass with ``__pydantic_config__ = FILE``. Its annotations are the
-schema: pydantic reads them when the first file is checked, and not before, so that commands that
-read no file do not pay for it.
+A class of a file is a dataclass and a `FileTable`. Its annotations are the schema: pydantic reads
+them when the first file is checked, and not before, so that commands that read no file do not pay
+for it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from vflsynth.exceptions import ParameterError, VFLSynthError, did_you_mean
 
 T = TypeVar("T")
 Failure = Callable[[str], Exception]
 
-FILE = {"extra": "forbid"}
-"""What classes of files have as ``__pydantic_config__``: other keys are mistakes."""
+
+class FileTable:
+    """Base class of what tables of files say: other keys than its fields are mistakes."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
 
 _MUST_BE = {
     "string_type": "text",
@@ -101,8 +106,8 @@ class Mistakes:
 def checked(kind: type[T], content: Any, where: str, failure: Failure = ParameterError) -> T:
     """Make an object of what a file of TOML or JSON says; error messages begin with `where`.
 
-    The kind is a dataclass with ``__pydantic_config__ = FILE``. Raises ParameterError, or what
-    `failure` makes of its message: a line for each mistake, with its place in the file.
+    The kind is a dataclass and a `FileTable`. Raises ParameterError, or what `failure` makes of its
+    message: a line for each mistake, with its place in the file.
     """
     from pydantic import ValidationError
 

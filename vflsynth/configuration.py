@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from vflsynth._schema import FILE, Mistakes, Parsed, Says, checked, read_toml
+from vflsynth._schema import FileTable, Mistakes, Parsed, Says, checked, read_toml
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import ParameterError, PrivacyParameterError, did_you_mean
 from vflsynth.frames import infers_types
@@ -39,7 +39,7 @@ ColumnKind = Annotated[str, Parsed(_kind)]
 
 
 @dataclass(kw_only=True)
-class Public:
+class Public(FileTable):
     """What is public about columns.
 
     Parameters
@@ -51,8 +51,6 @@ class Public:
     dtypes : dict of column to str
         Types of all columns, the key's too, for tables in files that fix none.
     """
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     bounds: dict[str, list[Any]] = field(default_factory=dict)
     categories: dict[str, list[Any]] = field(default_factory=dict)
@@ -71,7 +69,7 @@ class Public:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Publishing:
+class Publishing(FileTable):
     """What ``vflsynth publish`` does with a fit.
 
     Parameters
@@ -95,8 +93,6 @@ class Publishing:
         Tables of records that the model is not fitted on.
     """
 
-    __pydantic_config__: ClassVar[Any] = FILE
-
     output: str = "published"
     target: str | None = None
     key: str | None = None
@@ -108,7 +104,7 @@ class Publishing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFile:
+class RunFile(FileTable):
     """What is said alike of a fit in one process and of a job.
 
     Parameters
@@ -141,8 +137,6 @@ class RunFile:
         measured as parties join, stops before it trains; one whose first steps tell that all take
         longer stops then. In one process there is no limit unless it is said.
     """
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     method: str = DEFAULT_METHOD
     on: Annotated[

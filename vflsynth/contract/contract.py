@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from vflsynth._schema import FILE
+from vflsynth._schema import FileTable
 from vflsynth.codec import to_json
 from vflsynth.columns import PublicSchema, column_kind
 from vflsynth.contract.releasing import DEFAULT_TERMS, ReleaseTerms
@@ -34,7 +34,7 @@ _NOT_MODELLED = ("identifier", "free text")
 
 @register
 @dataclass(frozen=True)
-class ColumnContract(Value):
+class ColumnContract(Value, FileTable):
     """What is agreed about one column; what is left out is inferred or has the contract's default.
 
     Parameters
@@ -63,8 +63,6 @@ class ColumnContract(Value):
     rare_records : int, optional
         Default: the contract's.
     """
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     kind: str | None = None
     role: Annotated[str | None, Choice((None, *ROLES))] = None

@@ -45,7 +45,7 @@ from typing import Annotated, Any, ClassVar
 import pandas as pd
 
 from vflsynth import _artefacts as artefacts
-from vflsynth._schema import FILE, Parsed, checked, parsed_toml, read_toml, toml_text
+from vflsynth._schema import FileTable, Parsed, checked, parsed_toml, read_toml, toml_text
 from vflsynth.contract.contract import (
     RARE_RECORDS,
     ColumnContract,
@@ -67,10 +67,8 @@ _SHARED = ("rules", "rare_records", "least_records", "release", "readers")
 
 
 @dataclass(kw_only=True)
-class _Combinations:
+class _Combinations(FileTable):
     """A table of ``combinations``."""
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     among: list[str]
     allowed: list[list[Any]] | None = None
@@ -84,10 +82,9 @@ class _Combinations:
 
 
 @dataclass(kw_only=True)
-class _Determines:
+class _Determines(FileTable):
     """A table of ``determines``."""
 
-    __pydantic_config__: ClassVar[Any] = FILE
     documented_by: ClassVar[Any] = Determines
 
     by: list[str]
@@ -104,10 +101,8 @@ class _Determines:
 
 
 @dataclass(kw_only=True)
-class _Rules:
+class _Rules(FileTable):
     """What a table says of rules."""
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     rules: list[Annotated[Rule, Parsed(Check)]] = field(default_factory=list)
     combinations: list[_Combinations] = field(default_factory=list)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
-from vflsynth._schema import FILE
+from vflsynth._schema import FileTable
 from vflsynth.exceptions import ContractError, ParameterError
 from vflsynth.registry import Number, Value, check_parameters, register, rules_of
 
@@ -15,7 +15,7 @@ Limit = Annotated[float, Number(0)]
 
 @register
 @dataclass(frozen=True)
-class ReleaseTerms(Value):
+class ReleaseTerms(Value, FileTable):
     """Limits of the clauses that a release is judged by; one that is above its limit fails.
 
     With a clause that nobody measured no table passes, unless `waived` names it and says why. A
@@ -84,8 +84,6 @@ class ReleaseTerms(Value):
     ... )
     0.9
     """
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     worst_column: Limit = 0.1
     worst_pair: Limit = 0.2

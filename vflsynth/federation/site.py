@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import derive
-from vflsynth._schema import FILE, Parsed, checked, read_toml, toml_text
+from vflsynth._schema import FileTable, Parsed, checked, read_toml, toml_text
 from vflsynth._signatures import PUBLIC_DIGITS
 from vflsynth.columns import PublicSchema
 from vflsynth.configuration import ColumnKind, Count, FrameBytes, Public
@@ -63,7 +63,7 @@ def _public_key(text: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(FileTable):
     """What a site agrees to when records are matched.
 
     Parameters
@@ -78,8 +78,6 @@ class Bounds:
         server: it sees another sum of both in each, also if it stops the run then, and the mean of
         many would tell.
     """
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     most_rows: _OneOrMore = None
     least_matched: _OneOrMore = None
@@ -125,7 +123,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Telling(FileTable):
     """How much of every record a site lets leave in contexts of autoregressive runs.
 
     Parameters
@@ -136,8 +134,6 @@ class Telling:
     days : int, default=365
         The period that it is for.
     """
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     bits: Annotated[float, Parsed(_bits, {"type": ["number", "string"]})] = 64.0
     days: Count = 365
@@ -271,10 +267,9 @@ class Site:
 
 
 @dataclass
-class _Secrets:
+class _Secrets(FileTable):
     """Hexadecimal digits."""
 
-    __pydantic_config__: ClassVar[Any] = FILE
     documented_by: ClassVar[Any] = Site
 
     shared: Annotated[bytes | None, Parsed(_secret)] = None
@@ -307,10 +302,9 @@ class _Privacy(Public):
 
 
 @dataclass(kw_only=True)
-class SiteFile:
+class SiteFile(FileTable):
     """A site file: what a `Site` has, by tables."""
 
-    __pydantic_config__: ClassVar[Any] = FILE
     documented_by: ClassVar[Any] = Site
 
     party: str

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 from pandas.api.types import pandas_dtype
 
-from vflsynth._schema import FILE, checked, read_toml
+from vflsynth._schema import FileTable, checked, read_toml
 from vflsynth.codec import as_frame, family_of, frame_of
 from vflsynth.exceptions import (
     ColumnNameError,
@@ -40,7 +40,7 @@ _ADBC = re.compile(r"adbc_driver_[a-z0-9_]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
+class Description(FileTable):
     """What a TOML file says of a table.
 
     Parameters
@@ -60,8 +60,6 @@ class Description:
     constant : str, default=""
         Columns with one value per key, separated by commas.
     """
-
-    __pydantic_config__: ClassVar[Any] = FILE
 
     file: str | None = None
     separator: str | None = None
