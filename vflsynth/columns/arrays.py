@@ -173,8 +173,7 @@ def read_numbers(column: pd.Series[Any], origin: int = 0) -> npt.NDArray[np.floa
     """
     kind = column.dtype.kind
     if kind in "iumM":
-        times = kind in "mM"
-        counts, missing = read_times(column, column.dtype) if times else read_integers(column)
+        counts, missing = read_values(column)
         return np.where(missing, np.nan, distances(counts, origin))
     if kind in "bf":
         return floats_of(column)

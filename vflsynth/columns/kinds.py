@@ -299,7 +299,7 @@ def is_index(column: pd.Series[Any]) -> bool:
 
 
 def _number(column: pd.Series[Any], label: str) -> Recognised | None:
-    kind = getattr(numpy_dtype(column.dtype), "kind", "O")
+    kind = numpy_dtype(column.dtype).kind
     if kind not in "iuf":
         return None
     values = column.dropna().to_numpy(dtype=np.float64)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import decimals_of, floats_of, kind_of_values, plain_values
+from vflsynth.columns.arrays import Floats, decimals_of, floats_of, kind_of_values, plain_values
 from vflsynth.contract.rules import (
     Check,
     Determines,
@@ -48,7 +48,6 @@ _SPIKE = 0.05
 _CROSSING = 0.02
 """Share of independent pairs that have to be out of order: the ranges of two columns overlap."""
 
-Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 

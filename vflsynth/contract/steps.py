@@ -19,6 +19,7 @@ import pandas as pd
 from vflsynth.codec import array_of
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.arrays import (
+    Floats,
     axis_through,
     decimals_of,
     floats_of,
@@ -28,7 +29,7 @@ from vflsynth.columns.arrays import (
     read_values,
     write_values,
 )
-from vflsynth.contract.discovering import Level
+from vflsynth.contract.discovering import Codes, Level
 from vflsynth.contract.recoding import is_true
 from vflsynth.contract.rules import Check, Combination, combinations_of, plain_value
 from vflsynth.registry import Value, register
@@ -531,9 +532,6 @@ def _empty(dtype: Any, index: pd.Index[Any]) -> pd.Series[Any]:
     cells: list[Any] = [0 if dtype.kind in "iub" else None] * len(index)
     return pd.Series(array_of(cells, dtype), index=index)
 
-
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int64]
 
 _DEPTHS = range(5)
 """How often the records of a label are halved, at most: each part has a distribution."""

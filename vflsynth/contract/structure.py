@@ -20,11 +20,12 @@ from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.arrays import (
+    Floats,
     floats_of,
     held_by,
     kind_of_values,
 )
-from vflsynth.contract.discovering import Finding, Level, codes_among, discover
+from vflsynth.contract.discovering import Codes, Finding, Level, codes_among, discover
 from vflsynth.contract.recoding import Composite, composite_of, kept_type
 from vflsynth.contract.rules import (
     Check,
@@ -35,10 +36,8 @@ from vflsynth.contract.rules import (
 )
 from vflsynth.contract.steps import (
     Areas,
-    Codes,
     Computed,
     Fixed,
-    Floats,
     Lookup,
     Ordered,
     Placed,

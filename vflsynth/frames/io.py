@@ -90,9 +90,8 @@ def read_table(
 
     Notes
     -----
-    All files are read in the types of `vflsynth.codec`. Parquet written by
-    :func:`write_table` comes back with the dtypes it had. From csv (UTF-8, a header line, separated
-    by comma, semicolon, tab or ``|``, whichever is most frequent there):
+    All files are read in the types of `vflsynth.codec`. Parquet written by :func:`write_table`
+    comes back with the dtypes it had. From csv (UTF-8, a header line):
 
     - whole numbers become ``int64``, with missing values ``Int64``; true and false ``bool``, with
       missing values ``boolean``; ISO dates and times become datetimes;

@@ -156,17 +156,9 @@ class PrivacyAccount:
         return _conditions(self.attempts)
 
     def epsilon(self, delta: float | None = None) -> float:
-        """ε of everything that was booked, together.
+        """ε of everything that was booked, together; by default at the budget's δ.
 
-        Parameters
-        ----------
-        delta : float, optional
-            Default: the budget's.
-
-        Raises
-        ------
-        ParameterError
-            If there is neither.
+        ParameterError if there is neither.
         """
         if delta is None:
             if (budget := self.budget) is None:

@@ -107,7 +107,7 @@ FIRST_ROUND_SHARE = 0.4
 DECIMALS_SHARE = 0.04
 """Share of it for the decimals of a column of floats, at the cost of its second histogram."""
 
-_Counts = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int64]
 ColumnCells: TypeAlias = Mapping[Hashable, Cells]
 
 
@@ -139,7 +139,7 @@ def first_cells(columns: PublicColumns, names: Iterable[Hashable], n_bins: int) 
     }
 
 
-def exact_histograms(frame: pd.DataFrame, cells: ColumnCells) -> dict[Hashable, _Counts]:
+def exact_histograms(frame: pd.DataFrame, cells: ColumnCells) -> dict[Hashable, Codes]:
     """Count one party's records in every cell of every column; the last cell counts missing values.
 
     Without noise: not for publication.
@@ -230,9 +230,6 @@ def release_divided_histograms(
 def _second_round(noise_std: float, spent: float = 0.0) -> float:
     """Return the noise of the histograms of numbers that are kept, which is the most there is."""
     return noise_std / math.sqrt(1.0 - FIRST_ROUND_SHARE - spent)
-
-
-Codes = npt.NDArray[np.int64]
 
 
 def exact_tables(

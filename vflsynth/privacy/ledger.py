@@ -40,14 +40,9 @@ _WIDTH, _LABEL = 96, 26
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One item of expenditure.
+    """One item of expenditure: what was released, and what the budget was spent on.
 
-    Parameters
-    ----------
-    purpose : str
-        What the budget was spent on: "preprocessing", "training", …
-    event : PrivacyEvent
-        What was released.
+    The purpose is "preprocessing", "training", …
     """
 
     purpose: str
