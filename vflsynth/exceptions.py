@@ -21,18 +21,11 @@ class VFLSynthError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let it come back from a worker process, whatever `__init__` needs."""
-        return _restored, (type(self), self.args, self.__dict__)
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class ParameterError(VFLSynthError, ValueError):
     """A parameter of an estimator has a value outside its documented range."""
-
-
-def _restored(kind: type[VFLSynthError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 def _where(**known: object) -> str:

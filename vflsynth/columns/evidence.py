@@ -72,9 +72,7 @@ def evidence_of_rows(
         with naming(table.party_, label):
             if label in frame.columns:
                 values = frame[label]
-                known = np.ones(n, np.bool_)
-                if not missing_is_value:
-                    known = ~np.asarray(values.isna())
+                known = values.notna().to_numpy() | missing_is_value
                 _add_rows(found, column, values, known)
             elif label in (among or {}):
                 _add_among(found, column, (among or {})[label])

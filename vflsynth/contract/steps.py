@@ -464,15 +464,12 @@ def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[
             merged[-1] = merged[-1][0], end
         else:
             merged.append((begin, end))
+    lowest = float(np.finfo(np.float64).min)
     cuts = [
-        -np.inf if not k else _between(numbers[merged[k - 1][1] - 1], numbers[begin])
+        _between(numbers[merged[k - 1][1] - 1], numbers[begin]) if k else lowest
         for k, (begin, _) in enumerate(merged)
     ]
-    lowest = float(np.finfo(np.float64).min)
-    return (
-        [lowest if cut == -np.inf else cut for cut in cuts],
-        [plain_value(values[codes[begin]]) for begin, _ in merged],
-    )
+    return cuts, [plain_value(values[codes[begin]]) for begin, _ in merged]
 
 
 def _limits(column: pd.Series[Any], least: int, kind: str) -> tuple[Any, Any]:

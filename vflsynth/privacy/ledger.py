@@ -114,13 +114,7 @@ class PrivacyLedger:
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 1.0:
             raise PrivacyParameterError("delta", self.delta, "a number strictly between 0 and 1")
-        for name in (
-            "entries",
-            "protected_against",
-            "not_protected_against",
-            "not_covered",
-            "public",
-        ):
+        for name in (own.name for own in fields(self) if own.default == ()):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         Composition(tuple(entry.event for entry in self.entries))  # one relation and one unit
 
