@@ -11,7 +11,7 @@ from __future__ import annotations
 import keyword
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, permutations
 from typing import Any
@@ -145,31 +145,23 @@ def compatible(findings: Sequence[Finding]) -> list[Finding]:
     return kept
 
 
-@dataclass
 class _Table:
     """A table's columns as numbers and as codes, each computed once."""
 
-    frame: pd.DataFrame
-    labels: list[Hashable] = field(init=False)
-
-    def __post_init__(self) -> None:
-        every: list[Any] = list(self.frame.columns)
-        named = [
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame, self.n = frame, len(frame)
+        named: list[Hashable] = [
             label
-            for label in every
+            for label in frame.columns
             if isinstance(label, str | int | np.integer)
-            and (self.frame[label].dtype != object or are_hashable(self.frame[label]))
+            and (frame[label].dtype != object or are_hashable(frame[label]))
         ]
-        self.labels = [*named[:_MOST_COLUMNS]]
+        self.labels = named[:_MOST_COLUMNS]
         self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
 
     def drop(self, labels: set[Hashable]) -> None:
         """Look at some columns no more."""
         self.labels = [label for label in self.labels if label not in labels]
-
-    @property
-    def n(self) -> int:
-        return len(self.frame)
 
     def rows(self, count: int) -> npt.NDArray[np.intp]:
         """Return the places of records that are spread over the table."""
