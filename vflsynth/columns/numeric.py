@@ -76,9 +76,10 @@ class NumericTransformer(ColumnTransformer):
         Numbers of fewer records count as the nearest state, and `Ranks` do not keep them. 0 and 1:
         all are kept.
     extreme_records : int, default 0
-        So many of the smallest values, and of the largest, count as their mean, or as that of the
-        next ones where the mean would be rounded to the extreme. An extreme that so many records
-        hold is kept. 0 and 1: the smallest and largest value can come out.
+        The range ends at the mean of so many of the smallest values, and of the largest, or at that
+        of the next ones where the mean would be rounded to the extreme. Values near an end are
+        drawn in, see `tails_`. An extreme that so many records hold is kept. 0 and 1: the smallest
+        and largest value can come out.
 
     Attributes
     ----------
@@ -92,6 +93,11 @@ class NumericTransformer(ColumnTransformer):
         Where nearly all ordinary values lie and generated ones are put; None if nowhere special.
     encoder_ : Encoder or None
         That of the ordinary values; None if there are not two different ones.
+    tails_ : tuple of float
+        Coordinates, below the first and above the second of which ordinary values are drawn in, so
+        that none piles up at an end of the range: the further out, the nearer to the end, which
+        none reaches. The end itself, beyond which values count as the end, where values are too few
+        or one of them is frequent.
     tolerance_ : float
         Largest absolute error of a round trip of fitted values, in the column's unit (the dtype's
         unit for datetimes). 0.0 where the round trip is exact; more only where float32 cannot tell
@@ -120,9 +126,13 @@ class NumericTransformer(ColumnTransformer):
         """Largest absolute error of a round trip of fitted values."""
         if self.axis_ is None or self.encoder_ is None:
             return 0.0
-        ends = np.array([self.axis_.lower, self.axis_.upper], dtype=self._raw_dtype)
-        lower, upper = self.axis_.to_coordinates(ends)
+        lower, upper = self._ends(self.axis_, self._raw_dtype)
         return self.axis_.error(self.encoder_.error(float(lower), float(upper)))
+
+    @staticmethod
+    def _ends(axis: Axis, dtype: np.dtype[Any]) -> Floats:
+        """Coordinates of the ends of the range."""
+        return axis.to_coordinates(np.array([axis.lower, axis.upper], dtype))
 
     def encode_into(self, column: pd.Series[Any], out: Matrix) -> None:
         """Write value and state of each record."""
@@ -207,11 +217,25 @@ class NumericTransformer(ColumnTransformer):
         """Move values beyond the range that was learned, or among what became its ends, there."""
         ordinary = () if self.axis_ is None else (self.axis_.lower, self.axis_.upper)
         known = sorted({*self.spikes_, *ordinary})
+        if self.encoder_ is not None:
+            raw = self._drawn_in(raw)
         within: npt.NDArray[Any] = np.clip(raw, known[0], known[-1]).astype(raw.dtype)
         if self.encoder_ is None:  # all values are states: of the records at an end, one value
             within[within < known[min(1, len(known) - 1)]] = known[0]
             within[within > known[max(0, len(known) - 2)]] = known[-1]
         return within
+
+    def _drawn_in(self, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Move ordinary values near the ends of the range inwards; a larger one stays larger."""
+        assert self.axis_ is not None
+        places, found = self.axis_.to_coordinates(raw), raw.copy()
+        is_spike = np.isin(raw, np.array(self.spikes_, raw.dtype))
+        for inner, end in zip(self.tails_, self._ends(self.axis_, raw.dtype)):
+            reach = end - inner
+            out = ~is_spike & ((places - inner) * reach > 0.0)
+            drawn = inner + reach * np.tanh((places[out] - inner) / reach)
+            found[out] = self.axis_.from_coordinates(drawn)
+        return found
 
     def score_cells(self, column: pd.Series[Any]) -> tuple[Floats, Floats, float]:
         """Find the scaled numbers that decode to each value: lower and upper ends of intervals.
@@ -224,8 +248,7 @@ class NumericTransformer(ColumnTransformer):
         assert self.encoder_ is not None
         raw = self._coded(self._read(column)[0].astype(self._raw_dtype))
         coordinates = self.encoder_.decoded(self.axis_.to_coordinates(raw))
-        ends = np.array([self.axis_.lower, self.axis_.upper], dtype=self._raw_dtype)
-        low, high = self.axis_.to_coordinates(ends)
+        low, high = self._ends(self.axis_, self._raw_dtype)
         grid = self.axis_.grid
         width = (high - low) * _SMALL if grid is None else grid
         lower = self.encoder_.scale(coordinates - width / 2.0)
@@ -256,6 +279,7 @@ class NumericTransformer(ColumnTransformer):
                 column=column.name,
             )
         self._raw_dtype = raw.dtype
+        values = ordered
         ordered = self._without_extremes(ordered)
         most = min(self.max_levels, len(ordered) // self.spike_records)
         spikes = _levels(ordered, most, self.rare_records)
@@ -265,19 +289,20 @@ class NumericTransformer(ColumnTransformer):
         if not spikes and self.spike_share is not None:
             least = max(math.ceil(self.spike_share * len(raw)), self.spike_records)
             spikes = _frequent_values(ordered, least)
-        for spike in spikes:
-            ordered = ordered[ordered != spike]
-        if spikes and self.extreme_records > 1:  # beside a spike, too, no value of few is an end
-            few = len(ordered) < self.extreme_records
-            ordered = ordered[:0] if few else self._without_extremes(ordered)
+        if spikes:  # beside a spike, too, no value of few is an end
+            values = values[~np.isin(ordered, np.array(spikes, ordered.dtype))]
+            few = len(values) < self.extreme_records
+            ordered = values[:0] if few else self._without_extremes(values)
         self.spikes_ = tuple(spike.item() for spike in spikes)
         self.axis_: Axis | None = None
         self.grid_: ColumnGrid | None = None
         self.encoder_: Encoder | None = None
+        self.tails_ = (0.0, 0.0)
         if len(ordered):
             self.axis_ = axis_through(ordered, column.dtype)
             self.grid_ = self._find_grid(ordered)
             if ordered[0] != ordered[-1]:
+                self.tails_ = self._tails(self.axis_, values)
                 self.encoder_ = self._fitted_encoder(self.axis_, ordered)
                 if self.encoder_.keeps_values:
                     self.grid_ = None  # odd values are decoded as often as they occur
@@ -285,10 +310,13 @@ class NumericTransformer(ColumnTransformer):
     def _fitted_encoder(self, axis: Axis, ordered: npt.NDArray[Any]) -> Encoder:
         zero, unit = axis.line
         least = max(1, self.rare_records)
+        places = axis.to_coordinates(ordered).copy()
+        # Nothing but how many they are says where those lie that are drawn in.
+        below, above = places < self.tails_[0], places > self.tails_[1]
+        places[below] = np.linspace(places[0], self.tails_[0], below.sum(), endpoint=False)
+        places[above] = np.linspace(places[-1], self.tails_[1], above.sum(), endpoint=False)[::-1]
         try:
-            return encoder_of(self.encoder).fit(
-                axis.to_coordinates(ordered), least=least, zero=zero, unit=unit
-            )
+            return encoder_of(self.encoder).fit(places, least=least, zero=zero, unit=unit)
         except ValueError as error:
             raise ColumnKindError(
                 f"{self.encoder!r} cannot tell its numbers apart: {error}",
@@ -316,6 +344,20 @@ class NumericTransformer(ColumnTransformer):
             coded[ends] = limit = axis.from_coordinates(mean)[0]
             coded = np.maximum(coded, limit) if ends.stop else np.minimum(coded, limit)
         return np.sort(coded)
+
+    def _tails(self, axis: Axis, values: npt.NDArray[Any]) -> tuple[float, float]:
+        """Find where sorted values begin to be drawn in: the means of as many as are an end."""
+        k, places = self.extreme_records, axis.to_coordinates(values)
+        lower, upper = map(float, self._ends(axis, values.dtype))
+        found = [lower, upper]
+        if k < 2 or len(values) < 4 * k:
+            return lower, upper
+        for end, inner in enumerate((places[k : 2 * k].mean(), places[-2 * k : -k].mean())):
+            beyond = places[places > inner] if end else places[places < inner]
+            frequent = np.unique(beyond, return_counts=True)[1].max(initial=0) >= k
+            if lower < inner < upper and not frequent:
+                found[end] = float(inner)
+        return found[0], found[1]
 
     def _find_grid(self, ordered: npt.NDArray[Any]) -> ColumnGrid | None:
         """Find where nearly all of sorted values lie."""
@@ -391,6 +433,7 @@ class NumericTransformer(ColumnTransformer):
             "spikes": list(self.spikes_),
             "axis": None if self.axis_ is None else asdict(self.axis_),
             "grid": None if self.grid_ is None else asdict(self.grid_),
+            "tails": list(self.tails_),
             "encoder": None if self.encoder_ is None else self.encoder_.to_dict(),
         }
 
@@ -402,6 +445,8 @@ class NumericTransformer(ColumnTransformer):
         self.spikes_ = tuple(state["spikes"])
         self.axis_ = None if state["axis"] is None else axis_from_dict(state["axis"])
         self.grid_ = None if state["grid"] is None else ColumnGrid(**state["grid"])
+        lower, upper = map(float, state["tails"])
+        self.tails_ = lower, upper
         encoder = state["encoder"]
         self.encoder_ = None if encoder is None else Encoder.from_dict(encoder)
         if self.encoder_ is not None:

@@ -58,8 +58,8 @@ class ColumnContract(Value, FileTable):
     decimals : int, optional
         Published numbers are rounded to so many places, but those that a rule computes.
     extremes : bool, default=False
-        Whether the smallest and largest real values may come out. By default the `rare_records`
-        smallest count as their mean before anything is learned, and so do the largest.
+        Whether the smallest and largest real values may come out. By default nothing comes out
+        beyond the mean of the `rare_records` smallest, or of the largest.
     rare_records : int, optional
         Default: the contract's.
     """

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -192,3 +194,86 @@ def test_spike_share_is_a_share(share: object) -> None:
 def test_an_encoder_is_one_of_those_that_are_registered() -> None:
     with pytest.raises(ParameterError, match=r"encoder must be one of .*'standard'.*'minmax'"):
         ContinuousTransformer("minmax").fit(pd.Series([1.0]))
+
+
+def heavy(n: int = 200) -> np.ndarray:
+    """Sorted numbers with long tails on both sides, no two alike."""
+    return np.sort(np.random.default_rng(0).standard_t(2, n))
+
+
+@pytest.mark.parametrize("encoder", ["standard", "quantile", "ranks"])
+def test_outermost_values_are_drawn_in_and_do_not_pile_up(encoder: str) -> None:
+    values = heavy()
+    transformer = ContinuousTransformer(encoder, extreme_records=5).fit(pd.Series(values))
+    axis = transformer.axis_
+    assert axis is not None
+    # By hand: the range ends at means of five values, and is approached from those of the next.
+    low, high = values[:5].mean(), values[-5:].mean()
+    inner = values[5:10].mean(), values[-10:-5].mean()
+    assert (axis.lower, axis.upper) == pytest.approx((low, high))
+    assert transformer.tails_ == pytest.approx(inner)
+    wanted = [
+        inner[0] - (inner[0] - low) * math.tanh((inner[0] - v) / (inner[0] - low))
+        if v < inner[0]
+        else inner[1] + (high - inner[1]) * math.tanh((v - inner[1]) / (high - inner[1]))
+        if v > inner[1]
+        else v
+        for v in values
+    ]
+    coded = transformer._coded(values)
+    np.testing.assert_allclose(coded, wanted, atol=1e-12)
+    assert (np.diff(coded) > 0).all()
+    assert low < coded[0]
+    assert coded[-1] < high
+    matrix = transformer.transform(pd.Series(values))
+    assert (np.diff(matrix[:, 0]) > 0).all()
+
+
+@pytest.mark.parametrize("encoder", ["standard", "log", "quantile", "ranks"])
+def test_of_the_outermost_values_nothing_is_kept_but_their_mean(encoder: str) -> None:
+    # The means of the second and the last five are 12 and 26.4; three of the second are above 12.
+    tail, other = (
+        np.array([10.0, 11.0, *three, *five])
+        for three, five in (
+            ([12.5, 12.8, 13.7], [15.0, 17.0, 20.0, 30.0, 50.0]),
+            ([12.2, 13.0, 13.8], [14.0, 16.5, 21.5, 29.0, 51.0]),
+        )
+    )
+    values, others = (
+        np.concatenate([-own[::-1], np.linspace(-9.0, 9.0, 180), own]) for own in (tail, other)
+    )
+    found = [
+        ContinuousTransformer(encoder, extreme_records=5).fit(pd.Series(v)).to_dict()
+        for v in (values, others)
+    ]
+    assert plain(found[0]) == plain(found[1])
+
+
+def plain(content: object) -> object:
+    """Return what a transformer says, numbers rounded to what a sum's rounding leaves."""
+    if isinstance(content, dict):
+        return {k: plain(v) for k, v in content.items()}
+    if isinstance(content, list | tuple):
+        return [plain(v) for v in content]
+    return round(content, 9) if isinstance(content, float) else content
+
+
+def test_a_value_that_many_hold_is_not_drawn_in() -> None:
+    column = pd.Series([*range(40), *[50] * 5, 60, 61, 62])
+    transformer = IntegerTransformer(extreme_records=5, spike_share=None).fit(column)
+    decoded = transformer.inverse_transform(transformer.transform(column))
+    assert decoded[5:45].tolist() == column[5:45].tolist()
+    assert decoded[45:].tolist() == [57] * 3  # the mean of the last five, two of them 50
+    assert decoded[:5].tolist() == [3, 3, 3, 4, 4]  # 7 less 5 tanh(v / 5), v of 7 to 3
+
+
+def test_a_frequent_end_keeps_its_value_and_those_beside_it_are_drawn_in() -> None:
+    rng = np.random.default_rng(0)
+    column = pd.Series([0.0] * 60 + rng.exponential(size=140).tolist())
+    transformer = ContinuousTransformer(extreme_records=5).fit(column)
+    assert transformer.spikes_ == (0.0,)
+    decoded = transformer.inverse_transform(transformer.transform(column)).to_numpy()
+    assert (decoded[:60] == 0.0).all()
+    ordinary = decoded[60:]
+    assert len(np.unique(ordinary)) == 140
+    assert (np.argsort(ordinary) == np.argsort(column[60:])).all()
