@@ -158,11 +158,6 @@ def describe_model(path: Path, *, numbers: bool) -> str:
     return "\n".join(lines)
 
 
-def _but_no_contract(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the digest of a contract that says nothing: none was given."""
-    return {k: v for k, v in settings.items() if (k, v) != ("contract", Contract().digest)}
-
-
 def _model_lines(model: BaseSynthesizer) -> list[str]:
     ended, matched = "; interrupted" if model.interrupted_ else "", model.alignment_
     records = "records: their number is private and not in the model"
@@ -174,8 +169,12 @@ def _model_lines(model: BaseSynthesizer) -> list[str]:
         records,
         f"training: {training_sentence(model.history_)}, on {model.device_}{ended}",
     ]
-    if found := _but_no_contract(model.settings_):
-        settings = [f"{name}={json.dumps(value)}" for name, value in found.items()]
+    settings = [
+        f"{name}={json.dumps(value)}"
+        for name, value in model.settings_.items()
+        if (name, value) != ("contract", Contract().digest)  # which says nothing: none was given
+    ]
+    if settings:
         lines.append(f"settings: {', '.join(settings)}")
     for half in model.parties_.values():
         lines += _half_lines(half)
@@ -183,17 +182,10 @@ def _model_lines(model: BaseSynthesizer) -> list[str]:
         lines += ["", str(model.privacy_ledger_)]
     if model.transcript_ is None:
         return [*lines, "", "What crossed each boundary was not counted; 'fit --transcript' does."]
-    rows = [
-        {
-            "message": row["message"],
-            "from": row["sender"],
-            "to": row["receiver"],
-            "messages": row["messages"],
-            "size": size_text(row["bytes"]),
-            "contents": row["contents"],
-        }
-        for row in model.transcript_.to_dict("records")
-    ]
+    names = {"sender": "from", "receiver": "to", "bytes": "size"}
+    crossed = model.transcript_.rename(columns=names)
+    crossed["size"] = crossed["size"].map(size_text)
+    rows: Any = crossed.to_dict("records")
     return [*lines, "", "what crossed each boundary during training:", table(rows)]
 
 

@@ -96,11 +96,9 @@ def _simulate(options: argparse.Namespace) -> int:
     outcomes = simulate(job, sites, options.kits or beside / "kits", seconds=options.timeout)
     for name, outcome in outcomes.items():
         say(f"{name}: {outcome}; see {sites[name].folder / job.name}")
-    if set(outcomes.values()) != {"finished"}:
-        failed = next(
-            text for text in [outcomes["server"], *outcomes.values()] if text != "finished"
-        )
-        raise ProtocolError(failed)
+    for outcome in [outcomes["server"], *outcomes.values()]:
+        if outcome != "finished":
+            raise ProtocolError(outcome)
     return 0
 
 

@@ -101,30 +101,15 @@ def _families(state: SiteState) -> Iterator[tuple[str, str, str, list[tuple[str,
 
     own = _label("party", state.site.party)
     now = time.time()
-    yield (
-        "job_running",
-        "gauge",
-        "1 while a process works on the job.",
-        of_jobs(lambda j: int(j.running)),
-    )
-    yield (
-        "job_attempts",
-        "counter",
-        "Attempts that were begun.",
-        of_jobs(lambda j: j.attempts),
-    )
-    yield (
-        "job_failed",
-        "gauge",
-        "1 if the last attempt ended with an error.",
-        of_jobs(lambda j: int(j.outcome not in (None, "finished"))),
-    )
-    yield (
-        "job_seconds_left",
-        "gauge",
-        "Seconds that the running job's training will still take.",
-        of_jobs(lambda j: j.found.get("seconds_left") if j.running else None),
-    )
+    meaning = "1 while a process works on the job."
+    yield "job_running", "gauge", meaning, of_jobs(lambda j: int(j.running))
+    yield "job_attempts", "counter", "Attempts that were begun.", of_jobs(lambda j: j.attempts)
+    meaning = "1 if the last attempt ended with an error."
+    failed = of_jobs(lambda j: int(j.outcome not in (None, "finished")))
+    yield "job_failed", "gauge", meaning, failed
+    meaning = "Seconds that the running job's training will still take."
+    left = of_jobs(lambda j: j.found.get("seconds_left") if j.running else None)
+    yield "job_seconds_left", "gauge", meaning, left
     for name, kind, meaning in (
         ("epoch", "gauge", "Epoch that is being trained."),
         ("n_epochs", "gauge", "Epochs that will be trained."),
@@ -132,18 +117,11 @@ def _families(state: SiteState) -> Iterator[tuple[str, str, str, list[tuple[str,
         ("received_bytes", "counter", "Bytes of messages that arrived in this attempt."),
     ):
         yield f"job_{name}", kind, meaning, of_jobs(lambda j, name=name: j.found.get(name))
-    yield (
-        "job_silent_seconds",
-        "gauge",
-        "Seconds since the running job was last asked for something.",
-        of_jobs(lambda j: now - j.found["updated"] if j.running and j.found else None),
-    )
-    yield (
-        "trail_whole",
-        "gauge",
-        "1 if the audit trail's chain of digests holds.",
-        [(own, int(state.trail is not None))],
-    )
+    meaning = "Seconds since the running job was last asked for something."
+    silent = of_jobs(lambda j: now - j.found["updated"] if j.running and j.found else None)
+    yield "job_silent_seconds", "gauge", meaning, silent
+    meaning = "1 if the audit trail's chain of digests holds."
+    yield "trail_whole", "gauge", meaning, [(own, int(state.trail is not None))]
     if state.epsilon is not None:
         meaning = "Epsilon of all private runs that ended, at the site's delta"
         meaning = f"{conditional(meaning, *state.conditions)}."
@@ -164,12 +142,8 @@ def _label(name: str, value: str) -> str:
 
 def page(state: SiteState) -> str:
     """Fill the page."""
-    running = [job for job in state.jobs if job.running]
-    headline = "Nothing is running"
-    if running:
-        headline = (
-            f"{' and '.join(job.job for job in running)} {'are' if running[1:] else 'is'} running"
-        )
+    running = [job.job for job in state.jobs if job.running] or ["Nothing"]
+    headline = f"{' and '.join(running)} {'are' if running[1:] else 'is'} running"
     return str(
         render(
             "vflsynth.federation",
