@@ -74,11 +74,11 @@ def again(error: Exception, left: int) -> str:
 
 
 class ServerAttempts:
-    """A job at the server, attempt by attempt, behind one transport; `make` makes each node."""
+    """A job at the server, attempt by attempt, behind one transport."""
 
-    def __init__(self, job: Job, site: Site, make: Callable[[Job, Site], ServerNode]) -> None:
-        self.job, self._site, self._make = job, site, make
-        self.node = make(job, site)
+    def __init__(self, job: Job, site: Site) -> None:
+        self.job, self._site = job, site
+        self.node = server_node(job, site)
         self._left = job.most_restarts
         self.node.remote.heals = self._left > 0
 
@@ -96,7 +96,7 @@ class ServerAttempts:
                     raise
                 self._left -= 1
                 logger.warning("server: %s", again(error, self._left))
-            node, before = self._make(self.job, self._site), self.node.remote
+            node, before = server_node(self.job, self._site), self.node.remote
             node.remote.heals, node.remote.gone = self._left > 0, before.greeted
             if before.stopped is not None:
                 node.remote.abort(before.stopped)

@@ -7,8 +7,6 @@ digest of its part, to compare with what they wrote about that party, if anythin
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +25,6 @@ from vflsynth.contract import (
     Preparation,
     own_contract,
     prepared_party,
-    with_public,
 )
 from vflsynth.contract.contract import as_rules
 from vflsynth.exceptions import ContractError, ParameterError, PayloadRejectedError
@@ -118,12 +115,6 @@ def prepared(
     return SiteTable(frame, labels, schema, template, contract, made)
 
 
-def with_own_public(schema: PublicSchema, contract: Contract, party: str) -> PublicSchema:
-    """Return what is public of a site's columns, with what its own part of the contract says."""
-    own = Contract({party: contract.of(party)})
-    return with_public(schema, own) or schema
-
-
 def facts(job: Job, site: Site, table: SiteTable) -> dict[str, Any]:
     """Return what a site tells of its contract; JSON values without any word of it.
 
@@ -177,19 +168,13 @@ def check_agreement(told: Mapping[str, Any], shared: Contract) -> bool:
 
 
 def _is_told(own: Any) -> bool:
-    if not isinstance(own, Mapping):
-        return False
-    said, columns = own.get("said"), own.get("columns")
-    return (
-        isinstance(own.get("own"), str)
-        and isinstance(own.get("selects"), bool)
-        and isinstance(said, Mapping)
-        and isinstance(columns, list)
-        and all(isinstance(value, str) for value in (*said.values(), *columns))
-    )
+    match own:
+        case {"own": str(), "selects": bool(), "said": {**said}, "columns": [*columns]}:
+            return all(isinstance(value, str) for value in (*said.values(), *columns))
+    return False
 
 
 def _digest(key: bytes, party: str, part: PartyContract) -> str:
     columns = sorted((str(k), json.dumps(to_json(c, "column"))) for k, c in part.columns.items())
     text = json.dumps([party, columns, to_json(tuple(part.rules), "rules")])
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
+    return derive(key, text).hex()[:32]

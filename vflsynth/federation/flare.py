@@ -35,7 +35,7 @@ from vflsynth.exceptions import (
     RunAbortedError,
 )
 from vflsynth.federation.administrator import FINISHED, OUTCOME
-from vflsynth.federation.attempts import ServerAttempts, attend, reported, server_node
+from vflsynth.federation.attempts import ServerAttempts, attend, reported
 from vflsynth.federation.consent import check_consent
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import unpacked
@@ -174,7 +174,7 @@ class ServerController(Controller):  # type: ignore[misc]
         try:
             with reported(site, self._job):
                 check_consent(self._job, site, self._proposal)
-                self._started = ServerAttempts(self._job, site, server_node)
+                self._started = ServerAttempts(self._job, site)
         except Exception as error:
             logger.error("%s%s: %s", OUTCOME, type(error).__name__, _line(error))
             raise

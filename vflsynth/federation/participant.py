@@ -47,13 +47,11 @@ class Link(Protocol):
 class Rules:
     """What a server may ask of a party, and how often; a party's protection against its server.
 
-    It asks messages of `once` at most once, and of `steps` for rising steps below a number.
+    It asks messages of each kind for rising steps below the number that `steps` has.
     """
 
-    def __init__(
-        self, once: set[type[Message]], steps: dict[type[Message], int] | None = None
-    ) -> None:
-        self._once, self._steps = set(once), dict(steps or {})
+    def __init__(self, steps: dict[type[Message], int]) -> None:
+        self._steps = dict(steps)
         self._last: dict[type[Message], int] = {}
         self._taken: set[type[Message]] = set()
 
@@ -64,9 +62,7 @@ class Rules:
     def check(self, request: Request) -> None:
         """Refuse what was not agreed to (ProtocolError)."""
         kind, step = request.kind, request.step
-        if kind in self._once:
-            self._once.discard(kind)
-        elif not self._last.get(kind, -1) < step < self._steps.get(kind, 0):
+        if not self._last.get(kind, -1) < step < self._steps.get(kind, 0):
             raise ProtocolError(
                 f"the server asked for {kind.__name__} of step {step}, which is not part of this "
                 "run, or was asked before. Nothing was sent"

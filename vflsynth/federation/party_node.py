@@ -21,7 +21,7 @@ from vflsynth._random import KeySchedule, Purpose, RandomStreams, derive, repeat
 from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.columns.public import with_public_types
 from vflsynth.configuration import make_transformer, schema_of_files
-from vflsynth.contract import Preparation
+from vflsynth.contract import Contract, Preparation, with_public
 from vflsynth.exceptions import ArtefactError, ContractError, ParameterError, ProtocolError
 from vflsynth.federation import contracts, trail
 from vflsynth.federation.account import (
@@ -33,7 +33,7 @@ from vflsynth.federation.account import (
     told_report,
 )
 from vflsynth.federation.checkpoints import NodeCheckpoints
-from vflsynth.federation.contracts import SiteTable, prepared, site_contract, with_own_public
+from vflsynth.federation.contracts import SiteTable, prepared, site_contract
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
@@ -182,7 +182,9 @@ class BlindedRun(PartyRun):
         """Make what the parties draw alike, with samples that are new in every attempt."""
         site, name = self.site, self.job.name
         keys = KeySchedule(site.the_shared, name, agreed.nonce)
-        streams = RandomStreams([site.schedule_secret(name)], self.seat.device)
+        # Batches and latents hide nothing: their secret is the same in every attempt.
+        secret = site.schedule or derive(site.the_shared, f"schedule|{name}")
+        streams = RandomStreams([secret], self.seat.device)
         made = method.schedule(
             SharedDraws(streams, [keys.key(Purpose.SAMPLES)]), n_records, settings
         )
@@ -205,7 +207,7 @@ class PartyNode(BlindedRun):
         self.folder = site.folder / job.name
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
-        self.rules = Rules({Hello, MatchProof})
+        self.rules = Rules({Hello: 1, MatchProof: 1})
         device = resolve_device(site.device)
         self.checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
@@ -279,7 +281,7 @@ class PartyNode(BlindedRun):
         if kind in self.method.telling and self.settings is not None:
             bits = self.method.told(self.settings, self.name)
             if bits and not self._told_already:
-                book(self.site, self.job.digest, self.trained.snapshot(), bits)
+                book(self.site, self.job.digest, self.party.snapshot(), bits)
                 self._told_already = True
         return super().answer(kind, step)
 
@@ -469,7 +471,8 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         raise ParameterError(f"site {site.party!r}: the site file names no table")
     job.check_site(site)
     check_site(job, site, method)
-    schema = with_own_public(site.schema, site_contract(job, site), site.party)
+    own = Contract({site.party: site_contract(job, site).of(site.party)})
+    schema = with_public(site.schema, own) or site.schema
     if method.is_private:  # before the records are read
         schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
     stated = schema.stated_dtypes if method.is_private and schema else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -225,7 +225,3 @@ class ServerNode(ServerRun):
         self.remote.scatter(
             {name: AllAccountHeads(SERVER, name, turn, shown) for name in self.remote.names}
         )
-
-    def watchers(self, done: int) -> Sequence[Any]:
-        """Return nothing: the report has the history."""
-        return ()

@@ -183,7 +183,10 @@ def simulate(
     ParameterError if a site's table or file cannot be used, before any process starts.
     """
     check_installed()
-    check_sites(job, sites)
+    server_node(job, sites["server"])
+    for name in job.parties:
+        check_table(job, sites[name], job.method_for_node())
+        _ = sites[name].the_shared  # an error, if there is none
     with locked(folder / ".lock", "another simulation is going on here. Wait for it, or stop it"):
         kits = make_kits(project(job, HOST, free_port()), _next_attempt(folder))
         # Whoever runs a simulation has all the sites, and starts this job only.
@@ -210,14 +213,6 @@ class Watch:
         if text.startswith("running") and text != self._last:
             logger.info("%s", text)
             self._spoken, self._last = time.monotonic(), text
-
-
-def check_sites(job: Job, sites: Mapping[str, Site]) -> None:
-    """Raise what would stop a run before its processes start, tables above all, as nodes would."""
-    server_node(job, sites["server"])
-    for name in job.parties:
-        check_table(job, sites[name], job.method_for_node())
-        _ = sites[name].the_shared  # an error, if there is none
 
 
 def _next_attempt(folder: Path) -> Path:

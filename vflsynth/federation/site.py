@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from vflsynth import _artefacts as artefacts
-from vflsynth._random import derive
 from vflsynth._schema import FileTable, Parsed, checked, read_toml, toml_text
 from vflsynth._signatures import PUBLIC_DIGITS
 from vflsynth.columns import PublicSchema
@@ -84,10 +83,7 @@ class Bounds(FileTable):
     most_counts: Count = 10
 
     def check_rows(self, name: str, rows: int, *, own: bool) -> None:
-        """Refuse a party that declares too many rows.
-
-        Raises PayloadRejectedError.
-        """
+        """Refuse a party that declares too many rows (PayloadRejectedError)."""
         if not own and self.most_rows is not None and rows > self.most_rows:
             raise PayloadRejectedError(
                 f"declares {rows:,} rows; a site file agrees to match at most {self.most_rows:,}",
@@ -96,10 +92,7 @@ class Bounds(FileTable):
             )
 
     def check_counts(self, name: str, before: int) -> None:
-        """Refuse to have what is common counted once more.
-
-        Raises PayloadRejectedError.
-        """
+        """Refuse to have what is common counted once more (PayloadRejectedError)."""
         if before >= self.most_counts:
             raise PayloadRejectedError(
                 f"the server has counted common records and dummies in {before} attempts, and the "
@@ -110,10 +103,7 @@ class Bounds(FileTable):
             )
 
     def check_matched(self, name: str, matched: int) -> None:
-        """Refuse to train on too few records.
-
-        Raises PayloadRejectedError.
-        """
+        """Refuse to train on too few records (PayloadRejectedError)."""
         if self.least_matched is not None and matched < self.least_matched:
             raise PayloadRejectedError(
                 f"fewer records are common than the {self.least_matched:,} of a site file",
@@ -249,10 +239,6 @@ class Site:
         """Return the same site with absolute paths."""
         files = {name: own.resolve() for name in _FILES if (own := getattr(self, name))}
         return replace(self, **files)
-
-    def schedule_secret(self, run: str) -> bytes:
-        """Return the secret of batches and latents of a run, which hide nothing."""
-        return self.schedule or derive(self.the_shared, f"schedule|{run}")
 
     @property
     def the_shared(self) -> bytes:

@@ -312,7 +312,7 @@ class PartyRun(Participant):
             )
             with artefacts.reading(f"the checkpoint of party {self.name!r}", "a run"):
                 self.schedule.rotating = bytes(state.pop(_ROTATING).tolist())
-                self.trained.load_state(state)
+                self.party.load_state(state)
 
     def check_memory(self) -> None:
         """Refuse networks that do not fit; in one process, the run adds up all parties'."""
@@ -326,13 +326,8 @@ class PartyRun(Participant):
         if self.seat.has_columns:
             # The same records rotated otherwise would round otherwise, and tell a difference.
             rotating = torch.tensor(list(self.schedule.rotating), dtype=torch.uint8)
-            state = self.trained.state() | {_ROTATING: rotating}
+            state = self.party.state() | {_ROTATING: rotating}
             self.seat.checkpoints.write(Saved(message.step, state, self.fingerprint))
-
-    @property
-    def trained(self) -> Any:
-        """The party, which has networks if it has checkpoints."""
-        return self.party
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:

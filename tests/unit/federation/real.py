@@ -18,7 +18,7 @@ from multiprocessing.connection import Client, Listener
 
 from vflsynth.exceptions import VFLSynthError
 from vflsynth.federation import matching, participant
-from vflsynth.federation.attempts import ServerAttempts, attend, server_node
+from vflsynth.federation.attempts import ServerAttempts, attend
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.progress import Progress
@@ -73,7 +73,7 @@ def watch(reached):
 def serve(job, site, port, *halt):
     """Be the server's process."""
     watch(Reached(*halt))
-    attempts = ServerAttempts(job, site, server_node)
+    attempts = ServerAttempts(job, site)
     listener = Listener((HOST, port), backlog=16)
 
     def answer(connection):

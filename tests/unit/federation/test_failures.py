@@ -286,7 +286,7 @@ def test_a_server_that_is_gone(make_trial, monkeypatch):
 
 
 def test_a_party_answers_no_step_twice_and_none_that_is_not_planned():
-    rules = Rules({Hello}, {DiscriminatorFeatures: 3})
+    rules = Rules({Hello: 1, DiscriminatorFeatures: 3})
     for kind, step in [(Hello, 0), *((DiscriminatorFeatures, i) for i in range(3))]:
         rules.check(Request(kind, step))
     for kind, step in [

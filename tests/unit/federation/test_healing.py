@@ -12,7 +12,7 @@ from tests.unit.federation.test_run import in_process
 from tests.unit.federation.trial import Direct, assert_same
 from vflsynth.exceptions import PartyLostError, PartyStoppedError, RunInterruptedError
 from vflsynth.federation import attempts, limits, participant
-from vflsynth.federation.attempts import ServerAttempts, attend, server_node
+from vflsynth.federation.attempts import ServerAttempts, attend
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.limits import Limits
 from vflsynth.federation.party_node import PartyNode
@@ -200,7 +200,7 @@ class Losing(Direct):
 
 def run_again(trial, link=Losing):
     Losing.lost = False
-    return trial.run(link, lambda job, site: ServerAttempts(job, site, server_node), Attending)
+    return trial.run(link, ServerAttempts, Attending)
 
 
 @pytest.mark.parametrize("n_parties", [1, *later(3)])
@@ -301,7 +301,7 @@ def test_a_node_that_was_stopped_blames_nobody(monkeypatch):
 
 def test_what_a_party_says_while_a_run_is_interrupted_is_heard(make_trial):
     trial = make_trial(restarts=1)
-    server = ServerAttempts(trial.job, trial.server_site, server_node)
+    server = ServerAttempts(trial.job, trial.server_site)
     server.node.remote.abort(PartyLostError("is gone", fix="x", party="party_2"))
     reason = Reason("ArtefactError", "its disk is full", "party_1", 0)
     server.exchange("party_1", encode(Frame("trial", 0, status=Status.ABORT, reason=reason)))

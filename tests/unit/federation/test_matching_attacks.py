@@ -279,7 +279,7 @@ def test_parts_are_asked_for_in_order_and_all_leave_before_another_is_blinded(
     with pytest.raises(ProtocolError, match="keys of turn 1, or again"):
         parties["party_1"].reblind(early)
     parties["party_1"].blind(1)
-    rules = Rules(set(), parties["party_1"].steps)
+    rules = Rules(parties["party_1"].steps)
     rules.check(Request(BlindedKeys, 1))
     with pytest.raises(ProtocolError, match="BlindedKeys of step 2"):
         rules.check(Request(BlindedKeys, 2))
