@@ -102,11 +102,12 @@ class Matching(Participant):
 
         Names of columns are keyed digests: equal ones show, and nothing else.
         """
+        names = [derive(self._secret, f"column|{label!r}").hex()[:16] for label in self._labels]
         return {
             "vflsynth": __version__,
             "job": job,
             "key_kind": key_kind(self.keys),
-            "columns": sorted(self._keyed(f"column|{label!r}")[:16] for label in self._labels),
+            "columns": sorted(names),
         }
 
     def begin(
@@ -179,10 +180,7 @@ class Matching(Participant):
 
     @answers(ReblindedKeys)
     def reblinded(self, step: int) -> ReblindedKeys:
-        """Send the other party's keys back.
-
-        Raises ProtocolError if none came.
-        """
+        """Send the other party's keys back; ProtocolError if none came."""
         if step not in self._reblinded:
             raise ProtocolError(f"party {self.name!r} was asked for keys that nobody sent")
         points, (part, turn) = self._reblinded[step], self.parts.of_step(step)
@@ -270,7 +268,7 @@ class Matching(Participant):
 
     def digest(self, common: pd.Index) -> bytes:
         """Return a keyed digest of the matched keys, in their order."""
-        return bytes.fromhex(self._keyed("records|" + "\n".join(map(key_text, common))))
+        return derive(self._secret, "records|" + "\n".join(map(key_text, common)))
 
     # -- seals -----------------------------------------------------------------------------------
 
@@ -311,9 +309,6 @@ class Matching(Participant):
         if self._blinder is None:
             raise ProtocolError(f"party {self.name!r} {what} before it sent any")
         return self._blinder
-
-    def _keyed(self, text: str) -> str:
-        return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _bytes(content: bytes) -> Tensor:

@@ -68,11 +68,10 @@ class Progress:
         now, phase = time.monotonic(), _PHASES.get(kind.__name__, "training")
         if phase == self._phase and now - self._written < _EVERY:
             return
-        found: dict[str, Any] = {"node": self._node, "pid": os.getpid(), "phase": phase}
-        found |= {"updated": time.time(), "sent_bytes": 0, "received_bytes": 0}
-        found |= self._of_training(kind, step, now)
         sent, received = self._transcript.bytes_of(self._node)
-        found |= {"sent_bytes": sent, "received_bytes": received}
+        found: dict[str, Any] = {"node": self._node, "pid": os.getpid(), "phase": phase}
+        found |= {"updated": time.time(), "sent_bytes": sent, "received_bytes": received}
+        found |= self._of_training(kind, step, now)
         self._folder.mkdir(parents=True, exist_ok=True)
         with artefacts.aside(self._folder / FILE) as side:  # of no use after a power failure
             side.write_text(json.dumps(found), encoding="utf-8")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from vflsynth.federation.joining import CHOICE, KEYS, MARK, PARTIES, RULES
 from vflsynth.federation.site import Site
 from vflsynth.frames import read_table, write_table
 from vflsynth.models import PartyModel
-from vflsynth.models.choosing import CHOOSER, Choice, Portion, portions
+from vflsynth.models.choosing import CHOOSER, Portion, portions
 from vflsynth.models.party_model import stacked
 from vflsynth.registry import Number, Optional, Rule, check_parameters
 
@@ -57,7 +55,7 @@ def attempt_of(folder: Path) -> str:
 
 
 def _digest(folder: Path) -> str:
-    return hashlib.sha256((folder / "half" / artefacts.MANIFEST).read_bytes()).hexdigest()
+    return artefacts.file_digest(folder / "half" / artefacts.MANIFEST)
 
 
 def draw_part(
@@ -106,7 +104,18 @@ def draw_part(
     secret = derive(site.the_shared, f"sample|{job.name}|{request}")
     wanted = _DRAWN_PER_ROW * n if drawn is None else drawn
     bound = derive(secret, f"attempt {attempt_of(folder.parent)}")
-    part, shared, choice = _part_with_files(half, n, wanted, secret, bound, passed)
+    preparation = half.preparation
+    leaves_out = preparation is not None and preparation.selects
+    planned: list[Portion] = []
+    for asked, own in attempts(n, secret):
+        planned += portions(asked, half.times, own)
+        if not leaves_out or sum(kept for kept, _, _ in planned) >= wanted:
+            break
+    part, judged = _drawn(half, planned, bound, passed)
+    choice = None if judged is None else half.choice(planned, judged)
+    shared: SharedRows | None = None
+    if preparation is not None and leaves_out:
+        part, shared = SharedRows.of(part, preparation, n)
     told = {RULES: shared, CHOICE: choice}
     part.attrs |= {name: own.to_dict() for name, own in told.items() if own is not None}
     if keys and (shared is not None or choice is not None or half.on is None):
@@ -121,41 +130,17 @@ def draw_part(
 
 
 def _mark(bound: bytes, text: str) -> str:
-    return hmac.new(bound, text.encode(), hashlib.sha256).hexdigest()[:16]
-
-
-def _part_with_files(
-    half: PartyModel,
-    n: int,
-    n_drawn: int,
-    secret: bytes,
-    bound: bytes,
-    folder: Path | None = None,
-) -> tuple[pd.DataFrame, SharedRows | None, Choice | None]:
-    """Draw the rows of `draw_part`, for `vflsynth.contract.rows_for_all`.
-
-    With them come which they are of those that were drawn, and the rules that are open, where rows
-    that break rules are left out; and where rows are resampled, the party's part of the choice. The
-    folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows: those
-    to this party are read, those from it written. What `bound` is derived from marks them.
-    """
-    selects = half.preparation is not None and half.preparation.selects
-    planned: list[Portion] = []
-    for asked, own in attempts(n, secret):
-        planned += portions(asked, half.times, own)
-        if not selects or sum(kept for kept, _, _ in planned) >= n_drawn:
-            break
-    table, judged = _drawn(half, planned, bound, folder)
-    choice = None if judged is None else half.choice(planned, judged)
-    if half.preparation is None or not selects:
-        return table, None, choice
-    return *SharedRows.of(table, half.preparation, n), choice
+    return derive(bound, text).hex()[:16]
 
 
 def _drawn(
     half: PartyModel, planned: Sequence[Portion], bound: bytes, folder: Path | None
 ) -> tuple[pd.DataFrame, Numbers | None]:
-    """Draw all that is planned, one portion after the other, and what is computed for a choice."""
+    """Draw all that is planned, one portion after the other, and what is computed for a choice.
+
+    The folder has files ``SENDER-to-RECEIVER.parquet``, which hold numbers about synthetic rows:
+    those to this party are read, those from it written. What `bound` is derived from marks them.
+    """
     n_drawn = sum(size for _, size, _ in planned)
     mark = _mark(bound, f"passed on {n_drawn}")
     received: dict[str, Numbers] = {}

@@ -9,7 +9,6 @@ lie the reports: what left a node and what arrived, attempt by attempt.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -174,7 +173,7 @@ class Report:
             artefacts.replace_json(self._path, content | (more or {}))
         except ArtefactError:  # on a full disk less may still have room
             artefacts.replace_json(self._path, content | {"left": [], "arrived": []})
-        written = hashlib.sha256(self._path.read_bytes()).hexdigest()
+        written = artefacts.file_digest(self._path)
         self._trace("ended", {"outcome": outcome["outcome"], "sha256": written})
 
     def _trace(self, event: str, details: dict[str, Any]) -> None:

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._artefacts import file_digest
+from vflsynth._random import derive
 from vflsynth._signatures import is_signed, public_key, sign
 from vflsynth.exceptions import ArtefactError
 
@@ -269,7 +270,7 @@ def _as_written(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _committed(secret: bytes, name: str, digest: str) -> str:
-    return hmac.new(secret, f"{name}\n{digest}".encode(), hashlib.sha256).hexdigest()
+    return derive(secret, f"{name}\n{digest}").hex()
 
 
 def _digest(content: bytes) -> str:
