@@ -27,7 +27,7 @@ from vflsynth.evaluation import pictures, train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
-from vflsynth.run.server_run import _Checkpointing
+from vflsynth.run import ServerRun
 
 STEPS = ("inspect", "fit", "sample", "evaluate", "audit", "release", "verify")
 LIMITS = dict.fromkeys(
@@ -216,13 +216,13 @@ def test_a_training_goes_on_where_it_was_cut_off(study, tmp_path, monkeypatch):
         if cut:
             epochs = []
 
-            def killed(self, state, own=_Checkpointing.on_epoch_end, epochs=epochs):
+            def killed(self, state, own=ServerRun.on_epoch_end, epochs=epochs):
                 epochs.append(state.epoch)
                 if len(epochs) == 5:
                     raise SystemExit  # nothing is saved but the checkpoint
                 return own(self, state)
 
-            monkeypatch.setattr(_Checkpointing, "on_epoch_end", killed)
+            monkeypatch.setattr(ServerRun, "on_epoch_end", killed)
             with pytest.raises(SystemExit):
                 main(["publish", str(path), "-q"])
         assert main(["publish", str(path), "-q"]) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -43,6 +42,7 @@ class JoinedRun(LocalRun):
         self._parts = {name: owners[name].matched() for name in sorted(owners)}
         table = pd.concat([p.reset_index(drop=True) for p in self._parts.values()], axis=1)
         self._order, self._owned_by = list(frames), on
+        self._templates, self._schema = templates, schema
         super().__init__(
             method,
             {JOINED: table},
@@ -50,7 +50,7 @@ class JoinedRun(LocalRun):
             templates={},
             options=options,
             schema=schema,
-            encoders={JOINED: _PartByPart(method, self._parts, templates, schema)},
+            encoders={JOINED: self},
             **shared,
         )
         self.transcript = transcript
@@ -91,21 +91,11 @@ class JoinedRun(LocalRun):
             ]
         return halves
 
-
-@dataclass(frozen=True)
-class _PartByPart:
-    """Encodes every owner's columns as the owner would, so that errors name it."""
-
-    method: Method
-    parts: Mapping[str, pd.DataFrame]
-    templates: Mapping[str, TableTransformer]
-    schema: PublicSchema | None
-
     def fitted(self, party: str, matched: pd.DataFrame) -> TableTransformer:
-        """Return the encoding of all columns."""
+        """Encode every owner's columns as the owner would, so that errors name it."""
         made = []
-        for name, part in self.parts.items():
-            template, columns = self.templates[name], self.method.columns
-            encoder: EncodingSource = self.method.encoder(template, self.schema, columns)
+        for name, part in self._parts.items():
+            template, columns = self._templates[name], self.method.columns
+            encoder: EncodingSource = self.method.encoder(template, self._schema, columns)
             made.append(encoder.fitted(name, matched[list(part.columns)]))
         return TableTransformer.joined(made, party=party)

@@ -311,15 +311,35 @@ class ServerRun(ABC):
             self.algorithm.end(len(self.history))
 
     def _train_epochs(self, done: int, widths: dict[str, int]) -> None:
-        fingerprint = self.fingerprint(widths)
+        self._fingerprint = self.fingerprint(widths)
         self.checkpoints.forget_after(done)
         if done:
-            state, self.history[:] = self.checkpoints.load(done, fingerprint, self.device)
+            state, self.history[:] = self.checkpoints.load(done, self._fingerprint, self.device)
             with artefacts.reading("the checkpoint of the server", "a run"):
                 self.algorithm.load_state(state)
-        watchers = [*self.watchers(done), _Checkpointing(self, fingerprint)]
+        watchers = [*self.watchers(done), self]
         self.interrupted = run(
             self.algorithm, self.duration, self.history, watchers, done, self.most_hours
+        )
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Pay for the next epoch; if it is time, have all nodes write a checkpoint after this one.
+
+        The training loop calls it, last of all watchers.
+        """
+        plan = self.method.plan
+        if self.account is not None and plan is not None and state.epoch < state.n_epochs:
+            self.account.spend(self.releases(state.epoch + 1, state.epoch + 1))
+        every = self.checkpoint_every
+        last = state.epoch == state.n_epochs or self.algorithm.finished
+        if every is None or (state.epoch % every and not last):
+            return
+        names = self.everybody.names
+        self.everybody.scatter(
+            {name: CheckpointNotice(SERVER, name, state.epoch) for name in names}
+        )
+        self.checkpoints.write(
+            Saved(state.epoch, self.algorithm.state(), self._fingerprint, self.history)
         )
 
     def fingerprint(self, widths: Mapping[str, int]) -> dict[str, Any]:
@@ -383,28 +403,3 @@ def of_replicas(entry: LedgerEntry, n_replicas: int) -> LedgerEntry:
     if not isinstance(event, SampledRelease):
         return entry
     return replace(entry, event=replace(event, steps=n_replicas * event.steps))
-
-
-class _Checkpointing:
-    """Has all nodes write a checkpoint after the same epoch, and pays for the next one."""
-
-    def __init__(self, node: ServerRun, fingerprint: Mapping[str, Any]) -> None:
-        self._node, self._fingerprint = node, fingerprint
-
-    def on_epoch_end(self, state: EpochState) -> None:
-        """Write, and tell the parties to, if it is time."""
-        node = self._node
-        plan = node.method.plan
-        if node.account is not None and plan is not None and state.epoch < state.n_epochs:
-            node.account.spend(node.releases(state.epoch + 1, state.epoch + 1))
-        every = node.checkpoint_every
-        last = state.epoch == state.n_epochs or node.algorithm.finished
-        if every is None or (state.epoch % every and not last):
-            return
-        names = node.everybody.names
-        node.everybody.scatter(
-            {name: CheckpointNotice(SERVER, name, state.epoch) for name in names}
-        )
-        node.checkpoints.write(
-            Saved(state.epoch, node.algorithm.state(), self._fingerprint, node.history)
-        )
