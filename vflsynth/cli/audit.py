@@ -134,7 +134,6 @@ def run(options: argparse.Namespace) -> int:
     audit: Any = ask(clone(model), frames, on, options)  # fitted as the saved one was
     say(audit.to_json() if options.json else str(audit))
     if options.output is not None:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
         audit.page().save(options.output)
         logger.info("wrote %s", options.output)
     return 0

@@ -115,7 +115,6 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
         page = report(
             real, synthetic, columns=compared, history=history, metrics=further, **arguments
         )
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     page.save(options.output)
     logger.info("wrote %s", options.output)
     return page.results, dossier

@@ -64,10 +64,7 @@ class NodeCheckpoints:
     def load(
         self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
     ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-        """Return state and history.
-
-        Raises ArtefactError if it is of other records or settings.
-        """
+        """Return state and history; ArtefactError if it is of other records or settings."""
         fix = "Give the job another name to start anew"
         directory = CheckpointDirectory(None, self._path(epoch), _OWN, fix)
         return directory.load(_OWN, epoch, fingerprint, device)

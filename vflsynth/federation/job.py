@@ -100,10 +100,7 @@ class Job(RunFile):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a job file.
-
-        Raises ParameterError.
-        """
+        """Read a job file (ParameterError)."""
         content = read_toml(path)
         content.pop("publish", None)  # of a study: what whoever has all tables does with them
         if isinstance(content.get("parties"), dict):

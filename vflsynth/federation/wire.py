@@ -222,7 +222,10 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
             None if party is None else _text(party),
             None if step is None else _integer(step),
         )
-    status = _member(Status, header["status"])
+    try:
+        status = Status(_text(header["status"]))
+    except ValueError as error:
+        raise _Malformed(f"an unknown status {header['status'][:80]!r}") from error
     if (status in (Status.ABORT, Status.AGAIN)) != (reason is not None):
         raise _Malformed("a reason without an end, or an end without a reason")
     return Frame(
@@ -336,13 +339,6 @@ def _mapping(content: Any) -> dict[str, Any]:
 
 
 _OF_TYPE: dict[type, Callable[[Any], Any]] = {int: _integer, float: _number}
-
-
-def _member(kind: type[Any], content: Any) -> Any:
-    try:
-        return kind(_text(content))
-    except ValueError as error:
-        raise _Malformed(f"an unknown {kind.__name__.lower()} {content[:80]!r}") from error
 
 
 _WORDS = {

@@ -123,8 +123,16 @@ WARM: Warm | None = None
 """That of this process, if it is a daemon."""
 
 
-def _launcher(kind: str, cold: Any, of_process: Any) -> Any:
-    class Launcher(cold):  # type: ignore[misc]
+def __getattr__(name: str) -> Any:
+    """Make ``ClientLauncher`` and ``ServerLauncher``, which a kit's resources name."""
+    kind = name.removesuffix("Launcher").lower()
+    if kind not in MODULES or not name.endswith("Launcher"):
+        raise AttributeError(name)
+    folder = "nvflare.app_common.job_launcher"
+    cold = importlib.import_module(f"{folder}.{kind}_process_launcher")
+    of_process = importlib.import_module(f"{folder}.process_launcher").ProcessHandle
+
+    class Launcher(getattr(cold, f"{kind.title()}ProcessJobLauncher")):  # type: ignore[misc]
         """Starts a job's process as a fork; from nothing where that cannot be had."""
 
         def launch_job(self, job_meta: dict[str, Any], fl_ctx: Any) -> Any:
@@ -141,17 +149,6 @@ def _launcher(kind: str, cold: Any, of_process: Any) -> Any:
 
     Launcher.__name__ = Launcher.__qualname__ = f"{kind.title()}Launcher"
     return Launcher
-
-
-def __getattr__(name: str) -> Any:
-    """Make ``ClientLauncher`` and ``ServerLauncher``, which a kit's resources name."""
-    kind = name.removesuffix("Launcher").lower()
-    if kind not in MODULES or not name.endswith("Launcher"):
-        raise AttributeError(name)
-    folder = "nvflare.app_common.job_launcher"
-    cold = importlib.import_module(f"{folder}.{kind}_process_launcher")
-    handle = importlib.import_module(f"{folder}.process_launcher").ProcessHandle
-    return _launcher(kind, getattr(cold, f"{kind.title()}ProcessJobLauncher"), handle)
 
 
 def load(kind: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -239,7 +238,9 @@ class PoissonSchedule(SubsetSchedule):
         A replica has any positions in the columns beyond the records drawn for it: see `n_real`.
         """
         drawn = self._drawn(step)
-        rows = np.zeros((len(drawn), self._n_places(drawn)), np.int64)
+        places = places_of_batches(self.batch_size)
+        n_places = places * max(1, -(-max(map(len, drawn)) // places))
+        rows = np.zeros((len(drawn), n_places), np.int64)
         for replica, own in enumerate(drawn):
             rows[replica, : len(own)] = own
         return self._of_replica(torch.tensor(rows).to(self.streams.device))
@@ -252,10 +253,6 @@ class PoissonSchedule(SubsetSchedule):
     def n_real(self, step: int) -> Tensor:
         """Count the records drawn for each replica's batch, int64, shape (replica,)."""
         return torch.tensor([len(own) for own in self._drawn(step)], device=self.streams.device)
-
-    def _n_places(self, drawn: Sequence[npt.NDArray[np.int64]]) -> int:
-        places = places_of_batches(self.batch_size)
-        return places * max(1, -(-max(map(len, drawn)) // places))
 
     def _drawn(self, step: int) -> list[npt.NDArray[np.int64]]:
         if self._latest is None or self._latest[0] != step:  # several ask about the same step

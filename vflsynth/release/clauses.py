@@ -135,16 +135,8 @@ class Clause:
         if isinstance(found, Measured):
             passed = math.isfinite(found.value) and found.value <= limit + 1e-12
             verdict: Verdict = "passed" if passed else "failed"
-            return cls(
-                name,
-                title,
-                verdict,
-                found.says,
-                limit,
-                found.value if math.isfinite(found.value) else None,
-                found.interval,
-                found.column,
-            )
+            value = found.value if math.isfinite(found.value) else None
+            return cls(name, title, verdict, found.says, limit, value, found.interval, found.column)
         if not found.applies:
             because = found.because[:1].upper() + found.because[1:]
             return cls(name, title, "not applicable", f"{because}.", limit)

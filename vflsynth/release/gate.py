@@ -77,10 +77,6 @@ def release_gate(
         `parties`, `target`, `holdout`, `categorical` and `random_state`, as of
         `vflsynth.evaluation.evaluate`. Without a target, utility is not measured.
 
-    Returns
-    -------
-    Dossier
-
     Raises
     ------
     ParameterError
@@ -146,7 +142,7 @@ def release_gate(
 def _published(tables: Tables, contract: Contract) -> Tables:
     """Return the tables with the columns that are published and modelled."""
     said = measuring.columns_of(contract)
-    compared = [name for name in tables.synthetic if name not in said or said[name].is_modelled]
+    compared = [name for name in tables.synthetic if said[name].is_modelled]
     parties = tables.parties
     if parties is not None:
         parties = {name: [c for c in own if c in compared] for name, own in parties.items()}

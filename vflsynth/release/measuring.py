@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 _STANDARD_ERRORS = 2.0
 
 
-def columns_of(contract: Contract) -> dict[Hashable, ColumnContract]:
-    """Return what a contract says of all parties' columns."""
-    return {label: c for part in contract.parties.values() for label, c in part.columns.items()}
+def columns_of(contract: Contract) -> defaultdict[Hashable, ColumnContract]:
+    """Return what a contract says of all parties' columns, of others that it says nothing."""
+    said = {label: c for part in contract.parties.values() for label, c in part.columns.items()}
+    return defaultdict(ColumnContract, said)
 
 
 def beyond_chance(
@@ -92,7 +94,7 @@ def real_extremes(
     said = columns_of(contract)
     looked_at = 0
     for column in encoder.numeric:
-        own = said.get(column.name, ColumnContract())
+        own = said[column.name]
         ours, theirs = _present(column, real), _present(column, synthetic)
         if own.extremes or own.bounds is not None or not len(ours) or column.name in computed:
             continue
@@ -123,7 +125,7 @@ def copied_values(
     worst: Measured | None = None
     for column in encoder.numeric:
         known, drawn = _present(column, real), _present(column, synthetic)
-        least = _least(columns_of(contract).get(column.name, ColumnContract()), contract)
+        least = _least(columns_of(contract)[column.name], contract)
         unused, itself = (known, 1) if others is None else (_present(column, others), 0)
         ours, theirs = _times(drawn, known), _times(unused, known) - itself
         ours, theirs = ours[ours < least], theirs[theirs < least]
@@ -160,12 +162,10 @@ def rare_categories(
     """
     found: dict[Hashable, int] = {}
     said = columns_of(contract)
-    looked_at = [
-        c.name for c in encoder.discrete if said.get(c.name, ColumnContract()).categories is None
-    ]
+    looked_at = [c.name for c in encoder.discrete if said[c.name].categories is None]
     for name in looked_at:
         counts = real[name].astype(object).value_counts()
-        rare = counts.index[counts < _least(said.get(name, ColumnContract()), contract)]
+        rare = counts.index[counts < _least(said[name], contract)]
         shown = synthetic[name].astype(object)
         if isinstance(dtype := synthetic[name].dtype, pd.CategoricalDtype):
             listed = dtype.categories.difference(shown.dropna().unique().tolist(), sort=False)
@@ -188,7 +188,10 @@ def unique_combinations(
     ]
     if not names:
         return NotMeasured("the contract gives no column the role 'quasi-identifier'")
-    known, unused = _apart(real, others, rng)
+    known, unused = real, others
+    if unused is None:  # one half of the real rows is held against the other
+        order, half = rng.permutation(len(real)), len(real) // 2
+        known, unused = real.iloc[order[:half]], real.iloc[order[half:]]
     combinations, counts = np.unique(_hashes(known[names]), return_counts=True)
     single = combinations[counts == 1]
     shares = [float(np.isin(_hashes(t[names]), single).mean()) for t in (synthetic, unused)]
@@ -257,17 +260,6 @@ def _least(column: ColumnContract, contract: Contract) -> int:
 def _present(column: NumericColumn, frame: pd.DataFrame) -> Floats:
     values = column.values(frame)
     return values[~np.isnan(values)]
-
-
-def _apart(
-    real: pd.DataFrame, others: pd.DataFrame | None, rng: np.random.Generator
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return real rows to look values up in, and real rows that are not among them."""
-    if others is not None:
-        return real, others
-    order = rng.permutation(len(real))
-    half = len(real) // 2
-    return real.iloc[order[:half]], real.iloc[order[half:]]
 
 
 def _hashes(frame: pd.DataFrame) -> NDArray[np.uint64]:

@@ -321,12 +321,10 @@ def replaced(tables: Tables) -> dict[str, Tables]:
     def other(value: Callable[[pd.Series[Any]], Any]) -> Tables:
         changed = {}
         for name, table in tables.items():
-            columns = {}
-            for label, column in table.items():
-                values = column.astype(object)
-                if label != KEY:
-                    values.iloc[-1] = value(column)
-                columns[label] = values if label != KEY else column
+            columns = dict(table.items())
+            for label, column in table.drop(columns=KEY).items():
+                columns[label] = column.astype(object)
+                columns[label].iloc[-1] = value(column)
             changed[name] = pd.DataFrame(columns, index=table.index)
         return changed
 

@@ -182,10 +182,6 @@ def no_table_is_an_error(case: MetricCase) -> None:
 def metric_checks(metric: TableMetric) -> list[Check]:
     """Return one check for each law of a metric.
 
-    Parameters
-    ----------
-    metric : TableMetric
-
     Examples
     --------
     >>> from vflsynth.evaluation import TableMetric

@@ -83,10 +83,6 @@ def gradients_that_are_not_finite_are_refused(case: ProtectionCase) -> None:
 def protection_checks(protection: Protection) -> list[Check]:
     """Return one check for each law of a protection of cut gradients.
 
-    Parameters
-    ----------
-    protection : Protection
-
     Examples
     --------
     >>> from vflsynth.splitdefense import Isotropic

@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,11 +43,6 @@ class Fitted(NamedTuple):
     model: Any
     sample: pd.DataFrame
 
-    @classmethod
-    def of(cls, model: Any) -> Self:
-        """Draw the sample."""
-        return cls(model, model.sample(20))
-
 
 class SynthesizerCase(Case[BaseSynthesizer]):
     """A synthesizer whose laws are checked: never fitted itself, the fastest that can be had."""
@@ -69,12 +64,14 @@ class SynthesizerCase(Case[BaseSynthesizer]):
     @cached_property
     def zoo(self) -> Fitted:
         """The synthesizer, fitted to `zoo`; no law fits it again."""
-        return Fitted.of(self.make().fit(zoo()))
+        model = self.make().fit(zoo())
+        return Fitted(model, model.sample(20))
 
     @cached_property
     def small(self) -> Fitted:
         """The synthesizer, fitted to `small`; no law fits it again."""
-        return Fitted.of(self.fit_small())
+        model = self.fit_small()
+        return Fitted(model, model.sample(20))
 
     def fit_small(self, **parameters: Any) -> Any:
         """Return a clone that is fitted to `small`."""
