@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from vflsynth._device import resolve_device
@@ -85,12 +85,9 @@ class ActiveNode(ServerNode):
         )
         self.holder_run = BlindedRun(seat, method, job, site)
         super().__init__(job, site, method)
+        self.remote.own_tag = self.holder_run.tags
         self.everybody = _WithHolder(self)
         method.take_labels(values, self.holder_run, job.parties, weights)
-
-    def own_tag(self) -> Callable[[type[Message], int], str]:
-        """Return what makes the active party's own tags."""
-        return self.holder_run.tags
 
     @property
     def ledger(self) -> PrivacyLedger | None:

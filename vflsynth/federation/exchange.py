@@ -68,11 +68,10 @@ class RemoteChannel:
         run: str,
         limits: Limits | None = None,
         transcript: Transcript | None = None,
-        own_tag: Callable[[type[Message], int], str] | None = None,
         note: Callable[[type[Message], int], None] | None = None,
     ) -> None:
         self._note = note or (lambda kind, step: None)
-        self._own_tag = own_tag
+        self.own_tag: Callable[[type[Message], int], str] | None = None
         self._seats = {name: Seat(name) for name in sorted(names)}
         self._run, self._transcript = run, transcript or Transcript()
         self.limits = limits or Limits()
@@ -148,8 +147,8 @@ class RemoteChannel:
                     seat.since += late
             answers = {name: seat.answer for name, seat in self._seats.items() if seat.answer}
         tags = {name: tag for name, (_, tag) in answers.items()}
-        if self._own_tag is not None:
-            tags[SERVER] = self._own_tag(kind, step)
+        if self.own_tag is not None:
+            tags[SERVER] = self.own_tag(kind, step)
         check_tags(tags, kind, step)
         messages: dict[str, M] = {}
         for name, (message, _) in answers.items():

@@ -172,14 +172,10 @@ class BlindedRun(PartyRun):
         size = Size(self.n_records)
         check_memory(self.method, [self.party], self.settings, size, None, self.seat.device)
 
-    def scheduled(self, schedule: Schedule) -> None:
-        """Let tags prove batches and latents."""
-        self.tags.schedule = schedule
-
     def make_schedule(
         self, method: Method, n_records: int, settings: Any, agreed: Agreed
     ) -> Schedule:
-        """Make what the parties draw alike, with samples that are new in every attempt."""
+        """Make what the parties draw alike, and tags prove, with samples new in every attempt."""
         site, name = self.site, self.job.name
         keys = KeySchedule(site.the_shared, name, agreed.nonce)
         # Batches and latents hide nothing: their secret is the same in every attempt.
@@ -190,6 +186,7 @@ class BlindedRun(PartyRun):
         )
         rotating = keys if site.schedule is None else repeatable(site.schedule)
         made.keys, made.rotating = keys, rotating.key(Purpose.ROTATIONS)
+        self.tags.schedule = made
         return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -31,7 +31,7 @@ from vflsynth.federation.trail import Report
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
-from vflsynth.protocol import SERVER, Message, Transcript
+from vflsynth.protocol import SERVER, Transcript
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.reporting import duration_text
 from vflsynth.run import ServerRun, accounts_of, fact, shown_accounts
@@ -68,7 +68,6 @@ class ServerNode(ServerRun):
             job.name,
             job.limits,
             self.transcript,
-            self.own_tag(),
             self.progress.note,
         )
         self.remote.measures = True
@@ -84,16 +83,8 @@ class ServerNode(ServerRun):
         )
         fresh = KeySchedule(os.urandom(32), job.name, self.remote.attempt)
         self.keys = [fresh if site.schedule is None else repeatable(site.schedule)]
+        self.sent = KeptSnapshot(self.folder / "contexts", job.digest)
         self.opened: OpenAccount | None = None
-
-    @property
-    def sent(self) -> KeptSnapshot:
-        """Where snapshots are kept that are sent once per run, however often it begins again."""
-        return KeptSnapshot(self.folder / "contexts", self.job.digest)
-
-    def own_tag(self) -> Callable[[type[Message], int], str] | None:
-        """Return what makes the server's own tags, if it shares the parties' secret."""
-        return None
 
     def save(self) -> None:
         """Write the server's part of the model, if it has one."""

@@ -293,7 +293,6 @@ class PartyRun(Participant):
         self.settings = method.settings(n_records, self._widths)
         self.duration = method.duration(n_records, self.settings)
         self.schedule = self.seat.make_schedule(method, n_records, self.settings, self.agreed)
-        self.scheduled(self.schedule)
         if not has_columns:
             return
         self.check_memory()
@@ -316,9 +315,6 @@ class PartyRun(Participant):
 
     def check_memory(self) -> None:
         """Refuse networks that do not fit; in one process, the run adds up all parties'."""
-
-    def scheduled(self, schedule: Any) -> None:
-        """Learn what the parties draw alike."""
 
     @takes(CheckpointNotice)
     def write_checkpoint(self, message: CheckpointNotice) -> None:

@@ -189,6 +189,8 @@ class ServerRun(ABC):
     """Reaches everybody who matches records."""
     most_hours: float | None = None
     """How long training may take."""
+    sent: Sent | None = None
+    """Where snapshots are kept that are sent once per run, however often it begins again."""
 
     keys: Sequence[KeySchedule]
     agreed: Agreed
@@ -279,11 +281,6 @@ class ServerRun(ABC):
         self.settings = method.settings(self.n_training, widths)
         self.duration = method.duration(self.n_training, self.settings)
         return done, widths
-
-    @property
-    def sent(self) -> Sent | None:
-        """Where snapshots are kept that are sent once per run, however often it begins again."""
-        return None
 
     @property
     def padding(self) -> Padding | None:
