@@ -54,7 +54,6 @@ from vflsynth.frames import (
 from vflsynth.frames.keys import Difference, warn_of_keys
 from vflsynth.frames.party_frames import lost_of
 from vflsynth.learning.base import Method, SharedDraws, Size
-from vflsynth.privacy import OpenAccount
 from vflsynth.protocol import (
     MESSAGES,
     SERVER,
@@ -230,7 +229,6 @@ class PartyNode(BlindedRun):
         if self.table.keys is not None:
             self.minter = method.minter(site.party, self.table.keys)
         self.lost: tuple[Difference, ...] = ()
-        self.opened: OpenAccount | None = None
         self._shown: dict[str, Any] | None = None
         self._selects = self._told_already = self.greeted = False
 
@@ -315,9 +313,9 @@ class PartyNode(BlindedRun):
                 more["kept"] = {"records": len(self.table.frame), "of": len(self.table.keys)}
             if self.method.telling:
                 more["told"] = told_report(self.site)
-            if self.opened is not None and self.method.plan is not None:
-                self.opened.close()
-                more["privacy"] = report_of(self.opened, self.method.plan.ledger, self.site)
+            if self.account is not None and self.method.plan is not None:
+                self.account.close()
+                more["privacy"] = report_of(self.account, self.method.plan.ledger, self.site)
             report.end(failure, self.transcript, noised(self.method), more)
 
     def _preparation(self) -> Preparation | None:
@@ -344,7 +342,7 @@ class PartyNode(BlindedRun):
                 logger.warning("%s: records that are not matched differ in %s", self.name, found)
             self._prepare_matched(is_matched(self.seat.frame, self.seat.on, message.common_keys))
         super().align(message)
-        self.rules.allow({EncodedSize: 1, AccountHeads: 0 if self.opened is None else 2})
+        self.rules.allow({EncodedSize: 1, AccountHeads: 0 if self.account is None else 2})
 
     def _prepare_matched(self, matched: npt.NDArray[np.bool_]) -> None:
         """Prepare the table once more if some records are not matched, without a look at those."""
@@ -365,14 +363,14 @@ class PartyNode(BlindedRun):
         """Refuse what the site did not agree to, before anything is computed."""
         plan = self.method.plan
         if plan is not None and self.site.budget is not None:
-            self.account = self.opened = open_account(self.site, self.job.name, plan.ledger)
-            self._paid = self.opened.begin(plan.releases, self._paid)
+            self.account = open_account(self.site, self.job.name, plan.ledger)
+            self._paid = self.account.begin(plan.releases, self._paid)
 
     @answers(AccountHeads)
     def account_heads(self, step: int) -> AccountHeads:
         """Show the account once more, for what this run booked to be missed if it is cut off."""
-        assert self.opened is not None, "it is not allowed before"
-        self._shown = self.opened.show()
+        assert self.account is not None, "it is not allowed before"
+        self._shown = self.account.show()
         remember(self.site.folder, {self.name: self._shown})
         return AccountHeads(self.name, SERVER, step, self._shown)
 

@@ -243,7 +243,11 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
 def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
     _keys(content, _MESSAGE_KEYS, "message")
     kind = _kind(content["kind"])
-    held = {name: _taken(tensors, i, kind, name) for name in kind.held}
+    held: dict[str, Tensor] = {}
+    for name in kind.held:
+        if (tensor := tensors.pop(f"{i}.{name}", None)) is None:
+            raise _Malformed(f"a {kind.__name__} without its tensor {name!r}")
+        held[name] = tensor
     given: dict[str, Any] = held | _values(kind, content["values"])
     envelope = _text(content["sender"]), _text(content["receiver"]), _integer(content["step"])
     message = kind(*envelope, **given)
@@ -255,14 +259,6 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
             "sender's records are damaged"
         )
     return message
-
-
-def _taken(tensors: dict[str, Tensor], i: int, kind: type[Message], name: str) -> Tensor:
-    """Take a message's tensor out of those of the frame."""
-    try:
-        return tensors.pop(f"{i}.{name}")
-    except KeyError:
-        raise _Malformed(f"a {kind.__name__} without its tensor {name!r}") from None
 
 
 def _values(kind: type[Message], values: Any) -> dict[str, Any]:

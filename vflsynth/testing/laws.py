@@ -38,10 +38,7 @@ class Check:
     subject: Any
 
     def __call__(self) -> None:
-        """Check.
-
-        Raises AssertionError, naming the law, the object and what was found.
-        """
+        """Check; AssertionError names the law, the object and what was found."""
         try:
             self.law(self.subject)
         except Exception as error:
