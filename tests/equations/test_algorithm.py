@@ -72,7 +72,7 @@ def build(frames, settings, streams, replicas):
         for owner in (*parties, server):
             for weights in owner.discriminator.parameters():
                 weights.data.mul_(STEEPER)
-    algorithm = VFLGAN(channel, server, discriminator_steps=5, model_selection="last")
+    algorithm = VFLGAN(channel, server, selects=False)
     return sorted(parties, key=lambda party: party.name), server, algorithm
 
 

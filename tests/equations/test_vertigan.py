@@ -38,6 +38,7 @@ SETTINGS = Settings(
     betas=BETAS,
     generator_average=0.0,
     n_evaluation=16,
+    discriminator_steps=STEPS,
 )
 
 
@@ -63,7 +64,7 @@ def trained(frames, streams):
         party.build_with(Critic(), SETTINGS, schedule, streams.child(party.name))
         party.records = party.records.double()
     server = VertiGANServer(SETTINGS, streams.child("server"))
-    algorithm = VertiGAN(channel, server, discriminator_steps=STEPS, model_selection="last")
+    algorithm = VertiGAN(channel, server, selects=False)
     return algorithm, parties
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vflsynth.mechanisms.dpsgd import DPSGDPlan
 from vflsynth.networks import MLP
@@ -119,10 +119,3 @@ def layer_traces(
         LayerTrace(inputs, cotangent, linear.bias is not None)
         for linear, inputs, cotangent in zip(network.linears, trace, cotangents)
     ]
-
-
-def zero_gradients(network: nn.Module) -> None:
-    """Set all gradients to zero, in place."""
-    for parameter in network.parameters():
-        assert parameter.grad is not None
-        parameter.grad.zero_()

@@ -57,13 +57,9 @@ class MarginalMap:
             (_present(generated, *where), _present(records, *where))
             for where in zip(columns, gates)
         ]
-        before, after, slopes, _ = quantile_maps(pairs)
         device, dtype = generated.device, generated.dtype
-        return cls(
-            columns.to(device),
-            gates.to(device),
-            *(table.to(device, dtype) for table in (before, after, slopes)),
-        )
+        maps = (table.to(device, dtype) for table in quantile_maps(pairs)[:3])
+        return cls(columns.to(device), gates.to(device), *maps)
 
     def apply(self, rows: Tensor) -> Tensor:
         """Map encoded rows, shape (n, encoded)."""

@@ -14,12 +14,7 @@ from torch import Tensor
 
 from vflsynth.mechanisms import DPSGDPlan, FirstLayerPlan
 from vflsynth.mechanisms.first_layer import perturb_gradient
-from vflsynth.mechanisms.noisy_descent import (
-    NoisyDescent,
-    layer_traces,
-    of_rows,
-    zero_gradients,
-)
+from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, of_rows
 from vflsynth.methods.gan.discriminator import Discriminator
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.networks import MLP
@@ -199,13 +194,9 @@ class DPSGDCritic(DPSGDDescent, Critic):
         assert isinstance(schedule, PoissonSchedule)
         real, fake = party.real(step), party.fake(step, "discriminator")
         mixed = between_fakes(fake, schedule.interpolation(step))
+        judged, weight = torch.cat([real, fake], 1), party.settings.gradient_penalty_weight
         fake_score, penalty, _ = descend_critic(
-            party.discriminator,
-            self.noisy,
-            torch.cat([real, fake], 1),
-            mixed,
-            schedule.n_real(step),
-            party.settings.gradient_penalty_weight,
+            party.discriminator, self.noisy, judged, mixed, schedule.n_real(step), weight
         )
         return fake_score, penalty
 
@@ -242,7 +233,7 @@ class DPSGDGANCritic(DPSGDCritic):
             [of_rows(layer, slice(batch, 2 * batch)) for layer in judged],
             penalties,
         ]
-        zero_gradients(discriminator)
+        party.discriminator_optimizer.gradient.zero_()
         self.noisy.release(discriminator.layers, terms)
         fake_score = trace[-1][:, batch : 2 * batch].mean((1, 2))
         return fake_score, torch.zeros_like(fake_score)

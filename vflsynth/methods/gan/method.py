@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -94,29 +94,19 @@ so many units, unless its columns ask for more."""
 class GANAlgorithm(Algorithm):
     """Steps, reports and model selection; subclasses say what a step is.
 
-    `discriminator_steps` are T_d per generator step. `model_selection` keeps the generators of the
-    evaluation with the lowest Fréchet distance ("best"), or those of the last epoch ("last").
-    `reports` is what the parties report after every epoch, under privacy what was paid for. A
-    Wasserstein estimate reads records; the mean score of fakes does not, nor does a penalty between
-    fakes.
+    `selects` says whether the generators of the evaluation with the lowest Fréchet distance are
+    kept, or those of the last epoch. `reports` is what the parties report after every epoch, under
+    privacy what was paid for. A Wasserstein estimate reads records; the mean score of fakes does
+    not, nor does a penalty between fakes.
     """
 
     advice = "Lower learning_rate or raise gradient_penalty_weight"
 
     def __init__(
-        self,
-        channel: Channel,
-        server: GANServer,
-        *,
-        discriminator_steps: int,
-        model_selection: Literal["best", "last"],
-        reports: Reports = "losses",
+        self, channel: Channel, server: GANServer, *, selects: bool, reports: Reports = "losses"
     ) -> None:
         super().__init__(channel)
-        self.server = server
-        self.discriminator_steps = discriminator_steps
-        self.model_selection = model_selection
-        self.reports = reports
+        self.server, self.selects, self.reports = server, selects, reports
         replicas = len(server.streams.secrets)
         self.best_distance = torch.full((replicas,), torch.inf, dtype=torch.float64)
 
@@ -127,7 +117,7 @@ class GANAlgorithm(Algorithm):
 
     def begin(self) -> None:
         """Let the server learn the real moments that model selection compares with."""
-        if self.model_selection == "best":
+        if self.selects:
             n_blocks = self.server.settings.n_masked_blocks
             self.server.learn_real_moments(gather_masked(self.channel, n_blocks))
 
@@ -151,26 +141,19 @@ class GANAlgorithm(Algorithm):
         }
 
     def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
-        """Fréchet distance, if it is due, and whether this epoch's generators are to be kept."""
-        if self.model_selection == "last":
-            return {"kept": True}
-        if not evaluate:
-            return {"kept": False}
-        distance, best = self.evaluate(epoch)
-        return {"frechet_distance": distance, "kept": best}
+        """Fréchet distance of the published generators, if it is due, and whether it is the best.
 
-    def evaluate(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """Compute the Fréchet distance of the published generators, and compare it with the best.
-
-        Returns the distance, float64, and whether it is the best, both (replica,).
+        Both have shape (replica,); the distance is float64.
         """
+        if not self.selects or not evaluate:
+            return {"kept": not self.selects}
         received = self.channel.gather(MaskedFake, epoch)
         distance = self.server.frechet_distance(received).cpu()
         best = distance < self.best_distance
         self.best_distance = torch.minimum(self.best_distance, distance)
         if best.any():
             self.select(epoch, best)
-        return distance, best
+        return {"frechet_distance": distance, "kept": best}
 
     def end(self, epoch: int) -> None:
         """Keep the last generators where none were, by selection; then learn to score their rows.
@@ -201,8 +184,8 @@ class GANAlgorithm(Algorithm):
     def fingerprint(self) -> dict[str, Any]:
         """Schedule and selection."""
         return {
-            "discriminator_steps": self.discriminator_steps,
-            "model_selection": self.model_selection,
+            "discriminator_steps": self.server.settings.discriminator_steps,
+            "model_selection": "best" if self.selects else "last",
         }
 
 
@@ -306,19 +289,20 @@ class GANMethod(Method):
     ) -> Settings:
         """Fill in the defaults that depend on the data, without privacy."""
         parameters = self.parameters
-        batch_size = parameters.batch_size
-        if batch_size is None:
-            batch_size = power_of_two(n_records / 16, 8, self.largest_batch)
+        batch_size = parameters.batch_size or power_of_two(n_records / 16, 8, self.largest_batch)
         if check and n_records < batch_size:
             raise TooFewRecordsError(
                 f"{n_records} matched records are fewer than one batch of {batch_size}",
                 fix="lower batch_size, or check why so few records matched",
             )
         scale = power_of_two(2 * max(widths), 32, 256)
+        units = scale
+        if self.privacy is None:  # a private one's size must not tell how many records there are
+            units = max(scale, power_of_two(n_records / _RECORDS_PER_UNIT, 1, _WIDE))
         return Settings(
             batch_size=batch_size,
             latent_dim=parameters.latent_dim or min(32, max(16, sum(widths))),
-            generator_hidden=self._generator_hidden(n_records, scale),
+            generator_hidden=tuple(parameters.generator_hidden or (units, units)),
             bias=parameters.bias,
             batch_norm_eps=parameters.batch_norm_eps,
             gumbel_temperature=parameters.gumbel_temperature,
@@ -334,11 +318,6 @@ class GANMethod(Method):
             resample=parameters.resample,
             **self.discriminator_settings(scale),
         )
-
-    def _generator_hidden(self, n_records: int, scale: int) -> tuple[int, ...]:
-        if self.privacy is None:  # a private one's size must not tell how many records there are
-            scale = max(scale, power_of_two(n_records / _RECORDS_PER_UNIT, 1, _WIDE))
-        return tuple(self.parameters.generator_hidden or (scale, scale))
 
     @abstractmethod
     def discriminator_settings(self, scale: int) -> dict[str, Any]:

@@ -198,11 +198,8 @@ class GANParty(TrainableParty):
     @takes(RowScorer)
     def take_scorer(self, message: RowScorer) -> None:
         """Put scores of rows to the generators that are kept."""
-        shape = (len(self.judged), N_FEATURES)
-        if message.first.shape[:2] != shape:
-            raise ProtocolError(
-                f"party {self.name!r} got scores of {tuple(message.first.shape)}; expected {shape}"
-            )
+        hidden = message.bias.shape[-1]
+        self.check_shape("scores", message.first, (len(self.judged), N_FEATURES, hidden))
         for k, sampler in enumerate(self.judged):
             weights = (message.first[k], message.bias[k], message.last[k])
             sampler.scores = RowScores(self.settings.resample, *self.row_weights[k], *weights)

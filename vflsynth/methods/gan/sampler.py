@@ -160,11 +160,11 @@ class GeneratorSpec:
         return Generator(**own)
 
     def n_weights(self, spans: Sequence[OutputSpan]) -> int:
-        """Return how many weights a generator has at least."""
+        """Return how many weights a generator has, biases and normalisation not counted."""
         width = sum(span.width for span in spans)
         sizes = [self.latent_dim, *self.hidden, width]
-        head = self.head or 0
-        heads = head * (sizes[-2] * len(turns_of(spans)) + width) if spans else 0
+        starts = [turn[0].start for turn in turns_of(spans)]
+        heads = (self.head or 0) * (sizes[-2] * len(starts) + sum(starts) + width)
         return sum(a * b for a, b in zip(sizes[:-1], sizes[1:])) + heads
 
 

@@ -107,18 +107,14 @@ def estimate_memory(party: Party, settings: Settings, size: Size) -> int:
     every column's head, and what it makes of a row.
     """
     spans, width = party.transformer.spans_, party.transformer.width_
-    drawing = [settings.latent_dim, *settings.generator_hidden, width]
-    layers = [*drawing, *settings.first_part]
-    weights = sum(a * b for a, b in zip(layers[:-1], layers[1:]))
+    judging = [width, *settings.first_part]
+    weights = settings.generator.n_weights(spans)
+    weights += sum(a * b for a, b in zip(judging[:-1], judging[1:]))
     padded = sum(span.width for span in spans if span.activation == "softmax")
-    hidden_of_heads = 0
-    if settings.generator_head is not None:
-        starts = [turn[0].start for turn in turns_of(spans)]
-        weights += settings.generator_head * (drawing[-2] * len(starts) + sum(starts) + width)
-        hidden_of_heads = settings.generator_head * len(starts)
-    drawn = sum(drawing) + hidden_of_heads + 2 * width + 2 * padded
+    hidden = sum(settings.generator_hidden) + (settings.generator_head or 0) * len(turns_of(spans))
+    drawn = settings.latent_dim + hidden + 3 * width + 2 * padded
     looked_at = max(settings.n_evaluation, sampler.CALIBRATION_ROWS) if settings.n_evaluation else 0
-    judged, replicas = width + sum(settings.first_part), size.n_replicas
+    judged, replicas = sum(judging), size.n_replicas
     return _FLOAT * (
         (1 + 4 * (replicas if size.own_rows else 1)) * size.n_records * width
         + replicas * weights * 7

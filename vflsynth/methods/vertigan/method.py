@@ -129,13 +129,9 @@ class VertiGAN(GANAlgorithm):
 
     def step(self, step: int) -> None:
         """After every T_d discriminator steps, a generator step."""
-        if (step + 1) % self.discriminator_steps == 0:
-            self.update_generators(step)
-
-    def update_generators(self, step: int) -> None:
-        """Sum the parties' gradients of the backbone (Eq. 5)."""
-        gradients = self.channel.gather(BackboneGradients, step)
-        self.channel.scatter(self.server.sum_gradients(step, gradients))
+        if self.server.settings.moves_generators(step):
+            gradients = self.channel.gather(BackboneGradients, step)
+            self.channel.scatter(self.server.sum_gradients(step, gradients))
 
 
 class VertiGANMethod(GANMethod):
@@ -153,13 +149,8 @@ class VertiGANMethod(GANMethod):
 
     def algorithm(self, channel: Channel, settings: Settings, streams: RandomStreams) -> VertiGAN:
         """Make the algorithm and a server that adds gradients."""
-        return VertiGAN(
-            channel,
-            VertiGANServer(settings, streams),
-            discriminator_steps=self.parameters.discriminator_steps,
-            model_selection=self.parameters.model_selection if self.selects else "last",
-            reports=self.reports,
-        )
+        server = VertiGANServer(settings, streams)
+        return VertiGAN(channel, server, selects=self.selects, reports=self.reports)
 
     def discriminator_settings(self, scale: int) -> dict[str, Any]:
         """Return sizes of the discriminators."""

@@ -44,7 +44,7 @@ class DPSGDCut(DPSGDDescent, Cut):
 
     def descend(self, party: VFLGANParty, message: CutGradients) -> tuple[Tensor, Tensor]:
         """Set the gradients, where `NoisyDescent` adds what depends on real records."""
-        trace = party.answered(message, party.n_pending - party.schedule.batch_size)
+        trace = party.answered(message, party.pending_rows.shape[1] - party.schedule.batch_size)
         rows, nothing = message.gradients.shape[1], message.gradients[:, :0]
         _, penalty = party.discriminator.write_gradient(
             [outputs[:, rows:] for outputs in trace],
@@ -108,15 +108,8 @@ class DPSGDServer(VFLGANServer):
         They are neither averaged nor negated, because each party clips per record.
         """
         self.noisy.budget.take()
-        judged, mixed, n_real = self._blocks(step, received)
-        return descend_critic(
-            self.discriminator,
-            self.noisy,
-            judged,
-            mixed,
-            n_real,
-            self.settings.gradient_penalty_weight,
-        )
+        blocks, weight = self._blocks(step, received), self.settings.gradient_penalty_weight
+        return descend_critic(self.discriminator, self.noisy, *blocks, weight)
 
     def _blocks(
         self, step: int, received: Mapping[str, SampledFeatures]

@@ -184,13 +184,7 @@ class VFLGANMethod(GANMethod):
         else:
             kind = EndToEndServer if settings.end_to_end else VFLGANServer
             server = kind(settings, shapes, streams)
-        algorithm = VFLGAN(
-            channel,
-            server,
-            discriminator_steps=settings.discriminator_steps,
-            model_selection=self.parameters.model_selection if self.selects else "last",
-            reports=self.reports,
-        )
+        algorithm = VFLGAN(channel, server, selects=self.selects, reports=self.reports)
         algorithm.features = self._features
         return algorithm
 

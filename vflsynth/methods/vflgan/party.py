@@ -99,14 +99,9 @@ class VFLGANParty(GANParty):
         return trace
 
     @property
-    def n_pending(self) -> int:
-        """Rows that wait for cut gradients, some of which get none."""
-        return 0 if self._pending is None else self._pending[2][-1].shape[1]
-
-    @property
     def pending_rows(self) -> Tensor:
-        """These rows, shape (replica, row, encoded)."""
-        return torch.empty(0) if self._pending is None else self._pending[2][0]
+        """Rows that wait for cut gradients, some of which get none, (replica, row, encoded)."""
+        return torch.empty(0, 0) if self._pending is None else self._pending[2][0]
 
     def packed(self, label: str, step: int, values: Tensor) -> Tensor:
         """Return features as they leave the party."""
@@ -116,7 +111,7 @@ class VFLGANParty(GANParty):
     def unpacked(self, message: C) -> C:
         """Return cut gradients as they were computed, but for rounding."""
         gradients = unpack(message.gradients, self.settings.wire_precision)
-        return message if gradients is message.gradients else replace(message, gradients=gradients)
+        return replace(message, gradients=gradients)
 
     @takes(DiscriminatorGradients)
     @torch.no_grad()

@@ -149,12 +149,10 @@ class VFLGANServer(GANServer):
 
     def _all_unpacked(self, received: Mapping[str, Any]) -> dict[str, Any]:
         precision = self.settings.wire_precision
-        found = {}
-        for name, message in received.items():
-            features = unpack_from(message, message.features, precision)
-            same = features is message.features
-            found[name] = message if same else replace(message, features=features)
-        return found
+        return {
+            name: replace(message, features=unpack_from(message, message.features, precision))
+            for name, message in received.items()
+        }
 
 
 def _times(values: Tensor, weight: float, *, in_place: bool = False) -> Tensor:

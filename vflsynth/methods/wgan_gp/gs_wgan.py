@@ -269,14 +269,12 @@ class GSWGANCritic(Critic):
 
     def upstream(self, party: CriticParty, fakes: Tensor) -> Tensor:
         """d(-E[D(x~)])/dx~, clipped and perturbed."""
-        batch = fakes.shape[1]
+        plan, batch = self.plan, fakes.shape[1]
         of_each = super().upstream(party, fakes) * batch
-        return (
-            sanitised_gradients(
-                of_each, self.plan.max_grad_norm, self.plan.noise_multiplier, rng=self._noise
-            )
-            / batch
+        noisy = sanitised_gradients(
+            of_each, plan.max_grad_norm, plan.noise_multiplier, rng=self._noise
         )
+        return noisy / batch
 
     def _pretrain(self, party: CriticParty) -> None:
         """Train an ordinary WGAN-GP on each shard, all at once, and keep its discriminator."""
