@@ -102,14 +102,14 @@ def test_log_likelihood_is_that_of_slow_code(encoded, network):
 
 def test_a_column_knows_nothing_of_those_after_it(encoded, network):
     codes, values, context = batch(encoded)
-    before = network.outputs(network.inputs(codes, values, context))[0]
+    before = network.outputs(network.inputs(codes, values, context))
     for j in range(len(network.layout.columns)):
         changed, numbers = codes.clone(), values.clone()
         for later in range(j, len(network.layout.columns)):
             changed[:, :, later] = network.layout.columns[later].n_codes - 1
             if later in network.layout.numeric:
                 numbers[:, :, network.layout.numeric.index(later)] += 7.0
-        after = network.outputs(network.inputs(changed, numbers, context))[0]
+        after = network.outputs(network.inputs(changed, numbers, context))
         assert torch.equal(before[:, j], after[:, j])
         if j + 1 < len(network.layout.columns):
             assert not torch.equal(before[:, j + 1], after[:, j + 1])

@@ -72,8 +72,10 @@ class ConditionalNetwork(nn.Module):
             n_embedded[i] = len(within) * sizes[i]
         widths = embedding_widths(layout)
         # Embeddings of one width are one table.
-        self.groups = {w: [i for i, own in enumerate(widths) if own == w] for w in set(widths)}
-        self.groups = dict(sorted(self.groups.items()))
+        self.groups = {
+            width: [i for i, own in enumerate(widths) if own == width]
+            for width in sorted(set(widths))
+        }
         n_columns, device, replicas = len(sizes), streams.device, len(streams.secrets)
         self.tables = nn.ParameterDict()
         owners: list[int] = []
@@ -82,14 +84,13 @@ class ConditionalNetwork(nn.Module):
             offsets = torch.tensor([0, *(n_embedded[i] for i in members)]).cumsum(0)
             shape = (int(offsets[-1]), width)
             table = streams.normal(f"embedding.{width}", 0, shape)
-            for k, i in enumerate(members):
-                if i in self.parts:
-                    table[:, offsets[k] : offsets[k + 1]] *= _LEVEL_SCALE
-            self.tables[str(width)] = nn.Parameter(table)
-            self.register_buffer(f"offsets_{width}", offsets[:-1].to(device), persistent=False)
             for place, i in enumerate(members):
                 self._embedded[i] = width, place, len(owners)
                 owners += [i] * width
+                if i in self.parts:
+                    table[:, offsets[place] : offsets[place + 1]] *= _LEVEL_SCALE
+            self.tables[str(width)] = nn.Parameter(table)
+            self.register_buffer(f"offsets_{width}", offsets[:-1].to(device), persistent=False)
         self._numbers_at = len(owners)
         owners += [i for i in layout.numeric for _ in range(VALUE_FEATURES)]
         owners += [-1] * context_dim
@@ -164,13 +165,9 @@ class ConditionalNetwork(nn.Module):
     def start_from(self, codes: Tensor) -> None:
         """Let the output biases start as the training codes' own distributions are."""
         n_codes, bias = self.n_codes, self.last_bias
-        counts = torch.stack(
-            [
-                torch.stack([torch.bincount(column, minlength=n_codes) for column in own.T])
-                for own in codes
-            ]
-        )
-        bias[:, :, 0, :n_codes] = (counts.float() + 0.5).log()
+        counts = [torch.bincount(column, minlength=n_codes) for own in codes for column in own.T]
+        of_columns = torch.stack(counts).view(len(codes), -1, n_codes)
+        bias[:, :, 0, :n_codes] = (of_columns.float() + 0.5).log()
         for i, within in self.parts.items():
             bias[:, i, 0, :n_codes] = 0.0
             shares = [pair_counts(own[:, i - 1], own[:, i], len(within), n_codes) for own in codes]
@@ -204,24 +201,22 @@ class ConditionalNetwork(nn.Module):
         self,
         inputs: Tensor,
         keep: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Tensor:
         """Compute what parametrises the distributions of all columns, each of which sees all.
 
         `keep` are factors of the hidden units, (replica, batch, hidden) twice: dropout. Returns
-        logits (replica, column, batch, code) and mixtures (replica, numeric column, batch,
-        3 * component).
+        (replica, column, batch, output): logits of codes, and 3 numbers for every component of a
+        mixture, which count for numeric columns.
         """
         replicas, batch, _ = inputs.shape
         hidden = torch.baddbmm(self.first_bias, inputs, self.first * self.mask)
         hidden = hidden.relu().view(replicas, batch, -1, self.hidden).transpose(1, 2)
-        outputs = self._upper(hidden, self._upper_of(slice(None)), keep)
-        logits, mixture = outputs[..., : self.n_codes], outputs[..., self.n_codes :]
-        if mixture.shape[1] > 1:
-            mixture = mixture[:, list(self.layout.numeric)]
-        return logits, mixture
+        return self._upper(hidden, self._upper_of(slice(None)), keep)
 
     def column_outputs(self, inputs: Tensor, column: int) -> tuple[Tensor, Tensor]:
-        """Compute `outputs` of one column alone, of the codes that it has, (replica, batch, ...).
+        """Compute `outputs` of one column alone: logits of the codes that it has, and its mixture.
+
+        They have shape (replica, batch, ...).
 
         Inputs are (replica, batch, in), or (in + 1, batch) of a wide table; what is after the
         column must be 0 in them.
@@ -271,8 +266,7 @@ class ConditionalNetwork(nn.Module):
         """Compute log p of every column, (replica, column, batch); see `inputs` and `outputs`."""
         inputs = self.inputs(codes, values, context)
         if self.sees is None:
-            logits, mixture = self.outputs(inputs, keep)
-            return self._log_density(slice(None), logits, mixture, codes, values)
+            return self._log_density(slice(None), self.outputs(inputs, keep), codes, values)
         turned = self._turned(inputs)
         return torch.cat(
             [
@@ -285,11 +279,11 @@ class ConditionalNetwork(nn.Module):
         )
 
     def _log_density(
-        self, columns: slice, logits: Tensor, mixture: Tensor, codes: Tensor, values: Tensor
+        self, columns: slice, outputs: Tensor, codes: Tensor, values: Tensor
     ) -> Tensor:
         """Compute log p of some columns, (replica, column, batch), from what parametrises them."""
         some = range(len(self.layout.columns))[columns]
-        logits = logits + self.padding[columns]
+        logits = outputs[..., : self.n_codes] + self.padding[columns]
         for i in self.parts:
             if i in some:
                 own = i - some.start
@@ -301,10 +295,11 @@ class ConditionalNetwork(nn.Module):
         if not numbers:
             return found
         numeric = [self.layout.numeric[k] for k in numbers]
+        places = torch.tensor(numeric, device=found.device) - some.start
+        mixture = outputs[:, places, :, self.n_codes :]
         density = mixture_log_density(mixture, values[:, :, numbers].transpose(1, 2))
         ordinary = codes.transpose(1, 2)[:, numeric] == 0
         density = torch.where(ordinary, density, torch.zeros_like(density))
-        places = torch.tensor(numeric, device=found.device) - some.start
         return found.index_add(1, places, density)
 
     # -- some columns at a time -------------------------------------------------------------------
@@ -338,10 +333,7 @@ class ConditionalNetwork(nn.Module):
         shown = F.embedding(rows, turned).view(replicas, *places.shape, -1)
         hidden = torch.matmul(first.mT, shown).mT + first_bias
         outputs = self._upper(hidden.relu(), upper, keep)
-        logits, mixture = outputs[..., : self.n_codes], outputs[..., self.n_codes :]
-        some = range(len(self.layout.columns))[columns]
-        mixture = mixture[:, [i - some.start for i in self.layout.numeric if i in some]]
-        return self._log_density(columns, logits, mixture, codes, values)
+        return self._log_density(columns, outputs, codes, values)
 
     def descend_some(
         self,

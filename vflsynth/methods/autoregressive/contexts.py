@@ -118,21 +118,14 @@ class PairCritic(nn.Module):
     """
 
     def __init__(
-        self,
-        context_dim: int,
-        n_features: int,
-        hidden: int,
-        out: int,
-        streams: RandomStreams,
-        name: str,
+        self, context_dim: int, n_features: int, hidden: int, out: int, streams: RandomStreams
     ) -> None:
         super().__init__()
 
         def layers(label: str, n_in: int) -> nn.Sequential:
-            sizes = {"0": (n_in, hidden), "1": (hidden, out)}
             first, last = (
-                Linear(*size, bias=True, streams=streams, name=f"{name}.{label}.{k}")
-                for k, size in sizes.items()
+                Linear(*size, bias=True, streams=streams, name=f"critic.{label}.{k}")
+                for k, size in enumerate([(n_in, hidden), (hidden, out)])
             )
             return nn.Sequential(first, nn.ReLU(), last)
 

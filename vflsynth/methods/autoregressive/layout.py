@@ -70,16 +70,11 @@ class Layout:
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Read codes, int64 (record, column), and numbers, (record, numeric column), off rows."""
-        codes = [
-            rows.new_zeros(len(rows), dtype=torch.long)
-            if column.codes is None
-            else rows[:, column.codes].argmax(1)
-            for column in self.columns
-        ]
-        places = [self.columns[i].value for i in self.numeric]
-        shape = (len(rows), 0)
-        stacked = torch.stack(codes, 1) if codes else rows.new_zeros(shape, dtype=torch.long)
-        return stacked, rows[:, places]
+        codes = rows.new_zeros(len(rows), len(self.columns), dtype=torch.long)
+        for i, column in enumerate(self.columns):
+            if column.codes is not None:
+                codes[:, i] = rows[:, column.codes].argmax(1)
+        return codes, rows[:, [self.columns[i].value for i in self.numeric]]
 
     def join(self, codes: Tensor, values: Tensor) -> Tensor:
         """Undo `split`; a number counts only where its code is 0."""

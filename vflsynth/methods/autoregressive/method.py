@@ -135,7 +135,8 @@ class TrainAlone(Algorithm):
         check_parts(parts, self.settings, len(self.server.streams.secrets))
         made_of = _digest([features[n] for n in sorted(features)], [*parts.values()])
         if kept is None:
-            contexts = {n: self.server.noisy_contexts(parts, n, self.keys) for n in parts}
+            names = self.channel.names
+            contexts = {n: self.server.noisy_contexts(parts, n, self.keys) for n in names}
         else:
             contexts = {n: own.to(self.device) for n, own in section(kept, "contexts").items()}
             if not torch.equal(kept["made of"], made_of):
@@ -146,15 +147,10 @@ class TrainAlone(Algorithm):
         if kept is None and self.sent is not None:
             networks = labelled("server", dict(self.server.state_dict()))
             self.sent.write({"made of": made_of, **networks, **labelled("contexts", contexts)})
-        some = next(iter(parts.values()))
-        nothing = some.new_zeros(*some.shape[:2], 0)
+        bound = self.settings.bound
         self.tell(
             lambda name: RecordContexts(
-                SERVER,
-                name,
-                0,
-                contexts.get(name, nothing),
-                self.settings.bound if self.settings.senders(name) else 0.0,
+                SERVER, name, 0, contexts[name], bound if self.settings.senders(name) else 0.0
             )
         )
 
@@ -203,19 +199,11 @@ class RelayFeatures(TrainAlone):
             features = self.gather_features(number)
             some = next(iter(features.values()))
             nothing = some.new_zeros(*some.shape[:2], 0)
-            self.channel.scatter(
-                {
-                    name: RelayedFeatures(
-                        SERVER,
-                        name,
-                        number,
-                        torch.cat(
-                            [nothing, *(features[s] for s in self.settings.senders(name))], 2
-                        ),
-                    )
-                    for name in self.channel.names
-                }
-            )
+            messages = {}
+            for name in self.channel.names:
+                shown = [nothing, *(features[s] for s in self.settings.senders(name))]
+                messages[name] = RelayedFeatures(SERVER, name, number, torch.cat(shown, 2))
+            self.channel.scatter(messages)
 
 
 class TrainTogether(TrainAlone):
@@ -270,11 +258,14 @@ class AutoregressiveMethod(Method):
         "continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300,
     }  # fmt: skip
 
-    _ALGORITHMS: ClassVar = {
-        "bounded": (TrainAlone, ContextServer),
-        "trained": (TrainTogether, TrainedContextServer),
-        "one_message": (RelayFeatures, ContextServer),
+    _PROTOCOLS: ClassVar[
+        Mapping[str, tuple[type[TrainAlone], type[ContextServer], set[type[Message]]]]
+    ] = {
+        "bounded": (TrainAlone, ContextServer, {ContextParts}),
+        "trained": (TrainTogether, TrainedContextServer, {BatchRows, ContextGradients}),
+        "one_message": (RelayFeatures, ContextServer, set()),
     }
+    """What the coordinator does, what the server is, and what it asks for besides features."""
 
     @property
     def trains_unmatched(self) -> bool:
@@ -284,12 +275,8 @@ class AutoregressiveMethod(Method):
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
         """What the server may ask a party for, besides what every run asks."""
-        own: dict[str, set[type[Message]]] = {
-            "bounded": {ContextParts},
-            "trained": {BatchRows, ContextGradients},
-            "one_message": set(),
-        }
-        return frozenset({RecordFeatures, LikelihoodReport} | own[self.parameters.protocol])
+        *_, own = self._PROTOCOLS[self.parameters.protocol]
+        return frozenset({RecordFeatures, LikelihoodReport} | own)
 
     def settings(self, n_records: int, widths: Mapping[str, int]) -> AutoregressiveSettings:
         """Fill in the defaults that depend on the data."""
@@ -364,7 +351,7 @@ class AutoregressiveMethod(Method):
         self, channel: Channel, settings: AutoregressiveSettings, streams: RandomStreams
     ) -> TrainAlone:
         """Make the algorithm and what the server computes."""
-        algorithm, server = self._ALGORITHMS[settings.protocol]
+        algorithm, server, _ = self._PROTOCOLS[settings.protocol]
         return algorithm(channel, settings, server(settings, streams))
 
     def multiply_adds(self, settings: AutoregressiveSettings, widths: Mapping[str, int]) -> float:

@@ -86,20 +86,11 @@ class AutoregressiveParty(TrainableParty):
         self.others: tuple[Tensor, Tensor] | None = None
         self.contexts = values.new_zeros(replicas, len(schedule.order[0]), 0)
         self.held_out_contexts: Tensor | None = None
-        receivers = settings.receivers(self.name)
         self.features = FixedFeatures(self.layout, settings.n_features, streams.child("features"))
-        self.sender = (
-            Sender(
-                settings.n_features,
-                len(receivers),
-                settings.sender_hidden,
-                settings.context_dim,
-                RandomStreams([b""] * replicas, streams.device),  # overwritten by the server's
-                "sender",
-            )
-            if receivers and settings.protocol != "one_message"
-            else None
-        )
+        self.sender: Sender | None = None
+        if settings.receivers(self.name) and settings.protocol != "one_message":
+            overwritten = RandomStreams([b""] * replicas, streams.device)  # by the server's
+            self.sender = settings.sender(self.name, overwritten, "sender")
         self.best = torch.full((replicas,), -torch.inf, device=streams.device)
         self.waited = torch.zeros(replicas, dtype=torch.long, device=streams.device)
         self.network = None
@@ -186,15 +177,12 @@ class AutoregressiveParty(TrainableParty):
         """Keep what makes synthetic contexts for later parties."""
         if self.sender is None:
             return
-        n_weights = sum(parameter[0].numel() for parameter in self.sender.parameters())
-        self.check_shape("weights", message.weights, (len(self.codes), n_weights))
+        sizes = [parameter[0].numel() for parameter in self.sender.parameters()]
+        self.check_shape("weights", message.weights, (len(self.codes), sum(sizes)))
+        parts = torch.split(message.weights, sizes, 1)
         with torch.no_grad():
-            start = 0
-            for parameter in self.sender.parameters():
-                n = parameter[0].numel()
-                own = message.weights[:, start : start + n]
+            for parameter, own in zip(self.sender.parameters(), parts):
                 parameter.copy_(own.reshape(parameter.shape))
-                start += n
 
     def snapshot(self) -> str:
         """Name what is about to be told of the records: by what, or as something new."""
@@ -259,9 +247,8 @@ class AutoregressiveParty(TrainableParty):
             gradients = torch.autograd.grad(-total, wanted, allow_unused=True)
             at_contexts = gradients[-1] if contexts.requires_grad else None
             self.optimizer.set_gradient(gradients[: len(self.optimizer.parameters)])
-        with torch.no_grad():
-            self._clip()
-            self.step()
+        self._clip()
+        self.step()
         self.losses.add({"log_likelihood": per_replica})
         if at_contexts is None:
             return torch.zeros_like(contexts)
@@ -300,9 +287,7 @@ class AutoregressiveParty(TrainableParty):
 
     def _clip(self) -> None:
         """Clip every replica's gradient to a largest norm."""
-        sizes = [parameter.numel() for parameter in self.optimizer.parameters]
-        parts = torch.split_with_sizes(self.optimizer.gradient, sizes)
-        gradients = [own.view(len(self.best), -1) for own in parts]
+        gradients = [own.flatten(1) for own in self._by_name(self.optimizer.gradient).values()]
         squares = torch.stack([own.square().sum(1) for own in gradients]).sum(0)
         factors = (_LARGEST_GRADIENT / (squares.sqrt() + 1e-12)).clamp_max(1.0)
         for own in gradients:
@@ -385,7 +370,7 @@ class AutoregressiveParty(TrainableParty):
         most = MOST_CALIBRATED if self.network.sees is None else MOST_CALIBRATED_OF_MANY
         n = min(self.codes.shape[1], most)
         n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
-        streams, start = self.streams.child("calibration"), 0
+        streams = self.streams.child("calibration")
         uniforms = streams.uniform("codes", 0, (2, n, n_columns))
         normals = streams.normal("numbers", 0, (n, n_numbers))
         own = self.codes[:, self.settings.n_held_out :]
@@ -403,11 +388,9 @@ class AutoregressiveParty(TrainableParty):
                     if name == "last_bias" or name.startswith("within.")
                 }
             )
-        for name, parameter in self.network.named_parameters():
+        for name, kept in self._by_name(self.selected).items():
             if name in changed[0]:
-                place = slice(start, start + parameter.numel())
-                self.selected[place] = torch.cat([found[name] for found in changed]).flatten()
-            start += parameter.numel()
+                kept.copy_(torch.cat([found[name] for found in changed]))
 
     def _shares(self, codes: Tensor, column: int) -> Tensor:
         """Shares of a column's codes among records, (code,), or of places by group."""
@@ -424,16 +407,20 @@ class AutoregressiveParty(TrainableParty):
         """Return the weights that were kept of one replica, by name."""
         if self.network is None:
             return {}
-        found, start = {}, 0
-        for name, parameter in self.network.named_parameters():
-            n = parameter.numel()
-            own = self.selected[start : start + n].view(parameter.shape)
-            found[name], start = own[replica : replica + 1].clone(), start + n
+        kept = self._by_name(self.selected)
+        found = {name: own[replica : replica + 1].clone() for name, own in kept.items()}
         if self.others is not None:  # the flag, which synthetic records never have
             found["first"] = found["first"][..., :-1, :].clone()
         if self.network.sees is not None:
             found["sees"] = self.network.sees
         return found
+
+    def _by_name(self, flat: Tensor) -> dict[str, Tensor]:
+        """View numbers that are one after the other, as the optimiser has them, by parameter."""
+        assert self.network is not None
+        own = dict(self.network.named_parameters())
+        parts = torch.split_with_sizes(flat, [parameter.numel() for parameter in own.values()])
+        return {name: part.view(own[name].shape) for name, part in zip(own, parts)}
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs; randomness is a function of the step."""

@@ -83,10 +83,9 @@ class AutoregressiveSampler(RowSampler):
 
         `received` are numbers by party, (record, number); `index` says which draw of the streams.
         """
-        if self.network is None:
-            nothing = torch.zeros(n_records, 0, device=self.device)
-            return nothing, nothing.new_zeros(n_records, dtype=torch.float64)
         context = torch.zeros(n_records, 0, device=self.device)
+        if self.network is None:  # rows are as empty
+            return context, context.new_zeros(n_records, dtype=torch.float64)
         if self.senders:
             context = self._context([received[name] for name in self.senders], streams, index)
         n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)

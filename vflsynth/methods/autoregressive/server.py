@@ -35,14 +35,7 @@ class ContextServer(nn.Module):
         self.settings, self.streams = settings, streams
         self.senders = nn.ModuleDict()
         for k, name in enumerate(settings.order[:-1]):
-            self.senders[f"sender {k}"] = Sender(
-                settings.n_features,
-                len(settings.receivers(name)),
-                settings.sender_hidden,
-                settings.context_dim,
-                streams,
-                f"sender.{k}",
-            )
+            self.senders[f"sender {k}"] = settings.sender(name, streams, f"sender.{k}")
 
     def sender(self, party: str) -> Sender:
         """Return what makes contexts of one party's features."""
@@ -98,9 +91,7 @@ class ContextServer(nn.Module):
         targets = _standardised(features[receiver])
         replicas, n_records, n_targets = targets.shape
         streams = self.streams.child(f"channel {place}")
-        critic = PairCritic(
-            settings.context_dim, n_targets, _CRITIC_HIDDEN, _CRITIC_OUT, streams, "critic"
-        )
+        critic = PairCritic(settings.context_dim, n_targets, _CRITIC_HIDDEN, _CRITIC_OUT, streams)
         parts = nn.ModuleList()
         for name in names:
             sender, k = self.sender(name), settings.receivers(name).index(receiver)
@@ -136,20 +127,16 @@ class ContextServer(nn.Module):
                 continue
             with torch.no_grad():
                 noisy = self.contexts(held_out, receiver) + settings.noise_std * noise_of_held_out
-                loss = torch.stack(
-                    [
-                        _confusion(critic(noisy[:, own], wanted[:, own]))
-                        for own in _batches(wanted.shape[1])
-                    ]
-                ).mean(0)
+                batches = _batches(wanted.shape[1])
+                losses = [_confusion(critic(noisy[:, own], wanted[:, own])) for own in batches]
+                loss = torch.stack(losses).mean(0)
                 improved = (loss < best - 1e-4) & (waited < _PATIENCE)
                 best = torch.where(improved, loss, best)
                 waited = torch.where(improved, 0, waited + look_every)
                 selected = torch.where(improved[optimizer.replica_of], optimizer.flat, selected)
             if bool((waited >= _PATIENCE).all()):
                 break
-        with torch.no_grad():
-            optimizer.flat.copy_(selected)
+        optimizer.flat.copy_(selected)
 
     def weights_of(self, party: str) -> Tensor:
         """Return what a party needs to make synthetic contexts, (replica, weight)."""
@@ -208,9 +195,8 @@ class TrainedContextServer(ContextServer):
         found = torch.autograd.grad(outputs, self.optimizer.parameters, upstream, allow_unused=True)
         self.optimizer.set_gradient(found)
         self.optimizer.step()
-        with torch.no_grad():
-            n_steps, decay = self.optimizer.steps, self.settings.weight_average
-            move_average([self.average], [self.optimizer.flat], n_steps, decay)
+        n_steps, decay = self.optimizer.steps, self.settings.weight_average
+        move_average([self.average], [self.optimizer.flat], n_steps, decay)
 
     @torch.no_grad()
     def held_out_contexts(self) -> dict[str, Tensor]:
@@ -238,8 +224,7 @@ class TrainedContextServer(ContextServer):
     def choose(self) -> None:
         """Take the weights that were kept."""
         if self.optimizer is not None:
-            with torch.no_grad():
-                self.optimizer.flat.copy_(self.selected)
+            self.optimizer.flat.copy_(self.selected)
 
     def training_state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs: optimiser, features and what was best so far."""

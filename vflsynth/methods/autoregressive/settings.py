@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vflsynth.methods.autoregressive.contexts import bits_of_channel, noise_for_bits
+from vflsynth._random import RandomStreams
+from vflsynth.methods.autoregressive.contexts import Sender, bits_of_channel, noise_for_bits
 
 FEATURE_BLOCK = 1 << 15
 """Records whose features one message holds: 64 MiB of 512 features."""
-
-ContextProtocol = Literal["bounded", "trained", "one_message"]
-Unmatched = Literal["train", "ignore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,7 @@ class AutoregressiveSettings:
     `bits_per_record` is None where nothing bounds it.
     """
 
-    protocol: ContextProtocol
+    protocol: Literal["bounded", "trained", "one_message"]
     order: tuple[str, ...]
     batch_size: int
     hidden: int
@@ -38,7 +36,7 @@ class AutoregressiveSettings:
     context_dim: int
     sender_hidden: int
     bits_per_record: float | None
-    unmatched: Unmatched
+    unmatched: Literal["train", "ignore"]
     hidden_of_many: int = 48
 
     @property
@@ -70,6 +68,11 @@ class AutoregressiveSettings:
     def receivers(self, party: str) -> tuple[str, ...]:
         """Return the parties after one, which get contexts of it."""
         return self.order[self.order.index(party) + 1 :] if party in self.order else ()
+
+    def sender(self, party: str, streams: RandomStreams, name: str) -> Sender:
+        """Make what a party's features contribute to the contexts of those after it."""
+        n_receivers, hidden = len(self.receivers(party)), self.sender_hidden
+        return Sender(self.n_features, n_receivers, hidden, self.context_dim, streams, name)
 
     def width_for(self, party: str) -> int:
         """Return the length of a party's context."""
