@@ -18,11 +18,7 @@ from vflsynth.protocol.channel import MadeOf, Message, holds, message
     tells="published; the privacy ledger counts it",
 )
 class LatentTables(PublishedTables):
-    """Published tables of pairs of a party's own latent attributes, one after the other.
-
-    `counts` are whole numbers of steps, int64; `sizes` are the attributes' numbers of states,
-    shape (group,).
-    """
+    """Published tables of pairs of a party's own latent attributes, one after the other."""
 
     of = "latent attributes"
 

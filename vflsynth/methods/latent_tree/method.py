@@ -26,6 +26,7 @@ from vflsynth.methods.latent_tree.model import (
     Floats,
     Pair,
     conditional_shares,
+    counts_of,
     group_sizes,
     information_of,
     joint_shares,
@@ -64,7 +65,10 @@ class LatentTreeServer:
         starts = dict(zip(sizes, np.cumsum([0, *map(len, sizes.values())]).tolist()))
         pairs: dict[Pair, Floats] = {}
         for name, message in tables.items():
-            for (a, b), table in self._own(message, sizes[name]).items():
+            index = pairs_of_one_party(len(sizes[name]), len(self.n_groups))
+            shapes = [(sizes[name][a], sizes[name][b]) for a, b in index]
+            published = tables_of(message, shapes, self.n_records, self.grid)
+            for (a, b), table in zip(index, published, strict=True):
                 pairs[starts[name] + a, starts[name] + b] = table
         of_one = set(pairs)
         for (one, other), own in counts.items():
@@ -78,11 +82,6 @@ class LatentTreeServer:
             for pair, table in pairs.items()
         }
         return publish_tree(sizes, pairs, compared)
-
-    def _own(self, message: LatentTables, sizes: list[int]) -> dict[Pair, Floats]:
-        index = pairs_of_one_party(len(sizes), len(self.n_groups))
-        shapes = [(sizes[a], sizes[b]) for a, b in index]
-        return dict(zip(index, tables_of(message, shapes, self.n_records, self.grid), strict=True))
 
 
 def publish_tree(
@@ -99,13 +98,9 @@ def publish_tree(
     flat_sizes = [size for own in sizes.values() for size in own]
     n_latents = len(flat_sizes)
     parents = spanning_tree(information_of(compared or pairs, n_latents))
-
-    def counts(parent: int, node: int) -> Floats:
-        return pairs[parent, node] if parent < node else pairs[node, parent].T
-
-    first_pair = pairs[0, min(1, n_latents - 1)]
+    root = joint_shares(pairs[0, min(1, n_latents - 1)]).sum(1)
     shares = [
-        joint_shares(first_pair).sum(1) if parent < 0 else conditional_shares(counts(parent, node))
+        root if parent < 0 else conditional_shares(counts_of(pairs, parent, node))
         for node, parent in enumerate(parents)
     ]
     flat = torch.tensor(np.concatenate([table.ravel() for table in shares]))

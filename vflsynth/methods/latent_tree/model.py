@@ -51,6 +51,11 @@ def mutual_information(counts: Floats) -> float:
     return float(np.sum(joint[there] * np.log(joint[there] / apart[there])))
 
 
+def counts_of(pairs: Mapping[Pair, Floats], one: int, other: int) -> Floats:
+    """Return noisy counts of two columns, of which `pairs` has those with the smaller one first."""
+    return pairs[one, other] if one < other else pairs[other, one].T
+
+
 def information_of(pairs: Mapping[Pair, Floats], n_columns: int) -> Floats:
     """Mutual information of every two columns, (column, column), 0 without a table of the two."""
     found = np.zeros((n_columns, n_columns))
@@ -142,22 +147,18 @@ def group_distribution(pairs: Mapping[Pair, Floats], group: Sequence[int]) -> Fl
 
     `pairs` are noisy counts of every pair with the smaller column first. One axis per column.
     """
-
-    def counts(one: int, other: int) -> Floats:
-        return pairs[one, other] if one < other else pairs[other, one].T
-
     size = len(group)
-    own = {(i, j): counts(group[i], group[j]) for j, i in combinations(range(size), 2)}
+    own = {(i, j): counts_of(pairs, group[i], group[j]) for j, i in combinations(range(size), 2)}
     parents = spanning_tree(information_of(own, size))
     joint = np.ones([1] * size)
     for node in top_down(parents):
         parent = parents[node]
         shape = [1] * size
         if parent < 0:
-            factor = joint_shares(counts(group[0], group[1])).sum(1)
+            factor = joint_shares(counts_of(pairs, group[0], group[1])).sum(1)
             shape[node] = len(factor)
         else:
-            factor = conditional_shares(counts(group[parent], group[node]))
+            factor = conditional_shares(counts_of(pairs, group[parent], group[node]))
             shape[parent], shape[node] = factor.shape
             if parent > node:
                 factor = factor.T
@@ -232,8 +233,7 @@ def merge_cells(shares: Floats, n_states: int, *, ordered: bool) -> Codes:
     if ordered:
         middle = np.cumsum(shares) - shares / 2.0
         states = np.minimum((middle * n_states).astype(np.int64), n_states - 1)
-        merged: Codes = np.unique(states, return_inverse=True)[1].astype(np.int64)
-        return merged
+        return np.unique(states, return_inverse=True)[1].astype(np.int64)
     rank = np.empty(len(shares), dtype=np.int64)
     rank[np.argsort(-shares, kind="stable")] = np.arange(len(shares))
     states = np.minimum(rank, n_states - 1)

@@ -189,7 +189,14 @@ class LatentTreeLearning(Learning):
         tables = [release.values for release in records.release("pair_tables", discrete)]
         pairs = dict(zip(index, tables, strict=True))
         groups = group_columns(information_of(pairs, len(discrete)), self._group_sizes)
-        latents = [self._latent(group, discrete, pairs) for group in groups]
+        latents = []
+        for group in groups:
+            if len(group) == 1:
+                latents.append(LatentAttribute(group, len(discrete[group[0]].cells)))
+                continue
+            distribution = group_distribution(pairs, group)
+            classes = LatentClasses.fit(distribution, self._n_latent_states, self._rng)
+            latents.append(LatentAttribute(group, len(classes.shares), classes))
         self._sizes = [latent.size for latent in latents]
         self.columns = [column.cells[:, column.encoded] for column in discrete]
         self.group_of = [0] * len(discrete)
@@ -201,19 +208,6 @@ class LatentTreeLearning(Learning):
                     shares = conditional_shares(next(published).values)
                     self.columns[column] = shares @ self.columns[column]
         self._tables = records.release("attribute_tables", latents)
-
-    def _latent(
-        self,
-        group: tuple[int, ...],
-        discrete: list[DiscreteColumn],
-        pairs: dict[tuple[int, int], Floats],
-    ) -> LatentAttribute:
-        """Make the latent attribute of a group."""
-        if len(group) == 1:
-            return LatentAttribute(group, len(discrete[group[0]].cells))
-        distribution = group_distribution(pairs, group)
-        classes = LatentClasses.fit(distribution, self._n_latent_states, self._rng)
-        return LatentAttribute(group, len(classes.shares), classes)
 
     @answers(LatentTables)
     def latent_tables(self, step: int) -> LatentTables:
@@ -231,13 +225,15 @@ class LatentTreeLearning(Learning):
         """
         what = f"the server sent party {self.name!r} a tree"
         parents, sizes = message.parents.tolist(), message.sizes.tolist()
-        n_latents, (first, last) = sum(self._n_groups.values()), self._places()
+        n_latents = sum(self._n_groups.values())
+        first = sum(n for name, n in self._n_groups.items() if name < self.name)
         if (len(parents), message.first) != (n_latents, first):
             raise ProtocolError(
                 f"{what} of {len(parents)} latent attributes, its own from number {message.first}; "
                 f"expected {n_latents}, its own from number {first}"
             )
-        if sizes[first:last] != self._sizes or not all(0 < n <= self._width for n in sizes):
+        own = sizes[first : first + len(self._sizes)]
+        if own != self._sizes or not all(0 < n <= self._width for n in sizes):
             raise ProtocolError(
                 f"{what} whose latent attributes have {sizes} states; expected numbers from 1 to "
                 f"{self._width}, its own being {self._sizes}"
@@ -251,11 +247,6 @@ class LatentTreeLearning(Learning):
         for table in tree_tables(message):
             check_distributions(table, f"{what} with states of a latent attribute")
         self.structure = message
-
-    def _places(self) -> tuple[int, int]:
-        """Where the party's own latent attributes begin and end, among those of all parties."""
-        first = sum(n for name, n in self._n_groups.items() if name < self.name)
-        return first, first + len(self._sizes)
 
     def samplers(self) -> list[RowSampler]:
         """Put together what the party was sent and what it has."""

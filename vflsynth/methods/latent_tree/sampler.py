@@ -79,17 +79,14 @@ class LatentTreeSampler(RowSampler):
 
     def draw(self, latent: Tensor, streams: RandomStreams, index: int) -> Tensor:
         """Draw the tree from the shared latents, then cells and places in them."""
-        shared, states = latent[0].double().cpu(), dict[int, Tensor]()
+        shared = latent[0].double().cpu()
+        states = torch.zeros(shared.shape, dtype=torch.int64)
         for node in self._order:
             table, parent = self.shares[node], self.parents[node]
-            given = table.unsqueeze(0) if parent < 0 else table[states[parent]]
-            states[node] = pick(given, shared[:, node])
+            given = table.unsqueeze(0) if parent < 0 else table[states[:, parent]]
+            states[:, node] = pick(given, shared[:, node])
         (levels,) = streams.latin_hypercube("cells", index, len(shared), len(self.columns)).cpu()
-        parts = [
-            self._encode(number, table[states[self.latent_of[number]]], levels[:, number])
-            for number, table in enumerate(self.columns)
-        ]
-        return torch.cat(parts, dim=1).float()
+        return self.draw_known(states, levels, {}, 1)
 
     def fits(self, known: Known) -> dict[int, Fit]:
         """Compare cells with what is known, of columns of which anything is, by their position.

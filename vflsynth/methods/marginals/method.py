@@ -23,7 +23,6 @@ from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.columns.categorical import TwoPartCode
 from vflsynth.columns.encoders import Encoder, NormalScores
-from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound, Party
 from vflsynth.learning.messages import (
     MaskedBlocks,
@@ -205,8 +204,7 @@ def draw_marginals(marginals: Sequence[Marginal], scores: Floats, width: int) ->
 
 
 def _scores(places: Floats) -> Floats:
-    result: Floats = ndtri(np.clip(places, _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE))
-    return result
+    return ndtri(np.clip(places, _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE))
 
 
 @register
@@ -305,11 +303,8 @@ class CopulaParty(MarginalParty):
     @takes(CopulaLoadings)
     def take_loadings(self, message: CopulaLoadings) -> None:
         """Learn how its columns depend on latents that all parties share."""
-        if message.loadings.shape[1] != len(self.marginals):
-            raise ProtocolError(
-                f"party {self.name!r} got loadings of {message.loadings.shape[1]} columns; it has "
-                f"{len(self.marginals)}"
-            )
+        shape = (len(message.loadings), len(self.marginals))
+        self.check_shape("loadings", message.loadings, shape)
         self.loadings = message.loadings
 
 
@@ -328,12 +323,12 @@ class IndependentMethod(OneRound):
         return [MarginalSampler(party.marginals, party.loadings, width=width)]
 
 
+@dataclass(eq=False)
 class Copula(Algorithm):
     """Masked normal scores, in so many blocks, and loadings in return."""
 
-    def __init__(self, channel: Channel, n_blocks: int) -> None:
-        super().__init__(channel)
-        self.n_blocks = n_blocks
+    channel: Channel
+    n_blocks: int
 
     def begin(self) -> None:
         """Turn the correlations of all parties' scores into loadings for each."""

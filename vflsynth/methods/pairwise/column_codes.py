@@ -136,5 +136,4 @@ def _knot_weights(shares: Floats) -> Floats:
     first, last = max(-_FURTHEST, scores[0]), min(_FURTHEST, scores[-1])
     knots = np.linspace(first, last, _N_KNOTS)
     weights = np.stack([np.interp(scores, knots, knot) for knot in np.eye(_N_KNOTS)], 1)
-    near: Floats = weights[:, weights.max(0) > 0.0]
-    return near
+    return weights[:, weights.max(0) > 0.0]

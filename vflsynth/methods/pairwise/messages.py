@@ -28,11 +28,10 @@ from vflsynth.secure import Code
 class ColumnTables(PublishedTables):
     """Published sums of products of a party's own columns, one pair after the other.
 
-    `counts` are whole numbers of steps, int64; `sizes` are the columns' numbers of states, shape
-    (column,); `shares` are those of all states, float64, column by column; `kinds`, shape
-    (column,), say whether states are ordered. Codes follow from both (`pairwise.column_codes`):
-    `coordinates`, shape (column,), are how many numbers one has, and `codes` are those of all
-    states, column by column. `n_records`, shape (1,), is what the party's histograms say.
+    `shares` are those of all states, column by column; `kinds` say whether states are ordered.
+    Codes follow from both (`pairwise.column_codes`): `coordinates` are how many numbers one has,
+    and `codes` are those of all states, column by column. `n_records` is what the party's
+    histograms say.
     """
 
     of = "columns"

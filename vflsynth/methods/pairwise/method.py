@@ -72,13 +72,6 @@ class PairwiseMethod(ProductsMethod):
     asks = ASKED | {ColumnTables}
 
     @property
-    def pairs(self) -> PairwisePlan:
-        """The plan of the two rounds of releases."""
-        plan = self.private_plan
-        assert isinstance(plan, PairwisePlan)
-        return plan
-
-    @property
     def n_columns(self) -> dict[str, int]:
         """How many columns each party has."""
         return {name: own.total for name, own in sorted(self.columns.items())}
@@ -101,8 +94,9 @@ class PairwiseMethod(ProductsMethod):
     @property
     def grid(self) -> Grid | None:
         """Of every party's noise; None if there is no pair of columns."""
-        std = self.pairs.pair_std
-        return unit_grid(std * CODE_NORM**2) if std else None
+        plan = self.private_plan
+        assert isinstance(plan, PairwisePlan)
+        return unit_grid(plan.pair_std * CODE_NORM**2) if plan.pair_std else None
 
     @property
     def terms(self) -> ProductTerms | None:

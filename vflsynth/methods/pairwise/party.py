@@ -10,7 +10,6 @@ from itertools import combinations, islice
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vflsynth.columns import NoisyHistogram
 from vflsynth.columns.bins import Bins
@@ -169,12 +168,12 @@ class PairwiseLearning(Learning):
             check_distributions(part, f"{what} with states of a column")
         self.mixture = message
 
-    def columns(self) -> list[Tensor]:
-        """Return p(cell | component), shape (component, cell), of every column."""
+    def samplers(self) -> list[RowSampler]:
+        """Put together what the party was sent and what it has: a tree of one latent attribute."""
         assert self.mixture is not None, "the mixture was scattered to all parties"
         weights = self.mixture.weights.double()
         parts = torch.split(self.mixture.shares.double(), self._sizes, 1)
-        return [
+        columns = [  # p(cell | component), shape (component, cell)
             within_states(
                 weights, part, torch.tensor(shares), torch.tensor(cells), kind, self._degree
             )
@@ -182,15 +181,11 @@ class PairwiseLearning(Learning):
                 parts, self._shares, self.cells, self._kinds, strict=True
             )
         ]
-
-    def samplers(self) -> list[RowSampler]:
-        """Put together what the party was sent and what it has: a tree of one latent attribute."""
-        assert self.mixture is not None, "the mixture was scattered to all parties"
         histograms = list(self.transformer.histograms_.values())
         sampler = LatentTreeSampler(
             [-1],
             [self.mixture.weights],
-            self.columns(),
+            columns,
             [0] * len(histograms),
             [encoded_bins(histogram) for histogram in histograms],
             [histogram.has_missing for histogram in histograms],

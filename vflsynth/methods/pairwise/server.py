@@ -80,9 +80,9 @@ class PairwiseServer:
         names = sorted(messages)
         sizes = {name: [len(code) for code in book.codes[name]] for name in names}
         first = dict(zip(names, np.cumsum([0, *(len(sizes[name]) for name in names)]).tolist()))
-        marginals = {name: self._marginals(messages[name], sizes[name]) for name in names}
-        kinds = {name: self._kinds(messages[name]) for name in names}
-        n_records = {name: self._n_records(messages[name]) for name in names}
+        marginals = [own for name in names for own in self._marginals(messages[name], sizes[name])]
+        kinds = [kind for name in names for kind in self._kinds(messages[name])]
+        n_records = fmean([self._n_records(messages[name]) for name in names])
         own, side = coordinates_of(book.all), sum(book.widths.values())
         sums, variance = np.zeros((side, side)), np.zeros((side, side))
         noise = 0.0 if self.grid is None else self.grid.noise_std**2
@@ -97,14 +97,13 @@ class PairwiseServer:
         for (one, other), tables in products.items():
             for a, b in np.ndindex(len(tables), len(tables[0])):
                 put(first[one] + a, first[other] + b, tables[a][b], 2.0 * noise)
-        n_all = fmean(n_records.values())
         mixture, pairs = self._fit(
-            [own for name in names for own in marginals[name]],
+            marginals,
             book.all,
-            [kind for name in names for kind in kinds[name]],
-            sums / (n_all * CODE_NORM**2),
-            variance / (n_all * CODE_NORM**2) ** 2,
-            n_all,
+            kinds,
+            sums / (n_records * CODE_NORM**2),
+            variance / (n_records * CODE_NORM**2) ** 2,
+            n_records,
             starts,
             splits,
             torch.tensor([i for i, name in enumerate(names) for _ in sizes[name]]),
