@@ -76,8 +76,7 @@ class Attribute:
     def encode(self, frame: pd.DataFrame) -> Floats:
         """Return standardised numbers (missing: the mean) or one-hot rows, shape (row, width)."""
         if self.levels is not None:
-            encoded: Floats = np.eye(self.width)[self.codes(frame)]
-            return encoded
+            return np.eye(self.width)[self.codes(frame)]
         values = self.values(frame)
         missing = np.isnan(values)
         scores = np.where(missing, 0.0, (values - self.mean) / self.scale)

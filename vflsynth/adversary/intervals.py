@@ -37,12 +37,8 @@ def binomial_interval(successes: int, trials: int, confidence: float = 0.95) -> 
     """
     tail = (1.0 - confidence) / 2.0
     low = lower_bound(successes, trials, 1.0 - tail)
-    return Estimate(
-        successes / trials,
-        low,
-        1.0 - lower_bound(trials - successes, trials, 1.0 - tail),
-        confidence,
-    )
+    high = 1.0 - lower_bound(trials - successes, trials, 1.0 - tail)
+    return Estimate(successes / trials, low, high, confidence)
 
 
 def lower_bound(successes: int, trials: int, confidence: float) -> float:
@@ -322,8 +318,7 @@ def least_leak_found(n_in: int, n_out: int, *, level: float, power: float = 0.8)
     hits = np.arange(1, n_in + 1)
 
     def log_ways(n: int) -> Floats:
-        found: Floats = gammaln(n + 1) - gammaln(hits + 1) - gammaln(n - hits + 1)
-        return found
+        return gammaln(n + 1) - gammaln(hits + 1) - gammaln(n - hits + 1)
 
     # All that show are from releases with the record: hypergeometric.
     enough = hits[log_ways(n_in) - log_ways(n_in + n_out) <= np.log(level)]

@@ -88,17 +88,17 @@ class TargetedQueries(Targeted):
         sizes = range(low, high + 1)
         rng = np.random.default_rng([0, 6])
         if sum(comb(n, k) for k in sizes) <= _N_QUERIES:
-            sets = [list(chosen) for k in sizes for chosen in combinations(range(n), k)]
+            sets = [chosen for k in sizes for chosen in combinations(range(n), k)]
         else:
             drawn: dict[tuple[int, ...], None] = {}
             while len(drawn) < _N_QUERIES:
                 size = int(rng.integers(low, high + 1))
                 drawn[tuple(sorted(rng.permutation(n)[:size].tolist()))] = None
-            sets = [list(chosen) for chosen in drawn]
-        queries = np.zeros((n, len(sets)), np.float32)
+            sets = list(drawn)
+        queries = np.zeros((n, len(sets)))
         for j, chosen in enumerate(sets):
-            queries[chosen, j] = 1.0
-        return queries.astype(np.float64)
+            queries[list(chosen), j] = 1.0
+        return queries
 
 
 @register

@@ -619,8 +619,7 @@ class Method(ABC):
     @property
     def public_schema(self) -> PublicSchema | None:
         """What is public about the columns, of a mechanism that takes such a schema."""
-        found: PublicSchema | None = getattr(self.privacy, "public_schema", None)
-        return found
+        return getattr(self.privacy, "public_schema", None)
 
     @property
     def stated_dtypes(self) -> Mapping[Hashable, Any]:

@@ -146,13 +146,12 @@ def calibrate_training(
         noise, delta = mechanism.noise_multiplier, delta_of(mechanism)
         mu = mu_of_gaussian(accountant.epsilon(training(noise), delta), delta)
         histogram_noise = ((1.0 - share) / share) ** 0.5 / mu
-        histograms = histogram_event(mechanism, columns, histogram_noise)
     else:
         histogram_noise = 1.0 / (share**0.5 * mu_of_gaussian(*_gaussian_budget(mechanism, columns)))
-        histograms = histogram_event(mechanism, columns, histogram_noise)
-        noise = calibrate(
-            mechanism, lambda noise: Composition((histograms, training(noise))), accountant
-        )
+    histograms = histogram_event(mechanism, columns, histogram_noise)
+    noise = calibrate(
+        mechanism, lambda noise: Composition((histograms, training(noise))), accountant
+    )
     entries = [LedgerEntry("preprocessing", histograms), LedgerEntry("training", training(noise))]
     return noise, histogram_noise, entries
 

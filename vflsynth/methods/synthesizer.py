@@ -28,7 +28,6 @@ from vflsynth.contract import (
     Contract,
     Cost,
     Rule,
-    all_rules,
     index_columns,
     prepared_parties,
     with_public,
@@ -57,7 +56,7 @@ from vflsynth.mechanisms import HistogramMechanism, Mechanism
 from vflsynth.methods.parameters import check_combination, document, rules_of
 from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel
-from vflsynth.models.conditions import complete_rows, sample_given
+from vflsynth.models.conditions import complete_rows, contract_rules, sample_given
 from vflsynth.models.party_model import sample_parties
 from vflsynth.models.satisfying import enforce
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
@@ -306,15 +305,15 @@ class BaseSynthesizer(_Fitted):
         if isinstance(party_frames, DrawnRecords):
             refuse_drawn(method)
         device = resolve_device(self.device)
-        may_be_empty = method.is_private or self.contract is not None
-        frames = check_party_frames(
-            party_frames, on, allow_empty_columns=may_be_empty, private=method.is_private
-        )
-        if method.is_private:
-            frames = typed_frames(frames, method.public_schema, on)
-        if not method.is_private:
-            self._warn_of_index_columns(frames, on)
         schema, private = method.public_schema, method.is_private
+        may_be_empty = private or self.contract is not None
+        frames = check_party_frames(
+            party_frames, on, allow_empty_columns=may_be_empty, private=private
+        )
+        if private:
+            frames = typed_frames(frames, schema, on)
+        else:
+            self._warn_of_index_columns(frames, on)
         templates = party_templates(self.transformer, self.column_kinds, frames, on, schema)
         matched = {} if private else _matched(frames, on)
         looked_at = {
@@ -606,8 +605,7 @@ class BaseSynthesizer(_Fitted):
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules that hold in every sampled row, with what was learned of records."""
         check_is_fitted(self, "parties_")
-        prepared = (p.preparation for p in self.parties_.values() if p.preparation is not None)
-        return all_rules(prepared)
+        return contract_rules(self.parties_)
 
     def sample_before_rules(self, n: int) -> pd.DataFrame:
         """Sample rows as the model draws them: to see what rules cost, not to publish.

@@ -29,7 +29,6 @@ from vflsynth.models.satisfying import Demands, Flags, filled
 _BLOCK = 1 << 14
 """Draws at once."""
 
-Tables = Mapping[str, pd.DataFrame]
 Judge = Callable[[dict[str, pd.DataFrame]], tuple[dict[str, pd.DataFrame], Flags]]
 """Drawn tables to those that count, and a bool per draw."""
 

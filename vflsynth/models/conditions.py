@@ -69,7 +69,7 @@ def sample_given(
                 "n=len(conditions), and repeat rows to get several records of each"
             )
         return complete_rows(halves, conditions, _WEIGHED, secret)
-    demands = Demands(_rules(halves), _checked(halves, conditions))
+    demands = Demands(contract_rules(halves), _checked(halves, conditions))
     draw: Callable[[int, bytes], Tables] = partial(sample_parties, halves)
     weighs, probability = has_likelihood(halves), 1.0
     if are_exact(halves):
@@ -103,7 +103,7 @@ def complete_rows(
     """
     known = _typed(halves, known)
     check_columns(halves, known.columns)
-    demands, known = Demands(_rules(halves)), known.reset_index(drop=True)
+    demands, known = Demands(contract_rules(halves)), known.reset_index(drop=True)
     _check_given(demands.rules, known)
     prepared = (half.preparation for half in halves.values())
     if has_likelihood(halves) and all(p is None or is_implied(p, known) for p in prepared):
@@ -137,7 +137,8 @@ def _typed(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.DataFram
     return known
 
 
-def _rules(halves: Mapping[str, PartyModel]) -> tuple[Rule, ...]:
+def contract_rules(halves: Mapping[str, PartyModel]) -> tuple[Rule, ...]:
+    """Return the rules that hold in every sampled row, with what was learned of records."""
     return all_rules(half.preparation for half in halves.values() if half.preparation is not None)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+import torch.nn.functional as F
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomState, RandomStreams, derive, secret_from
@@ -351,7 +352,5 @@ def with_keys(table: pd.DataFrame, minter: KeyMinter, on: Hashable) -> pd.DataFr
 
 def _block(rows: npt.NDArray[np.float32], start: int, device: torch.device) -> torch.Tensor:
     """Rows of one block, filled up with zeros."""
-    part = torch.zeros(SAMPLE_BLOCK, rows.shape[1])
     own = torch.tensor(np.ascontiguousarray(rows[start : start + SAMPLE_BLOCK], np.float32))
-    part[: len(own)] = own
-    return part.to(device)
+    return F.pad(own, (0, 0, 0, SAMPLE_BLOCK - len(own))).to(device)

@@ -56,9 +56,7 @@ class Known:
             return torch.tensor(own if len(own) == 1 else own.repeat(n_draws, 0)).to(device)
 
         numbers = [
-            repeated(np.stack(own, 1))
-            if own
-            else torch.zeros(1, 0, dtype=torch.float64, device=device)
+            repeated(np.stack(own, 1) if own else np.zeros((1, 0)))
             for own in (facts.lower, facts.upper)
         ]
         return cls([None if own is None else repeated(own) for own in facts.allowed], *numbers)

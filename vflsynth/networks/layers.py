@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -133,24 +133,20 @@ _VECTOR = 16
 
 def softmax(logits: Tensor) -> Tensor:
     """Compute ``logits.softmax(-1)``."""
-    if not _is_slow(logits):
-        return logits.softmax(-1)
-    return _columns(logits).softmax(0).T.reshape(logits.shape)
+    return _by_column(torch.softmax, logits)
 
 
 def log_softmax(logits: Tensor) -> Tensor:
     """Compute ``logits.log_softmax(-1)``."""
-    if not _is_slow(logits):
-        return logits.log_softmax(-1)
-    return _columns(logits).log_softmax(0).T.reshape(logits.shape)
+    return _by_column(torch.log_softmax, logits)
 
 
-def _is_slow(logits: Tensor) -> bool:
-    return logits.device.type == "cpu" and 0 < logits.shape[-1] < _VECTOR
-
-
-def _columns(logits: Tensor) -> Tensor:
-    return logits.reshape(-1, logits.shape[-1]).T.contiguous()
+def _by_column(compute: Callable[[Tensor, int], Tensor], logits: Tensor) -> Tensor:
+    """Compute along the last dimension, column by column where rows are shorter than a vector."""
+    if logits.device.type != "cpu" or not 0 < logits.shape[-1] < _VECTOR:
+        return compute(logits, -1)
+    columns = logits.reshape(-1, logits.shape[-1]).T.contiguous()
+    return compute(columns, 0).T.reshape(logits.shape)
 
 
 NEGATIVE_SLOPE = 0.2
