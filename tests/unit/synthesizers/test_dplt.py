@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from tests import planted
 from tests.crossing import EVERY_RUN
-from vflsynth import DPLTSynthesizer, LatentTree, VFLGANSynthesizer
+from vflsynth import DPLTSynthesizer, LatentTree
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.learning.messages import MaskedReal
 from vflsynth.learning.products import unit_grid
@@ -415,11 +415,6 @@ def test_tables_that_cannot_be_are_refused_by_name(counts, says):
 def test_another_privacy_is_refused(frames, privacy):
     with pytest.raises(ParameterError, match="LatentTree"):
         DPLTSynthesizer(privacy=privacy).fit(frames)
-
-
-def test_other_synthesizers_refuse_this_mechanism(frames):
-    with pytest.raises(ParameterError, match="LatentTree is for DPLTSynthesizer"):
-        VFLGANSynthesizer(privacy=PRIVACY).fit(frames)
 
 
 @pytest.mark.parametrize(

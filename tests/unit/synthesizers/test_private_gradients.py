@@ -31,13 +31,11 @@ from tests.unit.synthesizers.private_steps import (
     make_frames,
     saved_and_loaded,
     sessions_of,
-    stopped_before_training,
     with_one_more,
 )
 from vflsynth import VFLGANSynthesizer
 from vflsynth.exceptions import (
     NoPrivacyWarning,
-    ParameterError,
     PartyDataError,
     PrivacyParameterError,
     ProtocolError,
@@ -373,17 +371,6 @@ def test_the_step_after_the_last_is_refused_before_records_are_read(frames, sess
     assert_the_step_after_the_last_is_refused(session_of(frames, privacy))
 
 
-def test_samples_of_records_do_not_follow_from_the_random_state(frames):
-    sampled, latents = [], []
-    for _ in range(2):
-        session = stopped_before_training([synthesizer()], frames)
-        schedule = session.parties["bank"].schedule
-        sampled.append([schedule.rows(step).tolist() for step in range(5)])
-        latents.append(schedule.latent(0))
-    assert sampled[0] != sampled[1]
-    assert torch.equal(*latents)
-
-
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
 def test_batches_are_sampled_as_the_ledger_says(session_of):
     """Poisson: sizes vary around the right mean. Without replacement: distinct rows, afresh."""
@@ -442,12 +429,6 @@ def test_replicas_have_noise_and_samples_of_their_own(frames):
     assert all(model.privacy_ledger_ is not None for model in models)
 
 
-def test_a_record_that_a_replica_has_twice_is_refused(frames):
-    rows = np.r_[np.arange(50), 7][None]
-    with pytest.raises(ParameterError, match="must not repeat a record"):
-        synthesizer().fit_replicas(frames, random_states=[0], replica_rows=rows)
-
-
 @pytest.mark.parametrize("penalty", ["paper", "layerwise"])
 def test_penalties_heads_and_biases_can_be_chosen(frames, penalty):
     model = synthesizer(gradient_penalty=penalty, private_heads=False, bias=False).fit(frames)
@@ -468,11 +449,6 @@ def test_a_column_without_public_bounds_is_named(frames):
     frames["bank"]["debt"] = 1.0
     with pytest.raises(PartyDataError, match=r"'bank', column 'debt'.*public bounds"):
         synthesizer().fit(frames)
-
-
-def test_what_would_release_twice_is_refused(frames, tmp_path):
-    with pytest.raises(ParameterError, match="resume"):
-        synthesizer().fit(frames, resume=tmp_path / "c")
 
 
 def test_parties_that_sampled_differently_are_named(frames, session_of):

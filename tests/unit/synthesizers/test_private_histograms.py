@@ -9,12 +9,12 @@ import torch
 from sklearn.base import clone
 
 from tests import planted
-from vflsynth import DPSGD, MixtureSynthesizer, PairwiseTables, VFLGANSynthesizer
+from vflsynth import MixtureSynthesizer, PairwiseTables
 from vflsynth._random import secret_from
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.schema import Bounds
-from vflsynth.exceptions import ColumnKindError, ParameterError
+from vflsynth.exceptions import ColumnKindError
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy import histograms as histograms_module
 from vflsynth.privacy.discovery import PublicEncoding
@@ -318,12 +318,3 @@ def test_a_failed_fit_leaves_the_model_and_its_ledger(frames, tmp_path):
         saved = MixtureSynthesizer.load(tmp_path / name)
         assert saved.privacy_ledger_ is not None
         assert saved.alignment_ is None
-
-
-def test_what_would_release_twice_is_refused(frames, tmp_path):
-    privacy = DPSGD(epsilon=5.0, delta=1e-3, n_records=60, public_schema=SCHEMA, n_bins=8)
-    synth = VFLGANSynthesizer(privacy=privacy, epochs=1, batch_size=16)
-    with pytest.raises(ParameterError, match="checkpoint"):
-        synth.fit(frames, checkpoint=tmp_path / "c")
-    with pytest.raises(ParameterError, match="estimate_memory"):
-        synth.estimate_memory(frames)

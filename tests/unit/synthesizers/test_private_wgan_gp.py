@@ -21,7 +21,6 @@ from tests.unit.synthesizers.private_steps import (
     NOISE,
     RECORDS,
     REPLICAS,
-    SCHEMA,
     SMALL,
     assert_noise_drowns_the_records,
     assert_noise_is_claimed,
@@ -37,15 +36,12 @@ from tests.unit.synthesizers.private_steps import (
 from vflsynth import (
     DPSGDGAN,
     GSWGAN,
-    LatentTree,
-    VFLGANSynthesizer,
     WGANGPSynthesizer,
 )
 from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
     PartyDataError,
-    PrivacyParameterError,
     ProtocolError,
     TooFewRecordsError,
 )
@@ -441,20 +437,6 @@ def test_first_layer_warns_and_selects_as_without_privacy(frames):
 # -- errors ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", ["dpsgd_gan", "gs_wgan"])
-def test_vflgan_names_the_synthesizer_that_has_the_mechanism(frames, mechanism):
-    with pytest.raises(
-        PrivacyParameterError, match=f"{type(PRIVACY[mechanism]).__name__} is for WGANGPSynthesizer"
-    ):
-        VFLGANSynthesizer(privacy=PRIVACY[mechanism]).fit(frames)
-
-
-def test_the_latent_tree_is_another_synthesizers(frames):
-    privacy = LatentTree(noise_multiplier=NOISE, delta=1e-3, public_schema=SCHEMA)
-    with pytest.raises(PrivacyParameterError, match="LatentTree is for DPLTSynthesizer"):
-        synthesizer(privacy).fit(frames)
-
-
 def test_shards_smaller_than_a_batch_are_refused(frames):
     with pytest.raises(TooFewRecordsError, match=r"60 matched records in 5 shards.*lower n_shards"):
         synthesizer(clone(PRIVACY["gs_wgan"]).set_params(n_shards=5)).fit(frames)
@@ -470,11 +452,6 @@ def test_what_would_release_more_than_is_counted_is_refused(frames, tmp_path):
         model.fit_replicas(frames, random_states=[0], keep_discriminators=True)
     with pytest.raises(ParameterError, match="estimate_memory"):
         model.estimate_memory(frames)
-
-
-def test_dpsgd_needs_a_public_number_of_records(frames):
-    with pytest.raises(PrivacyParameterError, match="n_records"):
-        synthesizer(clone(PRIVACY["dpsgd"]).set_params(n_records=None)).fit(frames)
 
 
 @pytest.mark.parametrize("name", SOUND)
