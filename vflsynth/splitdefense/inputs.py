@@ -8,7 +8,7 @@ from typing import Any, Self, TypeGuard, overload
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
@@ -88,6 +88,25 @@ def check_frames(
     return checked
 
 
+def as_labels(given: Any, what: str | None = None) -> Labels:
+    """Return labels in the type of each: beside text, NumPy makes text of numbers.
+
+    Raises ParameterError, which says `what` they are, if they are of several types; None lets them.
+    """
+    labels: Labels = column_or_1d(given, warn=True)
+    if labels.dtype.kind == "U" and infer_dtype(own := np.array(given, object).ravel()) != "string":
+        labels = own
+    if labels.dtype != object:
+        return labels
+    if what is not None and infer_dtype(labels) in ("mixed", "mixed-integer"):
+        types = sorted({type(label).__name__ for label in labels})
+        raise ParameterError(
+            f"{what} must be labels of one type, got {' and '.join(types)}. Fix: make all of them "
+            "text, or all whole numbers"
+        )
+    return pd.Series(labels).infer_objects().to_numpy()
+
+
 def check_labels(
     y: Any,
     frames: Mapping[str, pd.DataFrame],
@@ -106,10 +125,11 @@ def check_labels(
     if y is None:
         raise ParameterError("requires y to be passed, but the target y is None")
     index = y.index if isinstance(y, (pd.Series, pd.DataFrame)) else None
-    labels = column_or_1d(y, warn=True)
+    labels = as_labels(y)
     if not stated:
         if pd.isna(labels).any():
             raise ParameterError("y contains NaN; every record needs a label, drop those without")
+        labels = as_labels(y, "y")
         check_classification_targets(labels)
     if active is not None:
         table = frames[active]

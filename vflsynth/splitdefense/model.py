@@ -34,6 +34,7 @@ from vflsynth.splitdefense.inputs import (
     AlignedFrames,
     Labels,
     are_party_frames,
+    as_labels,
     check_labels,
     owned_columns,
     rows_to_predict,
@@ -346,7 +347,7 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         keyed = isinstance(y, pd.Series | pd.DataFrame)
         if not keyed or isinstance(X, AlignedFrames) or not are_party_frames(X):
-            return float(super().score(X, y, sample_weight))
+            return float(super().score(X, as_labels(y), sample_weight))
         check_is_fitted(self, "parties_")
         if (own := self.active) is not None:
             found = self.predict(X)

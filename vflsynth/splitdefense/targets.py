@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from vflsynth.exceptions import OwnTableWarning, ParameterError, warn_user
-from vflsynth.splitdefense.inputs import Labels
+from vflsynth.splitdefense.inputs import Labels, as_labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives.base import Objective
 from vflsynth.splitdefense.protections.gradients import Protection
@@ -108,7 +108,7 @@ class Classes:
         if stated is None:
             classes, codes = np.unique(labels, return_inverse=True)
         else:
-            classes = np.unique(np.asarray(stated))
+            classes = np.unique(as_labels(stated, "classes"))
             codes = _codes_of(labels, classes, private)
         if len(classes) < 2:
             raise ParameterError(

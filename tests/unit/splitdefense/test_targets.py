@@ -196,3 +196,38 @@ def test_scikit_learn_counts_parties_before_any_estimator_sees_them():
             judge(Untouched(), frames, [0, 1] * 30)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         GridSearchCV(Untouched(), {}).fit(frames, [0, 1] * 30)
+
+
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (pd.array([0, 1], dtype="Int64"), "i"),
+        (pd.array([2**53, 2**53 + 1], dtype="Int64"), "i"),
+        (pd.array([False, True], dtype="boolean"), "b"),
+        (np.array([False, True], dtype=object), "b"),
+        (np.array([0, 1], dtype=object), "i"),
+        (pd.Categorical([0, 1]), "i"),
+        (pd.Categorical([False, True]), "b"),
+        (["n", "y"], "U"),
+    ],
+)
+def test_predictions_are_labels_as_they_were_given(labels, kind, stated):
+    X, y = pd.DataFrame({"a": range(40)}), pd.Series(labels).repeat(20).reset_index(drop=True)
+    y = y.tolist() if isinstance(labels, list) else y
+    options = {"classes": list(labels)} if stated else {}
+    model = SplitNNClassifier(epochs=1, monitor=False, **options).fit(X, y)
+    assert model.predict(X).dtype.kind == kind
+    assert model.classes_.tolist() == list(labels)
+    assert 0.0 <= model.score(X, y) <= 1.0
+
+
+@pytest.mark.parametrize("form", [list, pd.Series, pd.Categorical])
+def test_labels_of_several_types_are_refused(form):
+    X, mixed = pd.DataFrame({"a": range(40)}), [1, "a"] * 20
+    with pytest.raises(ParameterError, match="y must be labels of one type, got int and str. Fix"):
+        SplitNNClassifier(epochs=1).fit(X, form(mixed))
+    with pytest.raises(ParameterError, match="classes must be labels of one type"):
+        SplitNNClassifier(epochs=1, classes=[1, "a"]).fit(X, form(["1", "a"] * 20))
+    with pytest.raises(ParameterError, match="20 of 40 labels are missing, or none of"):
+        SplitNNClassifier(epochs=1, classes=["1", "a"]).fit(X, form(mixed))
