@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from vflsynth.evaluation.columns import is_categorical, numbers, positions
+from vflsynth.evaluation.columns import is_categorical, numbers, origin_of, positions
 from vflsynth.exceptions import ColumnMismatchError
 
 Floats = NDArray[np.float64]
@@ -26,8 +26,8 @@ class Attribute:
     """One column as the attacker knows it.
 
     `levels` are the labels of a categorical column, None if it is numeric; mean, scale (1 for a
-    constant) and range are those of a numeric one. Where missing values occur they have a feature,
-    or a code, of their own.
+    constant) and range are those of a numeric one, less an `origin` beyond 2^53. Where missing
+    values occur they have a feature, or a code, of their own.
     """
 
     name: Hashable
@@ -37,6 +37,7 @@ class Attribute:
     low: float = 0.0
     high: float = 0.0
     marks_missing: bool = False
+    origin: int = 0
 
     @classmethod
     def learn(cls, values: pd.Series[Any], categorical: bool) -> Attribute:
@@ -47,7 +48,8 @@ class Attribute:
             with suppress(TypeError):  # labels of several types keep their order of appearance
                 levels = levels.sort_values()
             return cls(values.name, levels, marks_missing=missing)
-        present = numbers(values)
+        origin = origin_of(values)
+        present = numbers(values, origin)
         present = present[~np.isnan(present)]
         if not len(present):
             return cls(values.name, None, marks_missing=missing)
@@ -55,7 +57,7 @@ class Attribute:
         if scale <= 1e-12 * abs(mean):  # a constant, but for rounding
             scale = 1.0
         low, high = float(present.min()), float(present.max())
-        return cls(values.name, None, mean, scale, low, high, missing)
+        return cls(values.name, None, mean, scale, low, high, missing, origin)
 
     @property
     def width(self) -> int:
@@ -63,8 +65,8 @@ class Attribute:
         return (1 if self.levels is None else len(self.levels) + 1) + self.marks_missing
 
     def values(self, frame: pd.DataFrame) -> Floats:
-        """Return plain numbers, shape (row,); NaN where missing."""
-        return numbers(frame[self.name])
+        """Return plain numbers less the origin, shape (row,); NaN where missing."""
+        return numbers(frame[self.name], self.origin)
 
     def codes(self, frame: pd.DataFrame) -> Integers:
         """Return positions in `levels`; then come unknown labels, then missing values."""

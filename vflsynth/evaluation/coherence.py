@@ -140,7 +140,7 @@ class _Levels:
             ends = [
                 str(pd.Timestamp(end, unit="s").date())
                 if column.is_instant
-                else number_text(end, 4)
+                else number_text(end + column.origin, 4)
                 for end in cuts
             ]
             words = ends if cuts is single else [*ends[:1], *map(" to ".join, zip(ends, ends[1:]))]

@@ -59,7 +59,7 @@ class NumericColumn:
 
     Mean and standard deviation (`scale`; 1 for a constant) are the real table's, in seconds for
     instants (`is_instant`: since 1970 UTC) and durations. Where either table has missing values
-    they get an indicator feature.
+    they get an indicator feature. Whole numbers beyond 2^53 are counted from an `origin`.
     """
 
     name: Hashable
@@ -67,6 +67,7 @@ class NumericColumn:
     scale: float
     marks_missing: bool
     is_instant: bool = False
+    origin: int = 0
 
     @property
     def width(self) -> int:
@@ -74,8 +75,8 @@ class NumericColumn:
         return 1 + self.marks_missing
 
     def values(self, frame: pd.DataFrame) -> Floats:
-        """Return plain numbers, shape (row,); NaN where missing or infinite."""
-        return numbers(frame[self.name])
+        """Return plain numbers less the origin, shape (row,); NaN where missing or infinite."""
+        return numbers(frame[self.name], self.origin)
 
     def standardised(self, frame: pd.DataFrame) -> Floats:
         """Return (value - mean) / scale, shape (row,); NaN where missing."""
@@ -213,7 +214,7 @@ class TableEncoder:
         """Return an encoder with these features but the means and scales of another encoder."""
         twin = copy(self)
         twin.columns = tuple(
-            replace(mine, mean=theirs.mean, scale=theirs.scale)
+            replace(mine, mean=theirs.mean, scale=theirs.scale, origin=theirs.origin)
             if isinstance(mine, NumericColumn) and isinstance(theirs, NumericColumn)
             else mine
             for mine, theirs in zip(self.columns, other.columns)
@@ -379,10 +380,11 @@ def kind_of(values: pd.Series[Any]) -> str:
     return _KINDS.get(pd.api.types.infer_dtype(values, skipna=True), "mixed")
 
 
-def numbers(values: pd.Series[Any]) -> Floats:
+def numbers(values: pd.Series[Any], origin: int = 0) -> Floats:
     """Return numbers, instants (seconds since 1970 UTC) or durations (seconds) as plain numbers.
 
-    Missing and infinite ones are NaN; other values raise ColumnKindError.
+    Missing and infinite ones are NaN; other values raise ColumnKindError. An `origin` is taken off
+    before they become floats.
     """
     if isinstance(values.dtype, pd.PeriodDtype):
         values = values.dt.to_timestamp()
@@ -393,7 +395,9 @@ def numbers(values: pd.Series[Any]) -> Floats:
     elif _is_duration(values):
         values = pd.TimedeltaIndex(pd.to_timedelta(values)).total_seconds().to_series()
     try:
-        plain = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
+        values = pd.to_numeric(values)
+        values = values.astype(object) - origin if origin else values
+        plain = values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError) as error:
         raise ColumnKindError(
             f"numeric in the real table, but a table holds values of type {values.dtype}",
@@ -401,6 +405,17 @@ def numbers(values: pd.Series[Any]) -> Floats:
             column=values.name,
         ) from error
     return np.where(np.isfinite(plain), plain, np.nan)
+
+
+def origin_of(values: pd.Series[Any]) -> int:
+    """Return from where to count whole numbers so that neighbours differ as floats, too.
+
+    0 unless some are beyond 2^53; else a float next to the least.
+    """
+    if not pd.api.types.is_integer_dtype(values) or not values.notna().any():
+        return 0
+    low, high = int(values.min()), int(values.max())
+    return int(float(low)) if max(-low, high) > 2**53 else 0
 
 
 def beyond_floats(values: pd.Series[Any]) -> NDArray[np.uint64]:
@@ -440,7 +455,8 @@ def numeric_column(
     The other columns, the synthetic one first, are asked for missing values only. `notes` gets a
     line for every compromise.
     """
-    columns = [numbers(column) for column in (real, *others)]
+    origin = origin_of(real)
+    columns = [numbers(column, origin) for column in (real, *others)]
     values, synthetic = columns[:2]
     marks_missing = any(bool(np.isnan(column).any()) for column in columns)
     present = values[~np.isnan(values)]
@@ -461,7 +477,7 @@ def numeric_column(
             f"column {real.name!r}: {int(extreme.sum())} synthetic values lie beyond "
             f"{LARGEST_SCORE:g} real standard deviations and were cut off there"
         )
-    return NumericColumn(real.name, mean, scale, marks_missing, _is_instant(real))
+    return NumericColumn(real.name, mean, scale, marks_missing, _is_instant(real), origin)
 
 
 def _categorical_column(

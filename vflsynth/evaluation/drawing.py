@@ -59,7 +59,7 @@ def draw_relation(
                 axes.set_yticks(range(n), ticks, fontsize=6)
         else:
             if which not in limits:  # the real table's, drawn first, then the same for both
-                values = column.values(frame)
+                values = column.values(frame) + column.origin
                 values = values[~np.isnan(values)]
                 low, high = span(values[:, None]) if len(values) else (np.zeros(1), np.ones(1))
                 limits[which] = (float(low[0]), float(high[0]))
@@ -69,7 +69,7 @@ def draw_relation(
     x, y = (
         column.codes(frame) + rng.uniform(-0.3, 0.3, len(frame))
         if isinstance(column, CategoricalColumn)
-        else column.values(frame)
+        else column.values(frame) + column.origin
         for column in (a, b)
     )
     axes.scatter(x, y, s=5, c=colour, alpha=0.4, lw=0, rasterized=True)
@@ -92,7 +92,7 @@ def span(points: Floats) -> tuple[Floats, Floats]:
 def _histograms(
     axes: Axes, column: NumericColumn, real: pd.DataFrame, synthetic: pd.DataFrame
 ) -> None:
-    values = [column.values(frame) for frame in (real, synthetic)]
+    values = [column.values(frame) + column.origin for frame in (real, synthetic)]
     present = [v[~np.isnan(v)] for v in values]
     if len(present[0]) or len(present[1]):
         # A few wild values must not flatten everything else into one bin.

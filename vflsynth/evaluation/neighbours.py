@@ -16,6 +16,7 @@ from vflsynth.evaluation.columns import (
     NumericColumn,
     TableEncoder,
     beyond_floats,
+    numbers,
     pieces,
 )
 from vflsynth.evaluation.intervals import BOOTSTRAP, DRAWS, around, sample_rows, wilson
@@ -269,7 +270,7 @@ def _row_hashes(encoder: TableEncoder, frame: pd.DataFrame) -> NDArray[np.uint64
     for chunk in pieces(frame):
         plain = pd.DataFrame(
             {
-                str(i): column.values(chunk) + 0.0
+                str(i): numbers(chunk[column.name]) + 0.0
                 if isinstance(column, NumericColumn)
                 else chunk[column.name].astype(object).map(_said, na_action="ignore").to_numpy()
                 for i, column in enumerate(encoder.columns)

@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vflsynth.contract import ColumnContract, Contract, Rule
-from vflsynth.evaluation.columns import Floats, NumericColumn, TableEncoder
+from vflsynth.evaluation.columns import Floats, NumericColumn, TableEncoder, beyond_floats
 from vflsynth.exceptions import ParameterError
 from vflsynth.release.clauses import Measured, NotMeasured
 
@@ -269,9 +269,11 @@ def _hashes(frame: pd.DataFrame) -> NDArray[np.uint64]:
 
 
 def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
-    if pd.api.types.is_numeric_dtype(column.dtype):
-        column = column.astype("float64")
-    return column.astype(str)
+    if not pd.api.types.is_numeric_dtype(column.dtype):
+        return column.astype(str)
+    whole = pd.api.types.is_integer_dtype(column.dtype)
+    beyond = pd.Series(beyond_floats(column) if whole else 0, column.index)
+    return column.astype("float64").astype(str) + "+" + beyond.astype(str)
 
 
 QUESTIONS = {

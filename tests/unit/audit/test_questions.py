@@ -64,6 +64,15 @@ def test_truth_values_that_come_back_as_numbers_are_inferred():
     assert attribute_inference(real, synthetic, control, "label").attack.value == 1.0
 
 
+@pytest.mark.parametrize("question", [singling_out, attribute_inference])
+def test_whole_numbers_beyond_the_floats_are_no_easier_to_tell(question):
+    sensitive = () if question is singling_out else ("id",)
+    rng = np.random.default_rng(0)
+    tables = [pd.DataFrame(rng.integers(0, 200, (300, 3)), columns=["id", *"ab"]) for _ in range(3)]
+    large = [table.assign(id=table["id"] + 2**60) for table in tables]
+    assert question(*large, *sensitive) == question(*tables, *sensitive)
+
+
 def test_what_the_population_tells_is_in_the_baseline():
     found = ask("label", FRESH)
     assert found.attack.value > 0.65

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vflsynth.contract import ColumnContract, Contract, PartyContract
 from vflsynth.evaluation import (
     detection_auc,
     detection_score,
@@ -357,3 +358,22 @@ def test_every_column_has_one_owner():
 def test_columns_of_labels(values, dtype, labels):
     column = pd.Series(values, dtype=dtype, name="x")
     assert is_categorical(column) is labels
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "Int64"])
+def test_whole_numbers_beyond_the_floats_are_judged_as_small_ones_are(dtype):
+    """Neighbours are far from equal, in metrics and in the clauses of a release."""
+    rng = np.random.default_rng(0)
+    label = rng.choice(list("ab"), 300)
+    pair = [pd.DataFrame({"id": rng.integers(100, 300, 300), "label": label}) for _ in range(2)]
+    roles = {name: ColumnContract(role="quasi-identifier") for name in ("id", "label")}
+    contract = Contract(parties={"lab": PartyContract(columns=roles)})
+    found = []
+    for origin in (0, 2**60):
+        tables = [t.assign(id=pd.array(t["id"] + origin, dtype=dtype)) for t in pair]
+        dossier = release_gate(*tables, contract=contract)
+        clauses = {clause.name: clause.value for clause in dossier.clauses}
+        metrics = {name: result.value for name, result in dossier.evaluation.items()}
+        found.append((metrics, clauses))
+    for small, large in zip(*found):
+        assert large == pytest.approx(small)
