@@ -38,6 +38,7 @@ from vflsynth.adversary.statistics import Kernels
 from vflsynth.audit.settings import check_values
 from vflsynth.columns import TableTransformer
 from vflsynth.evaluation.columns import common_columns
+from vflsynth.evaluation.tables import typed_table
 from vflsynth.exceptions import ParameterError
 from vflsynth.methods.vertigan.estimator import VertiGANSynthesizer
 
@@ -222,8 +223,7 @@ def attack_auc(
     ParameterError
         If the confidence is none.
     PartyDataError
-        If a table has not the columns of `members`, which messages call the real table, or has
-        text where that has numbers.
+        If a table has not the columns of `members`, or has text where that has numbers.
 
     Returns
     -------
@@ -239,10 +239,12 @@ def attack_auc(
     1.0
     """
     check_values("attack_auc", confidence=confidence)
+    given = synthetic, members, non_members, reference
+    synthetic, members, non_members, reference = map(typed_table, given)
     tables = {"synthetic": synthetic, "non-member": non_members}
     tables |= {} if reference is None else {"reference": reference}
     for name, table in tables.items():  # what one lacks would tell all of its records
-        common_columns(members, table, table=name)
+        common_columns(members, table, table=name, base="member")
     candidates = pd.concat([members, non_members], ignore_index=True)
     is_member: Booleans = np.arange(len(candidates)) < len(members)
     scores = attack(synthetic, candidates, reference, categorical=categorical, **options)

@@ -29,7 +29,8 @@ from vflsynth.adversary.encoding import Attribute, Booleans, Floats
 from vflsynth.adversary.intervals import Estimate, binomial_interval, holm
 from vflsynth.audit.findings import plain
 from vflsynth.audit.settings import check_values
-from vflsynth.evaluation.columns import common_columns
+from vflsynth.evaluation.columns import check_is_table, check_listed, common_columns
+from vflsynth.evaluation.tables import typed_table
 from vflsynth.exceptions import ColumnMismatchError, PartyDataError
 from vflsynth.reporting import Page, render
 
@@ -262,16 +263,20 @@ class Compared:
     def of(
         cls,
         owner: str,
-        tables: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame],
+        given_tables: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame],
         options: QuestionOptions,
     ) -> Compared:
         """Check tables (real, synthetic, control) and parameters."""
-        given = cls(*tables, **options)
+        tables = dict(zip(("real", "synthetic", "control"), map(typed_table, given_tables)))
+        for kind, table in tables.items():
+            check_is_table(table, kind)
+        given = cls(**tables, **options)
+        check_listed(owner, categorical=given.categorical)
         shared = ("n_attacks", "confidence", "random_state")
         check_values(owner, **{name: getattr(given, name) for name in shared})
         names = given.synthetic.columns
         kept: dict[str, Any] = {}
-        for kind, table in zip(("real", "synthetic", "control"), tables):
+        for kind, table in tables.items():
             missing = [name for name in names if name not in table.columns]
             if missing:
                 raise ColumnMismatchError(

@@ -14,6 +14,7 @@ from vflsynth.adversary.encoding import Attribute, Booleans, Encoding, Floats, d
 from vflsynth.audit.criteria import Compared, Disclosure, QuestionOptions, among, values_of
 from vflsynth.audit.game import check_model
 from vflsynth.audit.observers import IMPOSSIBLE, log_prob_of
+from vflsynth.evaluation.columns import check_listed
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
 
 _SAME, _TOLERANCE = 1e-9, 0.05
@@ -69,13 +70,13 @@ def attribute_inference(
     """
     tables = Compared.of("attribute_inference", (real, synthetic, control), options)
     published = tables.synthetic
-    known: list[Hashable] = list(
-        published.columns if quasi_identifiers is None else quasi_identifiers
-    )
+    listed = published.columns if quasi_identifiers is None else quasi_identifiers
+    check_listed("attribute_inference", quasi_identifiers=listed)
+    known = list(dict.fromkeys(listed))
     if quasi_identifiers is None and sensitive in known:
         known.remove(sensitive)
     for column in (sensitive, *known):
-        if column not in published.columns or sensitive in known:
+        if column not in [*published.columns] or sensitive in known:
             raise ColumnMismatchError(
                 "named as sensitive or quasi-identifier, but it is not in the table or it is both",
                 fix="name other columns",

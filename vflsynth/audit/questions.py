@@ -21,6 +21,7 @@ from vflsynth.audit.criteria import (
 from vflsynth.audit.game import LeaveOneOutGame, PartyFrames, check_model, columns_left_out, train
 from vflsynth.audit.inference import attribute_inference
 from vflsynth.audit.settings import check_values
+from vflsynth.evaluation.columns import check_listed
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyDataError
 from vflsynth.reporting import quiet
 
@@ -190,13 +191,15 @@ def linkability(
     >>> linkability(people, people, others, {"bank": [0, 1], "shop": [2, 3]}).attack.value
     1.0
     """
-    if len(parties) < 2 or not all(map(len, parties.values())):
+    named = parties if isinstance(parties, Mapping) else {}
+    check_listed("linkability", **{f"parties[{name!r}]": own for name, own in named.items()})
+    if len(named) < 2 or not all(map(len, named.values())):
         raise ParameterError(
-            f"linkability needs the columns of two parties or more, got {dict(parties)!r}"
+            f"linkability needs the columns of two parties or more, got {parties!r}"
         )
     owners = [(name, party) for party, columns in parties.items() for name in columns]
     if len(dict(owners)) < len(owners):
-        raise ParameterError(f"linkability needs columns of one party each, got {dict(parties)!r}")
+        raise ParameterError(f"linkability needs columns of one party each, got {parties!r}")
     tables = Compared.of("linkability", (real, synthetic, control), options)
     published = tables.synthetic
     for party, columns in parties.items():

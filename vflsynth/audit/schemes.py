@@ -228,13 +228,16 @@ def _checked(
             raise ParameterError(
                 f"{owner}: {name} must be a sequence of at least one, got {values!r}"
             )
-    learners = options.get("adversaries")
+    _check_adversaries(owner, options.get("adversaries"))
+    return AuditSettings.of(owner, options)
+
+
+def _check_adversaries(owner: str, learners: Any) -> None:
     several = isinstance(learners, Sequence) and len(learners) > 0
     if learners is not None and not (several and all(isinstance(a, Adversary) for a in learners)):
         raise ParameterError(
             f"{owner}: adversaries must be one Adversary or more, got {learners!r}"
         )
-    return AuditSettings.of(owner, options)
 
 
 Release = Callable[[bool], npt.ArrayLike]
@@ -290,6 +293,7 @@ def audit_mechanism(
     """
     values = {"n_runs": n_runs, "confidence": confidence, "random_state": random_state}
     check_values("audit_mechanism", **values)
+    _check_adversaries("audit_mechanism", adversaries)
     started, cpu = time.perf_counter(), time.process_time()
     worlds = [inside for inside in (True, False) for _ in range(n_runs)]
     runs = [np.asarray(release(inside), dtype=np.float64) for inside in worlds]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from vflsynth.exceptions import (
     ColumnKindError,
+    ParameterError,
     PartyDataError,
     PublishingWarning,
     SharedColumnError,
@@ -162,9 +163,9 @@ class TableEncoder:
         holdout: pd.DataFrame | None = None,
         checked: bool = False,
     ) -> None:
-        names = list(real.columns if columns is None else columns)
         if not checked:
             common_columns(real, synthetic, columns)
+        names = list(real.columns if columns is None else columns)
         others = [synthetic]
         if holdout is not None:
             common_columns(real, holdout, names, table="held-out")
@@ -231,26 +232,41 @@ def pieces(table: pd.DataFrame | StoredTable) -> Iterator[pd.DataFrame]:
         yield table.iloc[start : start + CHUNK_ROWS]
 
 
+def check_is_table(frame: object, which: str) -> None:
+    """Check that something is a table, or raise PartyDataError, which says `which` it is not."""
+    if not isinstance(frame, pd.DataFrame | StoredTable):
+        raise PartyDataError(
+            f"the {which} table must be a DataFrame, not {type(frame).__name__}",
+            fix="pass one table; of parties, one of all columns, without the key",
+        )
+
+
+def check_listed(owner: str, **given: object) -> None:
+    """Check that parameters are collections of columns (ParameterError)."""
+    for name, columns in given.items():
+        if isinstance(columns, str) or not isinstance(columns, Collection):
+            raise ParameterError(
+                f"{owner}: {name} must be a list of columns, as ['age'], got {columns!r}"
+            )
+
+
 def common_columns(
     real: pd.DataFrame,
     other: pd.DataFrame,
     columns: Sequence[Hashable] | None = None,
     *,
     table: str = "synthetic",
+    base: str = "real",
 ) -> list[Hashable]:
     """Check that two tables can be compared and return the columns to compare.
 
-    By default these are the real table's, in its order. Errors call the other one `table`:
-    TypeError if either is no DataFrame; PartyDataError if a column occurs twice or is missing from
+    By default these are the real table's, in its order. Errors call it `base` and the other one
+    `table`: PartyDataError if either is no DataFrame, or a column occurs twice or is missing from
     one of them; ColumnKindError if it is text, times or durations in one only; TooFewRecordsError
     below 2 rows.
     """
-    for which, frame in (("real", real), (table, other)):
-        if not isinstance(frame, pd.DataFrame | StoredTable):
-            raise TypeError(
-                f"the {which} table must be a DataFrame, not {type(frame).__name__}; of parties, "
-                "one of all columns, without the key"
-            )
+    for which, frame in ((base, real), (table, other)):
+        check_is_table(frame, which)
         if not frame.columns.is_unique:
             twice = frame.columns[frame.columns.duplicated()][0]
             raise PartyDataError(
@@ -269,11 +285,11 @@ def common_columns(
     extra = [name for name in other.columns if name not in real.columns]
     if columns is None and extra:
         raise PartyDataError(
-            f"the {table} table has columns that the real table has not: {extra}",
+            f"the {table} table has columns that the {base} table has not: {extra}",
             fix="drop them, or in Python pass columns=[...] to judge only some",
             column=extra[0],
         )
-    for (which, frame), name in product((("real", real), (table, other)), names):
+    for (which, frame), name in product(((base, real), (table, other)), names):
         if name not in frame.columns:
             raise PartyDataError(
                 f"the {which} table has no such column{did_you_mean(name, frame.columns)}",
@@ -282,11 +298,11 @@ def common_columns(
                 column=name,
             )
     for name in names:
-        _check_kinds(real[name], other[name], table)
+        _check_kinds(real[name], other[name], base, table)
     return names
 
 
-def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> None:
+def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], base: str, table: str) -> None:
     """Raise if a column is text, times or durations in one table only: nothing would be equal.
 
     Neither is converted: 01067, read as a number, has become 1067 for good, and a number has no
@@ -298,7 +314,7 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
         accepted.add("booleans")  # labels that somebody chose, not what a file reader made
     if mine != theirs and _INCOMPARABLE & {mine, theirs} and not accepted & {mine, theirs}:
         raise ColumnKindError(
-            f"{mine} of type {real.dtype} in the real table, but {theirs} of type {other.dtype} "
+            f"{mine} of type {real.dtype} in the {base} table, but {theirs} of type {other.dtype} "
             f"in the {table} table",
             fix="give the column the same type in both tables; csv files forget types, parquet "
             f"files keep them, and pandas.read_csv(..., dtype={{{real.name!r}: str}}) keeps text",
@@ -308,7 +324,7 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
     zones = {str(getattr(dtype, "tz", None)) for dtype in types}
     if mine == theirs == "times" and "None" in zones and zones - {"None", "UTC"}:
         warn_user(
-            f"column {real.name!r}: times have a time zone in one of the real and the {table} "
+            f"column {real.name!r}: times have a time zone in one of the {base} and the {table} "
             "table alone; those without are read as UTC. Fix: give both the same",
             PublishingWarning,
         )
@@ -317,8 +333,8 @@ def _check_kinds(real: pd.Series[Any], other: pd.Series[Any], table: str) -> Non
         codes = (label for label in own if label.startswith("0") and label.isdigit())
         if ({code.lstrip("0") for code in codes} - own - {""}) & labels:
             warn_user(
-                f"column {real.name!r}: codes of the real table stand in the {table} table without "
-                "the zeros before them, and are other labels. Fix: have whatever wrote the "
+                f"column {real.name!r}: codes of the {base} table stand in the {table} table "
+                "without the zeros before them, and are other labels. Fix: have whatever wrote the "
                 f"{table} table read this column as text",
                 PublishingWarning,
             )

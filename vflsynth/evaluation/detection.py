@@ -13,7 +13,7 @@ from sklearn.model_selection import GroupKFold
 
 from vflsynth.evaluation.intervals import around
 from vflsynth.evaluation.metric import Metric, MetricResult
-from vflsynth.evaluation.tables import Compared, Tables, check_max_rows
+from vflsynth.evaluation.tables import Compared, Tables, check_estimator, check_max_rows
 
 DETECTION_AUC = Metric(
     name="detection_auc",
@@ -68,6 +68,7 @@ def detection_auc(
     True
     """
     check_max_rows(max_rows)
+    check_estimator("classifier", classifier, "predict_proba")
     return told_apart(Tables(real, synthetic, **known), classifier, max_rows)
 
 

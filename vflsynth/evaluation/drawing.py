@@ -16,12 +16,15 @@ from vflsynth.evaluation.columns import (
     NumericColumn,
     TableEncoder,
 )
+from vflsynth.evaluation.tables import typed_table
 from vflsynth.exceptions import MissingExtraError
 from vflsynth.reporting import INK, REAL, SYNTHETIC, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+
+_MOST_DRAWN = 1e306
 
 MOST_LABELS = 8
 """Labels drawn per categorical column."""
@@ -59,7 +62,7 @@ def draw_relation(
                 axes.set_yticks(range(n), ticks, fontsize=6)
         else:
             if which not in limits:  # the real table's, drawn first, then the same for both
-                values = column.values(frame) + column.origin
+                values = _drawn(column, frame)
                 values = values[~np.isnan(values)]
                 low, high = span(values[:, None]) if len(values) else (np.zeros(1), np.ones(1))
                 limits[which] = (float(low[0]), float(high[0]))
@@ -69,10 +72,15 @@ def draw_relation(
     x, y = (
         column.codes(frame) + rng.uniform(-0.3, 0.3, len(frame))
         if isinstance(column, CategoricalColumn)
-        else column.values(frame) + column.origin
+        else _drawn(column, frame)
         for column in (a, b)
     )
     axes.scatter(x, y, s=5, c=colour, alpha=0.4, lw=0, rasterized=True)
+
+
+def _drawn(column: NumericColumn, frame: pd.DataFrame) -> Floats:
+    """Return plain numbers, cut off where differences that axes need would overflow."""
+    return np.clip(column.values(frame) + column.origin, -_MOST_DRAWN, _MOST_DRAWN)
 
 
 def label(name: Hashable, most: int = 24) -> str:
@@ -92,7 +100,7 @@ def span(points: Floats) -> tuple[Floats, Floats]:
 def _histograms(
     axes: Axes, column: NumericColumn, real: pd.DataFrame, synthetic: pd.DataFrame
 ) -> None:
-    values = [column.values(frame) + column.origin for frame in (real, synthetic)]
+    values = [_drawn(column, frame) for frame in (real, synthetic)]
     present = [v[~np.isnan(v)] for v in values]
     if len(present[0]) or len(present[1]):
         # A few wild values must not flatten everything else into one bin.
@@ -175,6 +183,7 @@ def plot_marginals(
     MissingExtraError
         If matplotlib is not installed.
     """
+    real, synthetic = typed_table(real), typed_table(synthetic)
     encoder = TableEncoder(real, synthetic, columns=columns, categorical=categorical)
     try:
         from matplotlib import pyplot

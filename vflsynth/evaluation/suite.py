@@ -72,6 +72,8 @@ Copies = _metric("copies", copies_in)
 
 def all_metrics(further: Sequence[TableMetric] = ()) -> list[TableMetric]:
     """Return every metric that is computed: built-in, registered, then those that are passed."""
+    if not all(isinstance(metric, TableMetric) for metric in further):
+        raise ParameterError(f"metrics must be a list of TableMetric objects, got {further!r}")
     return [*(cls() for cls in Members("metrics").values()), *further]
 
 

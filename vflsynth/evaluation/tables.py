@@ -14,7 +14,13 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.codec import as_frame
-from vflsynth.evaluation.columns import Parties, TableEncoder, common_columns, party_of
+from vflsynth.evaluation.columns import (
+    Parties,
+    TableEncoder,
+    check_listed,
+    common_columns,
+    party_of,
+)
 from vflsynth.evaluation.intervals import random_halves, sample_rows
 from vflsynth.evaluation.metric import MetricResult, MetricResults
 from vflsynth.exceptions import ParameterError
@@ -71,20 +77,15 @@ class Tables:
 
     def __post_init__(self) -> None:
         check_parameters("evaluation", vars(self), {"random_state": Number(0, whole=True)})
-        for name in ("columns", "categorical"):
-            given = getattr(self, name)
-            absent = given is None and name == "columns"
-            if not absent and (isinstance(given, str) or not isinstance(given, Collection)):
-                raise ParameterError(
-                    f"evaluation: {name} must be a list of columns, as ['age'], got {given!r}"
-                )
+        columns = () if self.columns is None else self.columns
+        check_listed("evaluation", columns=columns, categorical=self.categorical)
         if self.parties is not None and not isinstance(self.parties, Mapping):
             raise ParameterError(
                 "evaluation: parties must be a mapping of party to columns, as {'bank': ['age']}, "
                 f"got {self.parties!r}"
             )
         for which in ("real", "synthetic", "holdout"):
-            object.__setattr__(self, which, _typed(getattr(self, which)))
+            object.__setattr__(self, which, typed_table(getattr(self, which)))
         names = common_columns(self.real, self.synthetic, self.columns)
         if self.holdout is not None:
             common_columns(self.real, self.holdout, names, table="held-out")
@@ -155,7 +156,13 @@ def check_max_rows(max_rows: int | None) -> None:
     check_parameters("evaluation", {"max_rows": max_rows}, {"max_rows": rule})
 
 
-def _typed(table: Any) -> Any:
+def check_estimator(name: str, given: Any, method: str) -> None:
+    """Check that a parameter is an estimator with a method, or None (ParameterError)."""
+    if given is not None and (isinstance(given, type) or not hasattr(given, method)):
+        raise ParameterError(f"{name} must be an estimator with {method}, not {given!r}")
+
+
+def typed_table(table: Any) -> Any:
     """Return a table in our types, but truth values among objects: labels that somebody chose."""
     made = as_frame(table)
     if isinstance(table, pd.DataFrame) and made is not table:

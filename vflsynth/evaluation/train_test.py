@@ -34,7 +34,7 @@ from vflsynth.evaluation.intervals import (
     sample_rows,
 )
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
-from vflsynth.evaluation.tables import Tables, check_max_rows
+from vflsynth.evaluation.tables import Tables, check_estimator, check_max_rows
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
 Task = Literal["auto", "classification", "regression"]
@@ -283,8 +283,7 @@ class Usefulness:
         labels = [name for name in self.names if is_categorical(tables.real[name])]
         if self.protocol not in ("holdout", "paper"):
             raise ParameterError(f"protocol must be 'holdout' or 'paper', not {self.protocol!r}")
-        if self.model is not None and not hasattr(self.model, "fit"):
-            raise ParameterError(f"model must be an estimator, not {self.model!r}")
+        check_estimator("model", self.model, "fit")
         forest = _forest(self.protocol, self.is_classification, tables.random_state)
         unscaled = self.is_classification or rescaled
         if self.protocol == "holdout" and tables.holdout is None:
@@ -531,7 +530,7 @@ def not_applicable(because: str) -> MetricResults:
 
 def _forest(protocol: Protocol, is_classification: bool, random_state: int) -> BaseEstimator:
     """Return the paper's forest under its protocol, else one of full depth."""
-    options: dict[str, Any] = {"n_estimators": 100, "random_state": random_state}
+    options: dict[str, Any] = {"n_estimators": 100, "random_state": random_state % 2**32}
     if protocol == "paper":
         options |= {"max_depth": 3, "max_features": 1.0}
     else:

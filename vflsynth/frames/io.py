@@ -264,6 +264,12 @@ def _check_options(
 
 def suffix_of(path: Path, party: str | None = None, *, reading: bool = False) -> str:
     """Return a file's kind, of those that can be written, or read; or raise TableFileError."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # no library reads or writes it
+        raise TableFileError(
+            f"the name {str(path)!r} is no text", fix="choose a name in UTF-8", party=party
+        ) from None
     known = (*_SUFFIXES, *_READ_ONLY) if reading else _SUFFIXES
     for suffix in known:
         if path.name.lower().endswith(suffix):

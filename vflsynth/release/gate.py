@@ -80,8 +80,8 @@ def release_gate(
     Raises
     ------
     ParameterError
-        If the model's ledger or the audit cannot be read as such, `account` does not have this
-        release, or the evaluation is of other tables.
+        If the model is not fitted, its ledger or the audit cannot be read as such, `account` does
+        not have this release, or there is no model for it, or the evaluation is of other tables.
     ArtefactError
         If there is no such account, or it is damaged.
     ContractError
@@ -97,6 +97,18 @@ def release_gate(
     >>> dossier.passed, dossier["copied_rows"].verdict
     (False, 'failed')
     """
+    for name, given, kind in (
+        ("contract", contract, Contract),
+        ("evaluation", evaluation, MetricResults),
+        ("account", account, PrivacyAccount),
+        ("date", date, Date),
+    ):
+        if given is not None and not isinstance(given, kind):
+            raise ParameterError(f"release_gate: {name} must be a {kind.__name__}, got {given!r}")
+    if model is None and account is not None:
+        raise ParameterError("release_gate: account says what a model's ε adds to; give model, too")
+    if model is not None and not hasattr(model, "settings_"):
+        raise ParameterError(f"release_gate: model must be fitted, got {model!r}; call its fit")
     if contract is None:
         contract = Contract() if model is None or model.contract is None else model.contract
     ledger = None if model is None else model.privacy_ledger_
@@ -129,7 +141,7 @@ def release_gate(
         tables=tables,
         ledger=ledger,
         version=__version__,
-        date=(date or Date.today()).isoformat(),
+        date=f"{date or Date.today():%Y-%m-%d}",
         random_state=tables.random_state,
         changes=changes_since_fit(contract, model),
         contract_digests={

@@ -311,10 +311,10 @@ def from_audit(
     and counts for nothing.
     """
     content: Mapping[str, Any] = {}
-    if audit is not None:
-        content = audit if isinstance(audit, Mapping) else json.loads(audit.to_json())
     missing = "no audit was given", "no answer to this question was given"
     try:
+        if audit is not None:
+            content = audit if isinstance(audit, Mapping) else json.loads(audit.to_json())
         if "shortened" in content:
             epochs, usual = content["shortened"]["epochs"], content["shortened"]["usual"]
             missing = (
@@ -327,7 +327,7 @@ def from_audit(
         membership = _membership(content) if "targets" in content else NotMeasured(missing[0])
         answers = content.get("criteria", ())
         found = {clause: _question(name, answers, missing[1]) for clause, name in QUESTIONS.items()}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ParameterError(
             f"this is not the JSON of an audit: {error!r}. Fix: that of 'vflsynth audit --json'"
         ) from error

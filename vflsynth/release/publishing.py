@@ -103,7 +103,7 @@ def write_release(
         If the contract does not let the reader see it.
     ArtefactError
         If the folder holds anything else, or cannot be written, or the table has other rows than
-        were judged, or lacks a column, or has one beside them.
+        were judged, or lacks a column, or has one beside them, or a file is not as it was `seen`.
     ParameterError
         If the key cannot be read.
     MissingExtraError
@@ -164,11 +164,11 @@ def verify_release(folder: str | os.PathLike[str], public: str) -> dict[str, Any
         If a file is missing, extra, a link or changed, if nothing is signed, or if somebody else
         signed.
     """
-    root = Path(folder)
     try:
+        root = Path(folder)
         names = sorted(os.listdir(root))
-    except OSError as error:
-        raise ArtefactError(f"{root} cannot be read: {error}") from error
+    except (OSError, TypeError) as error:
+        raise ArtefactError(f"{folder} cannot be read: {error}") from error
     if DIGESTS not in names:
         inner = root / "public"
         fix = f". Fix: give {inner}" if (inner / DIGESTS).is_file() else ""
@@ -185,7 +185,7 @@ def verify_release(folder: str | os.PathLike[str], public: str) -> dict[str, Any
             raise ArtefactError(f"{root}: {name} was changed after it was released")
     if signature is None:
         raise ArtefactError(f"{root} is not signed. Fix: 'vflsynth release --key FILE'")
-    if not is_signed(public, _SIGNED_AS + _dump(files), str(signature)):
+    if not is_signed(str(public), _SIGNED_AS + _dump(files), str(signature)):
         raise ArtefactError(f"{root}: the owner of this public key did not sign these files")
     if content != {"files": files, "public_key": public.lower(), "signature": signature}:
         raise ArtefactError(f"{root}: {DIGESTS} says more than was signed")

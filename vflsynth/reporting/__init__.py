@@ -147,11 +147,13 @@ def render(package: str, template: str, **values: Any) -> Markup:
     """Fill a template of a package; every text is escaped, but what a template made already.
 
     It may extend ``base.html``, the frame of all pages, and use ``css``, their style; all else that
-    it uses must be given.
+    it uses must be given. Raises MissingExtraError without jinja2.
     """
-    from jinja2 import DictLoader, Environment, StrictUndefined
-    from markupsafe import Markup, escape
-
+    try:
+        from jinja2 import DictLoader, Environment, StrictUndefined
+        from markupsafe import Markup, escape
+    except ImportError as error:
+        raise MissingExtraError("a page", "jinja2", "report") from error
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,

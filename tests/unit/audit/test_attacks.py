@@ -59,9 +59,11 @@ def test_copies_are_recognised_and_fresh_records_are_not(tables, name):
 
 def test_tables_that_cannot_be_compared_are_refused(tables):
     copies, members, others = (tables[name] for name in ("copies", "members", "non_members"))
-    with pytest.raises(PartyDataError, match="column 'b'"):
+    with pytest.raises(PartyDataError, match="column 'b': the non-member table has no such"):
         attack_auc(gan_leaks, copies, members, others.drop(columns="b"))
-    with pytest.raises(ColumnKindError, match="column 'b'"):
+    with pytest.raises(PartyDataError, match=r"columns that the member table has not: .'b'"):
+        attack_auc(gan_leaks, copies, members.drop(columns="b"), others)
+    with pytest.raises(ColumnKindError, match=r"column 'b': numbers of .* in the member table"):
         attack_auc(gan_leaks, copies, members, others.astype({"b": str}))
     with pytest.raises(TooFewRecordsError):
         attack_auc(gan_leaks, copies, members, others.head(0))

@@ -43,6 +43,8 @@ def test_releases_that_change_their_shape_or_are_not_finite_are_refused(release)
 def test_bad_parameters_are_refused_by_name():
     with pytest.raises(ParameterError, match="n_runs"):
         audit_mechanism(lambda inside: 0.0, n_runs=1)
+    with pytest.raises(ParameterError, match="audit_mechanism: adversaries must be one Adversary"):
+        audit_mechanism(lambda inside: 0.0, n_runs=10, adversaries=[])
     for epsilon, delta, wrong in (
         (np.nan, 0.0, "epsilon"),
         (-1.0, 0.0, "epsilon"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import BaseEstimator
 
@@ -19,7 +22,13 @@ from vflsynth.audit import (
     singling_out,
 )
 from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ColumnKindError, ColumnMismatchError, ParameterError, PartyDataError
+from vflsynth.exceptions import (
+    ColumnKindError,
+    ColumnMismatchError,
+    MissingExtraError,
+    ParameterError,
+    PartyDataError,
+)
 
 ANY = GaussianCopulaSynthesizer()
 PARTIES = {"left": ["a", "b", "c"], "right": ["d", "label"]}
@@ -264,6 +273,33 @@ def test_bad_input_is_refused_by_name():
         linkability(REAL, FRESH, CONTROL, PARTIES, categorical=["zz"])
     with pytest.raises(ColumnKindError, match=r"'label': text .* real table, but numbers"):
         singling_out(REAL, FRESH.assign(label=1), CONTROL)
+    with pytest.raises(PartyDataError, match="the synthetic table must be a DataFrame, not list"):
+        singling_out(REAL, [1], CONTROL)
+    with pytest.raises(ParameterError, match="categorical must be a list of columns"):
+        singling_out(REAL, FRESH, CONTROL, categorical="a")
+    with pytest.raises(ParameterError, match="quasi_identifiers must be a list of columns"):
+        attribute_inference(REAL, FRESH, CONTROL, "a", quasi_identifiers="b")
+    with pytest.raises(ColumnMismatchError, match="is not in the table"):
+        attribute_inference(REAL, FRESH, CONTROL, ["a"])
+    with pytest.raises(ParameterError, match="two parties or more, got None"):
+        linkability(REAL, FRESH, CONTROL, None)
+    with pytest.raises(ParameterError, match=r"parties\['left'\] must be a list of columns"):
+        linkability(REAL, FRESH, CONTROL, {"left": "a", "right": ["d"]})
+
+
+def test_tables_of_other_libraries_are_read_and_a_column_named_twice_counts_once():
+    tables = [table.drop(columns="b") for table in TABLES]
+    twice, once = (
+        attribute_inference(*given, "label", quasi_identifiers=known)
+        for given, known in ((map(pa.table, tables), ["a", "a"]), (tables, ["a"]))
+    )
+    assert twice == once
+
+
+def test_a_page_without_its_packages_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r"'jinja2'.*pip install 'vflsynth\[report\]'"):
+        Criteria((), 20, 20, 0.95).page()
 
 
 def test_control_records_of_other_types_are_refused():

@@ -304,9 +304,11 @@ def test_tables_that_cannot_be_compared_are_refused_by_name():
         TableEncoder(real, real, categorical=["z"])
     with pytest.raises(ParameterError, match="random_state must be a whole number ≥ 0, got None"):
         evaluate(real, real, random_state=None)
-    with pytest.raises(TypeError, match="must be a DataFrame"):
+    with pytest.raises(ParameterError, match="metrics must be a list of TableMetric objects"):
+        evaluate(real, real, metrics=["frechet"])
+    with pytest.raises(PartyDataError, match="synthetic table must be a DataFrame, not ndarray"):
         TableEncoder(real, real.to_numpy())
-    with pytest.raises(TypeError, match="not dict; of parties, one of all columns"):
+    with pytest.raises(PartyDataError, match="pass one table; of parties, one of all columns"):
         release_gate({"lab": real}, real)
 
 

@@ -4,6 +4,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from vflsynth.evaluation import detection_auc
+from vflsynth.exceptions import ParameterError
 
 
 def test_samples_of_one_distribution_cannot_be_told_apart(make):
@@ -31,6 +32,12 @@ def test_a_linear_classifier_sees_less():
     trees = detection_auc(real, narrow)
     linear = detection_auc(real, narrow, classifier=LogisticRegression())
     assert trees.value > 0.7 > linear.value
+
+
+@pytest.mark.parametrize("classifier", ["x", LogisticRegression])
+def test_what_is_no_classifier_is_refused(mixed, classifier):
+    with pytest.raises(ParameterError, match="classifier must be an estimator with predict_proba"):
+        detection_auc(mixed, mixed, classifier=classifier)
 
 
 def test_too_few_rows_do_not_apply(mixed):

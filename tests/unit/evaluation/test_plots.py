@@ -3,6 +3,7 @@
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from matplotlib import pyplot
 
@@ -33,6 +34,13 @@ def test_marginals_have_one_panel_per_column(tables):
     assert [t.get_text() for t in axes[2].get_yticklabels()] in (["A", "B"], ["B", "A"])
     assert len({each.figure for each in axes}) == 1
     assert plot_marginals(*tables, columns=["cost"])[0].get_title(loc="left") == "cost"
+
+
+def test_the_largest_numbers_are_drawn(rng):
+    table = pd.DataFrame({"x": rng.choice([-1e308, 1.0, 1.7e308], 80)})
+    (axes,) = plot_marginals(pa.table(table), table)
+    axes.figure.canvas.draw()
+    assert np.isfinite(axes.get_xlim()).all()
 
 
 def test_lines_part_the_parties_of_a_map():

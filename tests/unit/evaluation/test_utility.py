@@ -158,6 +158,11 @@ def test_what_does_not_apply_says_why(mixed):
         utility(mixed, mixed, "grade", protocol="none")
     with pytest.raises(ParameterError, match="task must be"):
         utility(mixed, mixed, "grade", task="guess")
+
+
+def test_random_states_are_of_any_size(mixed):
+    for state in (2**32, 2**80):
+        assert utility(mixed, mixed, "grade", random_state=state)["total_difference"].value < 1.0
     with pytest.raises(PartyDataError, match=r"named in categorical= \(--categorical\)"):
         utility(mixed, mixed, "grade", categorical=["typo"])
 

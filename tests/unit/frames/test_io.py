@@ -194,6 +194,7 @@ def test_csv_keeps_values(tmp_path, rows):
         ("t.csv.gz", "a,b\n1,2\n", ["complete"]),
         ("t.parquet", "PAR1", ["complete"]),
         ("t.xls", "", ["unknown kind", ".parquet"]),
+        ("t\udcff.csv", "a\n1\n", [r"t\udcff.csv' is no text", "UTF-8"]),
     ],
 )
 def test_unreadable_files_are_named_errors(name, content, words, tmp_path):
@@ -238,6 +239,7 @@ def test_foreign_notes_on_dtypes_are_refused(notes, tmp_path):
         (pd.DataFrame({"a": [object()]}), "t.csv", ["column a"]),
         (pd.DataFrame({0: [1], "a": [2]}), "t.parquet", ["mix"]),
         (pd.DataFrame({"a": [1]}), "t.xlsx", ["unknown kind"]),
+        (pd.DataFrame({"a": [1]}), "t\udcff.csv", ["no text", "UTF-8"]),
         (pd.DataFrame({"a": [1]}), "no/t.csv", ["folder"]),
     ],
 )

@@ -3,6 +3,7 @@
 import html
 import json
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.unit.audit.test_results import attack
 from tests.unit.release.conftest import DATE, WAIVED, make, make_contract
+from vflsynth import MixtureSynthesizer
 from vflsynth.audit import AuditReport, Criteria, Disclosure, TargetAudit
 from vflsynth.codec import from_json, to_json
 from vflsynth.contract import (
@@ -453,6 +455,28 @@ def test_epsilon_is_held_against_the_contract(judged, synthetic):
     assert judged(synthetic, strict, model=Model())["epsilon"].verdict == "failed"
     uncovered = judged(synthetic, None, model=Model(covers=False))
     assert uncovered["epsilon"].verdict == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": MixtureSynthesizer()}, r"model must be fitted, got MixtureSynthesizer\(\)"),
+        ({"contract": "c.toml"}, "contract must be a Contract, got 'c.toml'"),
+        ({"evaluation": "e.json"}, "evaluation must be a MetricResults, got 'e.json'"),
+        ({"audit": "a.json"}, "not the JSON of an audit"),
+        ({"date": "2020-01-01"}, "date must be a date, got '2020-01-01'"),
+        ({"account": "a.json"}, "account must be a PrivacyAccount, got 'a.json'"),
+        ({"account": PrivacyAccount("a.json")}, "give model, too"),
+    ],
+)
+def test_what_is_no_such_thing_is_refused_by_name(real, synthetic, evaluation, given, words):
+    with pytest.raises(ParameterError, match=words):
+        release_gate(real, synthetic, **{"contract": CONTRACT, "evaluation": evaluation} | given)
+
+
+def test_a_moment_is_of_its_day(real, synthetic, evaluation):
+    noon, known = datetime(2026, 3, 1, 12), {"contract": CONTRACT, "evaluation": evaluation}
+    assert release_gate(real, synthetic, date=noon, **known).date == "2026-03-01"
 
 
 def test_epsilon_is_that_of_all_that_an_account_has(judged, synthetic, tmp_path):

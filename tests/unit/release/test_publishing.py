@@ -272,6 +272,10 @@ def test_somebody_elses_signature_is_none(published, tmp_path):
     other = new_key(tmp_path / "other.pem")
     with pytest.raises(ArtefactError, match="did not sign"):
         verify_release(folder / "release" / "public", other)
+    with pytest.raises(ArtefactError, match="did not sign"):
+        verify_release(folder / "release" / "public", None)
+    with pytest.raises(ArtefactError, match="None cannot be read"):
+        verify_release(None, other)
 
 
 def test_commitments_open_to_the_files_they_were_made_of(published):

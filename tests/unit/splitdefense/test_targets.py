@@ -225,7 +225,7 @@ def test_predictions_are_labels_as_they_were_given(labels, kind, stated):
 @pytest.mark.parametrize("form", [list, pd.Series, pd.Categorical])
 def test_labels_of_several_types_are_refused(form):
     X, mixed = pd.DataFrame({"a": range(40)}), [1, "a"] * 20
-    with pytest.raises(ParameterError, match="y must be labels of one type, got int and str. Fix"):
+    with pytest.raises(ParameterError, match="y must be labels of one type, got int and str"):
         SplitNNClassifier(epochs=1).fit(X, form(mixed))
     with pytest.raises(ParameterError, match="classes must be labels of one type"):
         SplitNNClassifier(epochs=1, classes=[1, "a"]).fit(X, form(["1", "a"] * 20))
