@@ -34,6 +34,7 @@ from vflsynth.exceptions import ColumnMismatchError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
 from vflsynth.registry import Members
+from vflsynth.release import release_gate
 
 pytestmark = pytest.mark.usefixtures("short_searches", "few_trees")
 
@@ -931,9 +932,11 @@ def last_written(path):
     return path.stat().st_mtime_ns
 
 
-def touched(path, *_, **__):
-    """Stand in for what judges for long, while somebody writes."""
+def touched(path, *tables, **known):
+    """Judge, while somebody writes."""
+    dossier = release_gate(*tables, **known)
     path.touch()
+    return dossier
 
 
 @pytest.mark.usefixtures("blank_pictures")
@@ -975,7 +978,8 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
     for file in (table, folder / "lab.csv"):
         with monkeypatch.context() as changing:
             changing.setattr("vflsynth.cli.release.release_gate", partial(touched, file))
-            changing.setattr("vflsynth.cli.release.file_digest", last_written)
+            for module in ("cli.release", "release.publishing"):
+                changing.setattr(f"vflsynth.{module}.file_digest", last_written)
             assert main([*command, "-o", str(tmp_path / "strict")]) == 3
             assert f"{file} changed while it was judged" in capsys.readouterr().err
     assert main([*command, "-o", str(tmp_path / "strict")]) == 1

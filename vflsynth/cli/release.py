@@ -24,7 +24,7 @@ from vflsynth.cli.judged import (
 from vflsynth.cli.options import Option, check_artefact
 from vflsynth.cli.records import open_model
 from vflsynth.codec import parameters_to_json, to_json
-from vflsynth.exceptions import ArtefactError, ColumnMismatchError, ParameterError
+from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.frames import key_of, party_keys
 from vflsynth.frames.io import suffix_of
 from vflsynth.frames.keys import STEPS, comparable_types, in_form
@@ -98,7 +98,8 @@ def run(options: argparse.Namespace) -> int:
     given = {"audit": options.audit, "privacy account": options.account}
     inputs |= {name: path for name, path in given.items() if path is not None}
     model = open_model(options.model)
-    seen = {path: file_digest(path) for path in (options.synthetic, *inputs.values())}
+    read = {"table": options.synthetic, **inputs}
+    seen = {name: file_digest(path) for name, path in read.items()}
     audit = None if options.audit is None else _audit(options.audit)
     judged = read_judged(options)
     _check_fitted_on(model, judged)
@@ -117,9 +118,6 @@ def run(options: argparse.Namespace) -> int:
         metrics=rule_metrics(model, contract, judged.real, len(judged.synthetic)),
         random_state=options.seed,
     )
-    for path, digest in seen.items():
-        if file_digest(path) != digest:
-            raise ArtefactError(f"{path} changed while it was judged. Fix: judge again")
     write_release(
         dossier,
         options.output,
@@ -130,6 +128,7 @@ def run(options: argparse.Namespace) -> int:
             "fitted": model.settings_,
             "contract": None if contract is None else to_json(contract, "contract"),
         },
+        seen=seen,
         key=options.key,
         fresh_keys={key_of(judged.on, party) for party in judged.frames},
         history=model.history_,
@@ -146,7 +145,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_fitted_on(model: BaseSynthesizer, judged: Judged) -> None:
-    """Refuse tables without all records of a model: copies of those would be taken for new."""
+    """Refuse tables of fewer records than a model's: copies of the others would be taken for new.
+
+    As many others are not seen: a model holds no record to compare them with.
+    """
     if model.alignment_ is None or model.privacy_ledger_ is not None:
         return
     n, n_fitted = len(judged.real), model.alignment_.n_used

@@ -64,6 +64,7 @@ def write_release(
     *,
     inputs: Mapping[str, str | os.PathLike[str]],
     settings: Mapping[str, Any],
+    seen: Mapping[str, str] | None = None,
     key: str | os.PathLike[str] | None = None,
     fresh_keys: Iterable[Hashable] = (),
     history: pd.DataFrame | None = None,
@@ -82,6 +83,8 @@ def write_release(
         Files that the release was made of, for their digests.
     settings : mapping
         JSON values: parameters of the model with its seed, options.
+    seen : mapping of name to digest, optional
+        Of inputs, and of the "table", before they were judged.
     key : path-like, optional
         The publisher's private key, as of ``vflsynth parties key``. Without one nothing is signed.
     fresh_keys : iterable of labels, optional
@@ -117,6 +120,10 @@ def write_release(
     opened = {**digests, "settings": _digest(_dump(dict(settings)))}
     commitments = {name: _committed(secret, name, digest) for name, digest in opened.items()}
     published = _described(source, dossier.tables.synthetic, {*fresh_keys})
+    for name, digest in {**digests, "table": published["sha256"]}.items():
+        if (seen or {}).get(name, digest) != digest:
+            path = inputs.get(name, source)
+            raise ArtefactError(f"{path} changed while it was judged. Fix: judge again")
     content = dossier.public_content(published, commitments)
     with artefacts.new_directory(folder, KIND, private=True) as root:
         internal, public = root / "internal", root / "public"
@@ -128,8 +135,6 @@ def write_release(
         if dossier.passed:
             public.mkdir()
             shutil.copyfile(source, public / published["file"])
-            if file_digest(public / published["file"]) != published["sha256"]:
-                raise ArtefactError(f"{source} changed while it was released")
             dossier.public_page(content, title).save(public / "release.html")
             artefacts.write_json(public / "release.json", content)
             for name, describe in (("croissant", croissant), ("health-dcat-ap", health_dcat)):
@@ -137,7 +142,7 @@ def write_release(
                     published, name=title, description=content["headline"], date=dossier.date
                 )
                 artefacts.write_json(public / f"{name}.json", described)
-            _write_digests(public, signer)
+            _write_digests(public, signer, published)
     return Path(folder)
 
 
@@ -223,8 +228,12 @@ def opens(opening: Mapping[str, Any], name: str, file: str | os.PathLike[str], t
     return hmac.compare_digest(_committed(secret, name, file_digest(Path(file))), to)
 
 
-def _write_digests(public: Path, signer: tuple[Path, str] | None) -> None:
+def _write_digests(
+    public: Path, signer: tuple[Path, str] | None, published: Mapping[str, Any]
+) -> None:
     files = {file.name: file_digest(file) for file in sorted(public.iterdir())}
+    if files[published["file"]] != published["sha256"]:
+        raise ArtefactError("the table changed while it was released. Fix: judge again")
     content: dict[str, Any] = {"files": files, "public_key": None, "signature": None}
     if signer is not None:
         key, content["public_key"] = signer
