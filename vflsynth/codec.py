@@ -18,9 +18,10 @@ duration                duration, timedelta                         timedelta64;
 nothing                 null, only blanks                           the type of the model
 ======================  ==========================================  ============================
 
-Objects of Python become what all of them are. NumPy's, nullable and Arrow's types of pandas stay
-what they are where the table names them. Everything else (numbers beyond 64 bits, intervals, lists,
-values of several types in one column) cannot be written, and is refused before anything is learned.
+Objects of Python become what all of them are, sparse columns dense ones. NumPy's, nullable and
+Arrow's types of pandas stay what they are where the table names them. Everything else (numbers
+beyond 64 bits, intervals, lists, values of several types in one column) cannot be written, and is
+refused before anything is learned.
 
 Plain JSON covers text, booleans, integers of any size and finite floats. Every other scalar becomes
 an object with a single key that names its type, for example ``{"timestamp": [1577836800, "s",
