@@ -187,12 +187,16 @@ def test_the_best_epoch_is_kept(make_vflgan, frames):
     restless = {"learning_rate": 0.2, "generator_average": 0.0, "epochs": 30}
     restless |= {"transformer": transformer, "generator": "parallel"}
     restless |= {"gradient_penalty": "layerwise", "discriminator_steps": 5}
-    synth = make_vflgan(**restless).fit(frames, KEY)
-    history = synth.history_
-    best = history["frechet_distance"].idxmin()
+    for seed in range(10):  # processors round differently, and such a training shows it
+        restless |= {"random_state": seed}
+        synth = make_vflgan(**restless).fit(frames, KEY)
+        history = synth.history_
+        best = history["frechet_distance"].idxmin()
+        if 1 < best < 30:  # else the test shows nothing
+            break
+    assert 1 < best < 30
     assert history["chosen"].sum() == 1
     assert history.loc[best, "chosen"]
-    assert 1 < best < 30  # else the test shows nothing
     until_best = make_vflgan(**restless | {"model_selection": "last"}).fit(
         frames, KEY, callbacks=[Watch(stop_after=best)]
     )
