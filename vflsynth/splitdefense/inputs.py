@@ -89,16 +89,18 @@ def check_frames(
 
 
 def as_labels(given: Any, what: str | None = None) -> Labels:
-    """Return labels in the type of each: beside text, NumPy makes text of numbers.
+    """Return labels in the type of each.
 
+    Beside text, NumPy makes text of numbers; scikit-learn makes floats of pandas's nullable types.
     Raises ParameterError, which says `what` they are, if they are of several types; None lets them.
     """
-    labels: Labels = column_or_1d(given, warn=True)
+    plain = np.asarray(given) if hasattr(given, "dtype") or hasattr(given, "dtypes") else given
+    labels: Labels = column_or_1d(plain, warn=True)
     if labels.dtype.kind == "U" and infer_dtype(own := np.array(given, object).ravel()) != "string":
         labels = own
     if labels.dtype != object:
         return labels
-    if what is not None and infer_dtype(labels) in ("mixed", "mixed-integer"):
+    if what is not None and infer_dtype(labels, skipna=False) in ("mixed", "mixed-integer"):
         types = sorted({type(label).__name__ for label in labels})
         raise ParameterError(
             f"{what} must be labels of one type, got {' and '.join(types)}. Fix: make all of them "

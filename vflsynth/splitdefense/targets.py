@@ -108,7 +108,7 @@ class Classes:
         if stated is None:
             classes, codes = np.unique(labels, return_inverse=True)
         else:
-            classes = np.unique(as_labels(stated, "classes"))
+            classes = np.unique(as_labels(list(stated), "classes"))
             codes = _codes_of(labels, classes, private)
         if len(classes) < 2:
             raise ParameterError(

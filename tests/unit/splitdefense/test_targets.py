@@ -199,6 +199,7 @@ def test_scikit_learn_counts_parties_before_any_estimator_sees_them():
 
 
 @pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize(
     ("labels", "kind"),
     [
@@ -209,13 +210,15 @@ def test_scikit_learn_counts_parties_before_any_estimator_sees_them():
         (np.array([0, 1], dtype=object), "i"),
         (pd.Categorical([0, 1]), "i"),
         (pd.Categorical([False, True]), "b"),
+        (pd.Series([0, 1], dtype="int64[pyarrow]"), "i"),
         (["n", "y"], "U"),
     ],
 )
-def test_predictions_are_labels_as_they_were_given(labels, kind, stated):
-    X, y = pd.DataFrame({"a": range(40)}), pd.Series(labels).repeat(20).reset_index(drop=True)
+def test_predictions_are_labels_as_they_were_given(labels, kind, joined, stated):
+    table, y = pd.DataFrame({"a": range(40)}), pd.Series(labels).repeat(20).reset_index(drop=True)
     y = y.tolist() if isinstance(labels, list) else y
     options = {"classes": list(labels)} if stated else {}
+    X = table if joined else {"lab": table, "shop": table.rename(columns={"a": "b"})}
     model = SplitNNClassifier(epochs=1, monitor=False, **options).fit(X, y)
     assert model.predict(X).dtype.kind == kind
     assert model.classes_.tolist() == list(labels)
