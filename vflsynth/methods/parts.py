@@ -87,9 +87,7 @@ def sample_parts(
         for number, (path, start) in enumerate(zip(paths, starts))
         if not path.exists()
     ]
-    if not missing:
-        return paths
-    if joblib.effective_n_jobs(n_jobs) == 1:
+    if not missing or joblib.effective_n_jobs(n_jobs) == 1:
         for task in missing:
             _write(model, *task)
         return paths

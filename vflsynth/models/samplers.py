@@ -63,9 +63,8 @@ class Known:
 
     def bounded(self, place: int) -> bool:
         """Whether anything is known of the number of any record."""
-        return bool((self.lower[:, place] > -torch.inf).any()) or bool(
-            (self.upper[:, place] < torch.inf).any()
-        )
+        known = (self.lower[:, place] > -torch.inf) | (self.upper[:, place] < torch.inf)
+        return bool(known.any())
 
 
 @dataclass(frozen=True, slots=True)

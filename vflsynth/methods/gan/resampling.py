@@ -75,8 +75,7 @@ def learn_to_tell(
     network = MLP(
         (real.shape[-1], _HIDDEN, 1), bias=True, activate_last=False, streams=streams, name="scorer"
     )
-    for parameter in network.layers[-1]:
-        assert parameter is not None
+    for parameter in network.linears[-1].parameters():
         parameter.zero_()
     optimizer = FlatAdam(network, learning_rate=_LEARNING_RATE)
     n_held_out, half = shape[1] // 5, _BATCH // 2

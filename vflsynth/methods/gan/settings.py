@@ -94,9 +94,6 @@ class Settings:
         return FlatAdam(module, learning_rate=self.learning_rate, betas=self.betas)
 
 
-_FLOAT = 4
-
-
 def estimate_memory(party: Party, settings: Settings, size: Size) -> int:
     """Estimate the bytes that one party's half of a fit takes at its peak, roughly.
 
@@ -115,7 +112,7 @@ def estimate_memory(party: Party, settings: Settings, size: Size) -> int:
     drawn = settings.latent_dim + hidden + 3 * width + 2 * padded
     looked_at = max(settings.n_evaluation, sampler.CALIBRATION_ROWS) if settings.n_evaluation else 0
     judged, replicas = sum(judging), size.n_replicas
-    return _FLOAT * (
+    return 4 * (  # bytes of a float32
         (1 + 4 * (replicas if size.own_rows else 1)) * size.n_records * width
         + replicas * weights * 7
         + replicas * settings.batch_size * (12 * judged + 3 * drawn)
