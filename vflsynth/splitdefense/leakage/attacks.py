@@ -224,10 +224,7 @@ def _fine_tuned(
     bottom = copy.deepcopy(bottom_model).float()
     secret = np.random.default_rng(random_state).bytes(32)
     head, logits_of = _with_head(bottom, records, evidence.n_classes, [secret])
-    optimizers = [
-        FlatAdam(m, learning_rate=1e-2 if m is head else 1e-3, betas=(0.9, 0.999))
-        for m in (head, bottom)
-    ]
+    optimizers = [FlatAdam(one, learning_rate=rate) for one, rate in ((head, 1e-2), (bottom, 1e-3))]
     few, truth = records[:, known], labels[known]
     for _ in range(_FINE_TUNING_STEPS):
         descend(F.cross_entropy(logits_of(few)[0], truth), *optimizers)
@@ -310,7 +307,7 @@ def completed_with_guesses(
     n, repeats = len(records), len(known)
     x = torch.tensor(records)
     one_hot = F.one_hot(torch.tensor(labels), n_classes).float()
-    others = np.stack([np.setdiff1d(np.arange(n), rows) for rows in known])
+    others = np.stack([others_than(rows, n) for rows in known])
     bottom = _repeated(copy.deepcopy(bottom_model).float(), repeats)
     everybody = x.expand(repeats, -1, -1)
     head, logits = _with_head(bottom, everybody, n_classes, [rng.bytes(32) for _ in known])
@@ -320,7 +317,7 @@ def completed_with_guesses(
         return torch.tensor(np.take_along_axis(pools, places, 1))
 
     whole = nn.ModuleList([bottom, head])
-    optimizer = FlatAdam(whole, learning_rate=_LEARNING_RATE, betas=(0.9, 0.999))
+    optimizer = FlatAdam(whole, learning_rate=_LEARNING_RATE)
     average = optimizer.flat.clone()
     for step in range(_STEPS):
         labelled, unlabelled = drawn(np.stack(known)), drawn(others)

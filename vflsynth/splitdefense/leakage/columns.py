@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -117,8 +117,37 @@ class RidgeInversion(Inversion):
         return guesses
 
 
+class _ColumnByColumn(Inversion):
+    """One model per column, fitted to the known records."""
+
+    @abstractmethod
+    def model(self, span: OutputSpan) -> Any:
+        """Return an estimator for a column."""
+
+    def guess(
+        self, seen: Floats, known: Rows, truth: Floats, spans: Sequence[OutputSpan], rng: Generator
+    ) -> Floats:
+        """Fit the models."""
+        guesses = np.zeros((len(seen), truth.shape[1]))
+        for span in spans:
+            columns = slice(span.start, span.stop)
+            wanted, model = truth[:, columns], self.model(span)
+            if span.activation == "identity":
+                guesses[:, columns] = model.fit(seen[known], wanted[:, 0]).predict(seen)[:, None]
+                continue
+            codes = wanted.argmax(axis=1)
+            if len(np.unique(codes)) == 1:
+                guesses[:, span.start + codes[0]] = 1.0
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.fit(seen[known], codes)
+            guesses[:, span.start + model.classes_] = model.predict_proba(seen)
+        return guesses
+
+
 @register
-class AttributeInference(Inversion):
+class AttributeInference(_ColumnByColumn):
     """Multinomial logistic regression of each category.
 
     Source: attribute inference of VFLAIR (Zou et al. 2023), with a linear model.
@@ -127,36 +156,24 @@ class AttributeInference(Inversion):
     name = "attribute inference"
     reads = ("softmax",)
 
-    def guess(
-        self, seen: Floats, known: Rows, truth: Floats, spans: Sequence[OutputSpan], rng: Generator
-    ) -> Floats:
-        """Fit one model per categorical column."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return _column_by_column(
-                lambda _: LogisticRegression(C=0.1, max_iter=200), seen, known, truth, spans
-            )
+    def model(self, span: OutputSpan) -> Any:
+        """Return a regression."""
+        return LogisticRegression(C=0.1, max_iter=200)
 
 
 @register
-class BoostedInversion(Inversion):
+class BoostedInversion(_ColumnByColumn):
     """Boosted trees, column by column."""
 
     name = "boosted trees"
     repeats = 1
 
-    def guess(
-        self, seen: Floats, known: Rows, truth: Floats, spans: Sequence[OutputSpan], rng: Generator
-    ) -> Floats:
-        """Fit one model per column."""
+    def model(self, span: OutputSpan) -> Any:
+        """Return trees."""
         options = {"max_iter": _TREES, "min_samples_leaf": 5, "learning_rate": 0.15}
-
-        def model(span: OutputSpan) -> Any:
-            if span.activation == "softmax":
-                return HistGradientBoostingClassifier(**options)
-            return HistGradientBoostingRegressor(**options)
-
-        return _column_by_column(model, seen, known, truth, spans)
+        if span.activation == "softmax":
+            return HistGradientBoostingClassifier(**options)
+        return HistGradientBoostingRegressor(**options)
 
 
 @register
@@ -184,8 +201,7 @@ class GenerativeInversion(Inversion):
         generator = Perceptron([wide, 64, narrow], streams=streams, name="generator")
         surrogate = Perceptron([narrow, 64, wide], streams=streams, name="surrogate")
         steps = [
-            FlatAdam(one, learning_rate=3e-3, betas=(0.9, 0.999), weight_decay=0.1)
-            for one in (generator, surrogate)
+            FlatAdam(one, learning_rate=3e-3, weight_decay=0.1) for one in (generator, surrogate)
         ]
         for _ in range(_STEPS):
             rows = torch.tensor(rng.integers(sent.shape[1], size=256))
@@ -238,9 +254,8 @@ def _of_attack(
     rng: Generator,
 ) -> Iterator[Found]:
     """Measure an attack with some known records, per kind of column."""
-    enough = len(truth) >= 2 * n_known + 2
     values, floors = np.full((2, len(spans)), np.nan)
-    if enough:
+    if len(truth) >= 2 * n_known + 2:
         measured = []
         for known in draws:
             taught = truth[known] if n_known else truth  # else scale and sign are given
@@ -281,27 +296,3 @@ def _measures(
             left = np.square(guess - real).sum()
             found.append(float(1.0 - left / max(np.square(real - real.mean(0)).sum(), 1e-12)))
     return found
-
-
-def _column_by_column(
-    make: Callable[[OutputSpan], Any],
-    seen: Floats,
-    known: Rows,
-    truth: Floats,
-    spans: Sequence[OutputSpan],
-) -> Floats:
-    """Fit a model of each column to the known records."""
-    guesses = np.zeros((len(seen), truth.shape[1]))
-    for span in spans:
-        columns = slice(span.start, span.stop)
-        wanted = truth[:, columns]
-        if span.activation == "identity":
-            guesses[:, columns] = make(span).fit(seen[known], wanted[:, 0]).predict(seen)[:, None]
-            continue
-        codes = wanted.argmax(axis=1)
-        if len(np.unique(codes)) == 1:
-            guesses[:, span.start + codes[0]] = 1.0
-            continue
-        model = make(span).fit(seen[known], codes)
-        guesses[:, span.start + model.classes_] = model.predict_proba(seen)
-    return guesses

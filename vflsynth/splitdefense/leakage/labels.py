@@ -240,7 +240,7 @@ class GradientMatching(Ranking):
         surrogate = Perceptron(dims, streams=streams, name="surrogate")
         guess = nn.Parameter(0.01 * streams.normal("guess", 0, (len(rows), n_classes)))
         steps = [
-            FlatAdam(one, learning_rate=rate, betas=(0.9, 0.999))
+            FlatAdam(one, learning_rate=rate)
             for one, rate in ((surrogate, 0.01), (nn.ParameterList([guess]), 0.1))
         ]
         for _ in range(_MATCHING_STEPS):
