@@ -19,7 +19,7 @@ from vflsynth.run import LocalRun, Options
 from vflsynth.splitdefense.active import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
 from vflsynth.splitdefense.label_privacy import RandomizedResponse
-from vflsynth.splitdefense.leakage.monitor import AVERAGED, Evidence
+from vflsynth.splitdefense.leakage.monitor import Evidence
 from vflsynth.splitdefense.method import SplitMethod
 from vflsynth.splitdefense.passive import outputs_of
 from vflsynth.splitdefense.settings import HoldingOut
@@ -127,7 +127,6 @@ class SplitRun(LocalRun):
         evidence = {}
         for name, record in active.records.items():
             party: Any = self.parties[name].party
-            means = {kind: record.mean(kind, replica)[used] for kind in AVERAGED}
             untrained = outputs_of(party.untrained, party.records, len(active.labels))[replica]
             evidence[name] = Evidence(
                 party=name,
@@ -136,13 +135,9 @@ class SplitRun(LocalRun):
                 encoded=party.records.cpu().numpy()[used],
                 features=features[name][0].numpy(),
                 random_features=untrained.cpu().numpy()[used],
-                mean_gradients=means.pop("gradients"),
-                **means,
-                snapshots=record.snapshots(replica)[used],
                 beside=beside,
                 spans=party.transformer.spans_,
-                last_gradients=record.last("gradients", replica)[used],
-                last_features=record.last("features", replica)[used],
                 batches=record.batches(replica),
+                **{name: values[used] for name, values in record.per_record(replica).items()},
             )
         return evidence

@@ -198,7 +198,6 @@ def record(n_records=10, dim=2, n_replicas=2, **options):
         n_classes=2,
         scalar_probability=False,
         steps_per_epoch=1,
-        device=torch.device("cpu"),
     )
 
 
@@ -214,7 +213,8 @@ def test_running_sums_are_what_a_log_would_give():
             for row, value in zip(rows[replica].tolist(), scaled):
                 log.setdefault((replica, row), []).append(value)
     for replica in range(2):
-        mean, last = kept.mean("gradients", replica), kept.last("gradients", replica)
+        found = kept.per_record(replica)
+        mean, last = found["mean_gradients"], found["last_gradients"]
         for row in range(10):
             values = torch.stack(log[replica, row])
             assert mean[row] == pytest.approx(values.mean(0).numpy(), abs=1e-5)
@@ -233,9 +233,10 @@ def test_signs_and_snapshots_are_kept_and_resumed():
     resumed = record(n_replicas=1)
     resumed.load_state(kept.state())
     for one in (kept, resumed):
-        assert one.mean("signs", 0) == pytest.approx(torch.stack(sent).mean(0).numpy())
+        found = one.per_record(0)
+        assert found["signs"] == pytest.approx(torch.stack(sent).mean(0).numpy())
         expected = torch.cat([snapshots[epoch] for epoch in (1, 2, 4)], 1).numpy()
-        assert (one.snapshots(0) == expected).all()
+        assert (found["snapshots"] == expected).all()
 
 
 def test_taking_note_of_many_messages_at_once_changes_nothing(monkeypatch):
@@ -250,12 +251,12 @@ def test_taking_note_of_many_messages_at_once_changes_nothing(monkeypatch):
             kept[block].add(step, rows, features, sent, sent)
     one_by_one, together = kept.values()
     for replica in range(2):
-        assert (together.snapshots(replica) == one_by_one.snapshots(replica)).all()
-        for name in monitor.AVERAGED:
-            expected = pytest.approx(one_by_one.mean(name, replica), abs=1e-5)
-            assert together.mean(name, replica) == expected
-        for name in ("gradients", "features"):
-            assert (together.last(name, replica) == one_by_one.last(name, replica)).all()
+        found = together.per_record(replica)
+        for name, expected in one_by_one.per_record(replica).items():
+            if name in ("snapshots", "last_gradients", "last_features"):
+                assert (found[name] == expected).all()
+            else:  # an average
+                assert found[name] == pytest.approx(expected, abs=1e-5)
         pd.testing.assert_frame_equal(together.batches(replica), one_by_one.batches(replica))
 
 

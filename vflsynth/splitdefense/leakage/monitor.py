@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -107,19 +107,12 @@ class Evidence:
 def pooled(members: Sequence[Evidence], party: str) -> Evidence:
     """Return what several passive parties of one training have if they put it together."""
     arrays = [field.name for field in fields(Evidence) if field.type == "Floats"]
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([getattr(member, name) for member in members], axis=1)
         for name in arrays
     }
     none = members[0].batches.head(0)  # attacks on one message are of one party
-    return Evidence(
-        party=party,
-        labels=members[0].labels,
-        n_classes=members[0].n_classes,
-        spans=(),
-        batches=none,
-        **joined,
-    )
+    return replace(members[0], party=party, spans=(), batches=none, **joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +141,16 @@ class LeakageRecord:
     n_classes: int
     scalar_probability: bool
     steps_per_epoch: int
-    device: torch.device
 
     def __post_init__(self) -> None:
-        self.n_records = len(self.labels)
-        zeros = torch.zeros((self.n_replicas * self.n_records, self.dim), device=self.device)
+        self.n_records, device = len(self.labels), self.labels.device
+        zeros = torch.zeros((self.n_replicas * self.n_records, self.dim), device=device)
         self._sums = {
             name: zeros.clone() for name in (*AVERAGED, "last_gradients", "last_features")
         }
         self._counts = {name: torch.zeros_like(zeros[:, :1]) for name in AVERAGED}
         self._snapshots: dict[str, Tensor] = {}
-        replicas = torch.arange(self.n_replicas, device=self.device)
+        replicas = torch.arange(self.n_replicas, device=device)
         self._offset = replicas.unsqueeze(1) * self.n_records
         self._batches: list[Tensor] = []  # (1 + measure, replica) each
         self._pending: list[_Noted] = []
@@ -241,27 +233,17 @@ class LeakageRecord:
         frame = frame.dropna(subset="norm", ignore_index=True)
         return frame.astype({"epoch": int})
 
-    def mean(self, name: str, replica: int) -> Floats:
-        """Mean over messages per record, (record, feature)."""
+    def per_record(self, replica: int) -> dict[str, Floats]:
+        """Return what `Evidence` has of every record's messages, by its names: (record, number)."""
         self._sum_up()
-        total, count = self._of(self._sums[name], replica), self._of(self._counts[name], replica)
-        found: Floats = (total / count.clamp_min(1.0)).cpu().numpy()
-        return found
-
-    def last(self, name: str, replica: int) -> Floats:
-        """Value of the last message per record, (record, feature)."""
-        self._sum_up()
-        found: Floats = self._of(self._sums[f"last_{name}"], replica).cpu().numpy()
-        return found
-
-    def snapshots(self, replica: int) -> Floats:
-        """Return outputs as sent in some epochs, side by side, (record, snapshot · feature)."""
-        self._sum_up()
+        own = slice(replica * self.n_records, (replica + 1) * self.n_records)
+        found = {name: values[own] for name, values in self._sums.items()}
+        for name in AVERAGED:
+            found[name] = found[name] / self._counts[name][own].clamp_min(1.0)
+        found["mean_gradients"] = found.pop("gradients")
         epochs = sorted(self._snapshots, key=int)
-        return torch.cat([self._of(self._snapshots[e], replica) for e in epochs], 1).cpu().numpy()
-
-    def _of(self, stacked: Tensor, replica: int) -> Tensor:
-        return stacked[replica * self.n_records : (replica + 1) * self.n_records]
+        found["snapshots"] = torch.cat([self._snapshots[epoch][own] for epoch in epochs], 1)
+        return {name: values.cpu().numpy() for name, values in found.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that a resumed run needs."""
