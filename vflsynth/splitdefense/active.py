@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vflsynth._random import HiddenStreams, Purpose, RandomStreams, repeatable
+from vflsynth._random import HiddenStreams, Purpose, repeatable
 from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.base import Algorithm, RunningMeans, labelled, section
 from vflsynth.protocol import SERVER, Channel, Schedule
@@ -26,7 +26,7 @@ from vflsynth.splitdefense.messages import (
 from vflsynth.splitdefense.objectives.base import Batch, Task
 from vflsynth.splitdefense.passive import SplitParty
 from vflsynth.splitdefense.protections.gradients import Context, Draws, Protection
-from vflsynth.splitdefense.settings import HoldingOut, KeptWeights, SplitSettings, n_records
+from vflsynth.splitdefense.settings import HoldingOut, KeptWeights, n_records
 from vflsynth.splitdefense.targets import Classes
 
 
@@ -42,9 +42,7 @@ class ActiveParty:
     NaN for replicas without such a protection.
     """
 
-    settings: SplitSettings
     schedule: Schedule
-    streams: RandomStreams
     task: Task
     own: SplitParty | None
     labels: Tensor
@@ -57,10 +55,11 @@ class ActiveParty:
     records: Mapping[str, LeakageRecord]
 
     def __post_init__(self) -> None:
+        around = self.task.around
+        self.settings, self.streams, self.passive = around.settings, around.streams, around.passive
         # A step that is taken again after a break sends what it sent.
         keys = [repeatable(secret).key(Purpose.GRADIENTS) for secret in self.streams.secrets]
         self._hiding = HiddenStreams(keys)
-        self.passive = self.task.around.passive
         self._memories: dict[str, dict[str, Tensor]] = {}
         self.notes = RunningMeans()
         self.kept: dict[str, KeptWeights] = {}

@@ -115,18 +115,17 @@ class CutShiftClassifier(BaseSplitClassifier):
         """Return sizes with the cut moved."""
         found = super().settings()
         sizes = (*found.bottom_hidden, found.intermediate_dim)
-        if self.layers >= len(sizes):
+        below = len(sizes) - self.layers
+        if below < 1:
             raise ParameterError(
                 f"layers={self.layers} leaves nothing below the cut: the bottom models have "
                 f"{len(sizes)} layers. Fix: at most {len(sizes) - 1}, or a longer bottom_hidden"
             )
-        *hidden, cut = sizes[: len(sizes) - self.layers]
-        moved = sizes[len(sizes) - self.layers :]
         return replace(
             found,
-            bottom_hidden=tuple(hidden),
-            intermediate_dim=cut,
-            top_hidden=(*moved, *found.top_hidden),
+            bottom_hidden=sizes[: below - 1],
+            intermediate_dim=sizes[below - 1],
+            top_hidden=(*sizes[below:], *found.top_hidden),
         )
 
 

@@ -100,8 +100,7 @@ class SplitMethod(Method):
         self.protections: list[Protection | None] = [c.make_protection() for c in classifiers]
         _same([asdict(c.settings()) for c in classifiers], "networks")
         _same([o.structure() for o in self.objectives], "structure of the objective")
-        same = "absent", "epochs", "patience", "validation_fraction", "classes"
-        for name in same:
+        for name in ("absent", "epochs", "patience", "validation_fraction", "classes"):
             _same([getattr(c, name) for c in classifiers], name)
         self.malicious: Mapping[str, MaliciousSGD] = _same(
             [c.malicious or {} for c in classifiers], "malicious"
@@ -263,14 +262,11 @@ class SplitMethod(Method):
                     n_classes=n_classes,
                     scalar_probability=settings.scalar_probability,
                     steps_per_epoch=holder.duration.steps_per_epoch,
-                    device=device,
                 )
                 for name in self._passive
             }
         active = ActiveParty(
-            settings,
             schedule,
-            streams,
             self._task(around),
             own=own,
             labels=labels,

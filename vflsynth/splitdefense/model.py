@@ -167,14 +167,12 @@ class TopModel(_Half):
         """
         active = algorithm.active
         task, settings = active.task, active.settings
-        weights = {
-            name: one_replica(task.networks[name][0].state_dict(), replica) for name in task.heads
-        }
+        networks = {name: task.networks[name][0] for name in task.heads}
         found = cls(
             task.heads,
-            {name: task.networks[name][0].dims for name in task.heads},
+            {name: network.dims for name, network in networks.items()},
             settings,
-            weights,
+            {name: one_replica(own.state_dict(), replica) for name, own in networks.items()},
             Calibration(),
             active.target.classes,
         )
@@ -354,12 +352,12 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if X.get(own) is not None:
                 table = with_keys_in_form(as_frame(X[own], own), self._on, own)
                 y, _ = check_labels(y, {own: table}, own, self._on, stated=True)
-            return float(accuracy_score(y, found, sample_weight=sample_weight))
-        labels, keys = check_labels(y, {}, None, self._on, stated=True)
-        names = [*self.parties_, LABEL_HOLDER]
-        there = rows_to_predict({**X, LABEL_HOLDER: keys}, names, (), LABEL_HOLDER, self._on)
-        found = self.classes_[self._probabilities(there).argmax(1)]
-        return float(accuracy_score(labels, found, sample_weight=sample_weight))
+        else:
+            y, keys = check_labels(y, {}, None, self._on, stated=True)
+            names = [*self.parties_, LABEL_HOLDER]
+            there = rows_to_predict({**X, LABEL_HOLDER: keys}, names, (), LABEL_HOLDER, self._on)
+            found = self.classes_[self._probabilities(there).argmax(1)]
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
         """Check a single table as scikit-learn does, and make a DataFrame of it."""

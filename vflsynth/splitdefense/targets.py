@@ -221,9 +221,8 @@ def record_weights(
 def check_together(classifiers: Sequence[Any], sample_weight: Any) -> None:
     """Refuse what goes around randomised responses."""
     for classifier in classifiers:
-        if classifier.label_privacy is None:
-            continue
-        if classifier.class_weight is not None or sample_weight is not None:
+        weighted = classifier.class_weight is not None or sample_weight is not None
+        if classifier.label_privacy is not None and weighted:
             raise ParameterError(
                 "label_privacy has no weights: gradients show them, and ε does not count what "
                 "weights tell about labels. Fix: leave class_weight and sample_weight out, and "

@@ -69,14 +69,13 @@ class Batch:
     weights: Tensor | None = None
     n_records: int | None = None
 
+    def if_present(self, name: str, values: Tensor) -> Tensor:
+        """Return values of a party, zero where it is dropped out."""
+        return values * self.present[name] if name in self.present else values
+
     def contributions(self, parties: Sequence[str]) -> list[Tensor]:
         """Features with those of dropped-out parties set to zero."""
-        return [
-            self.features[name] * self.present[name]
-            if name in self.present
-            else self.features[name]
-            for name in parties
-        ]
+        return [self.if_present(name, self.features[name]) for name in parties]
 
 
 class Task(ABC):
@@ -235,10 +234,15 @@ class CrossEntropyTask(Task):
 
     def gradients(self, batch: Batch) -> dict[str, Tensor]:
         """Descend the loss by one step of the top model; return its cut gradients."""
-        losses = self.losses(batch)
+        return self.cut_gradients(batch, self.losses(batch))
+
+    def cut_gradients(
+        self, batch: Batch, losses: dict[str, Tensor], prices: Sequence[Tensor] = ()
+    ) -> dict[str, Tensor]:
+        """Descend the sum of losses, of heads by name, and of further prices of the features."""
         self.means.add({"loss": losses["top"]})
         optimizers = [self.networks[name][1] for name in losses]
-        total = torch.stack(list(losses.values()))
+        total = torch.stack([*losses.values(), *prices])
         return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
 
 

@@ -52,10 +52,7 @@ class GAFMTask(Task):
         self.update_discriminator(labels + noise, fused)
         self.update_generator(fused)
         gradient = self.fused_gradient(pseudo_labels, fused)
-        return {
-            name: gradient * batch.present[name] if name in batch.present else gradient
-            for name in parties
-        }
+        return {name: batch.if_present(name, gradient) for name in parties}
 
     def update_discriminator(self, labels: Tensor, fused: Tensor) -> None:
         """Ascend L_GAN = E D(Y + ε) - E D(G(Ỹ)), then clip (lines 4-5)."""

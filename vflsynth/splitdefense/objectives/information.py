@@ -35,17 +35,13 @@ class DIMIPTask(CrossEntropyTask):
         """Run one iteration of Algorithm 1 at the active party."""
         for name in self.around.passive:  # lines 3-5
             self.update_predictor(name, batch.features[name].detach(), batch.labels)
-        task = super().gradients(batch)  # lines 6-8
+        clean = super().gradients(batch)  # lines 6-8
         random_labels = sample_labels(self.around.label_shares, batch)  # line 9
-        clean = {}
-        for name, gradient in task.items():  # line 11
-            if name not in self.around.passive:
-                clean[name] = gradient
-                continue
+        for name in self.around.passive:  # line 11
             features = batch.features[name].detach().requires_grad_()
             information = self.information(name, features, batch.labels, random_labels)
             (away,) = torch.autograd.grad(information.sum(), features)
-            clean[name] = (1.0 - self.weight) * gradient + self.weight * away
+            clean[name] = (1.0 - self.weight) * clean[name] + self.weight * away
             self.means.add({f"information_{name}": information})
         return clean
 
@@ -211,11 +207,7 @@ class MIDTask(CrossEntropyTask):
             information = 0.5 * sent.square().sum(-1).mean(-1)
             prices.append(weight * information)
             self.means.add({f"information_{name}": information.detach()})
-        losses = self.losses(replace(batch, features=noisy))
-        self.means.add({"loss": losses["top"]})
-        total = torch.stack([*losses.values(), *prices]).sum(0)
-        optimizers = [self.networks[name][1] for name in losses]
-        return dict(zip(batch.features, descend(total, *optimizers, at=batch.features.values())))
+        return self.cut_gradients(batch, self.losses(replace(batch, features=noisy)), prices)
 
 
 @register

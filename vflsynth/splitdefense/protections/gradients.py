@@ -248,7 +248,7 @@ class PPDL(Protection):
         draws, shape = context.draws, tuple(gradients.shape[1:])
         unit = root_mean_square(gradients)
         limit = self.clip * unit
-        cut = torch.minimum(torch.maximum(gradients, -limit), limit)
+        cut = gradients.clamp(-limit, limit)
         selection_noise = draws.laplace("ppdl.selection", shape)
         bar = unit * (self.threshold + self.noise_scale * draws.laplace("ppdl.threshold", (1, 1)))
         passes = cut.abs() + selection_noise * (2.0 * self.noise_scale * unit) >= bar
@@ -256,7 +256,7 @@ class PPDL(Protection):
         order = draws.uniform("ppdl.order", shape)
         chosen = _largest((1.0 + order) * passes, self.fraction) * passes
         noisy = cut + draws.laplace("ppdl.release", shape) * (self.noise_scale * unit)
-        return torch.minimum(torch.maximum(noisy, -limit), limit) * chosen
+        return noisy.clamp(-limit, limit) * chosen
 
 
 def _largest(values: Tensor, share: float) -> Tensor:
