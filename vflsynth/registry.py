@@ -208,7 +208,7 @@ def _load(group: str) -> dict[str, type[Any]]:
     return _classes[group]
 
 
-class _Rule:
+class Rule:
     """What values are accepted; in the annotation of a file's dataclass, pydantic asks it."""
 
     __slots__ = ()
@@ -239,7 +239,7 @@ class _Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Number(_Rule):
+class Number(Rule):
     """A number in an interval; `whole` asks for an int, `closed` includes the ends."""
 
     low: float
@@ -274,7 +274,7 @@ class Number(_Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs(_Rule):
+class Jobs(Rule):
     """How many things joblib does at a time."""
 
     def accepts(self, value: Any) -> bool:
@@ -286,7 +286,7 @@ class Jobs(_Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(_Rule):
+class Choice(Rule):
     """One of a few values."""
 
     options: tuple[Any, ...]
@@ -307,49 +307,45 @@ class Choice(_Rule):
         return " or ".join(repr(option) for option in self.options)
 
 
+def _all_accepted(value: Any, rule: Rule) -> bool:
+    """Whether a value is a sequence, but no text, all items of which a rule accepts."""
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+    return is_sequence and all(map(rule.accepts, value))
+
+
 @dataclass(frozen=True, slots=True)
-class Sizes(_Rule):
+class Sizes(Rule):
     """A sequence of layer sizes."""
 
     at_least: int = 1
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` is such a sequence."""
-        return (
-            isinstance(value, Sequence)
-            and not isinstance(value, str)
-            and len(value) >= self.at_least
-            and all(Number(1, whole=True).accepts(size) for size in value)
-        )
+        return _all_accepted(value, Number(1, whole=True)) and len(value) >= self.at_least
 
     def __str__(self) -> str:
         return f"a sequence of at least {self.at_least} whole numbers ≥ 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair(_Rule):
+class Pair(Rule):
     """Two values that `rule` accepts."""
 
     rule: Number
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` is such a pair."""
-        return (
-            isinstance(value, Sequence)
-            and not isinstance(value, str)
-            and len(value) == 2
-            and all(self.rule.accepts(item) for item in value)
-        )
+        return _all_accepted(value, self.rule) and len(value) == 2
 
     def __str__(self) -> str:
         return f"a pair, each {self.rule}"
 
 
 @dataclass(frozen=True, slots=True)
-class Optional(_Rule):
+class Optional(Rule):
     """None, or a word in place of it, or what `rule` accepts."""
 
-    rule: Number | Sizes | Choice | Pair
+    rule: Rule
     word: str | None = None
 
     def accepts(self, value: Any) -> bool:
@@ -367,7 +363,7 @@ class Optional(_Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceName(_Rule):
+class DeviceName(Rule):
     """A device as text, which can be saved; whether it is there is seen when it is used."""
 
     def accepts(self, value: Any) -> bool:
@@ -378,14 +374,11 @@ class DeviceName(_Rule):
         return "'auto' or a torch device as text, such as 'cpu' (str(device) gives it)"
 
 
-Rule = Number | Jobs | Choice | Sizes | Pair | Optional | DeviceName
-
-
 def rules_of(kind: type[Any]) -> dict[str, Rule]:
     """Return the rules in the annotations of a class, by attribute."""
     hints = get_type_hints(kind, include_extras=True)
     found = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
-    return {name: rule for name, rule in found.items() if isinstance(rule, _Rule)}  # type: ignore[misc]
+    return {name: rule for name, rule in found.items() if isinstance(rule, Rule)}
 
 
 def check_parameters(owner: str, values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
