@@ -70,11 +70,10 @@ def attribute_inference(
     """
     tables = Compared.of("attribute_inference", (real, synthetic, control), options)
     published = tables.synthetic
-    listed = published.columns if quasi_identifiers is None else quasi_identifiers
+    others = [name for name in published.columns if name != sensitive]
+    listed = others if quasi_identifiers is None else quasi_identifiers
     check_listed("attribute_inference", quasi_identifiers=listed)
     known = list(dict.fromkeys(listed))
-    if quasi_identifiers is None and sensitive in known:
-        known.remove(sensitive)
     for column in (sensitive, *known):
         if column not in [*published.columns] or sensitive in known:
             raise ColumnMismatchError(
@@ -159,12 +158,9 @@ def _best_guess(records: Floats, truth: Floats, attribute: Attribute, random_sta
     np.fill_diagonal(distances, np.inf)
     guesses = [truth[distances.argmin(axis=1)]]
     folds = KFold(5, shuffle=True, random_state=random_state)
-    options: dict[str, Any] = {"n_estimators": 50, "random_state": random_state}
-    if attribute.levels is not None:
-        forest: Any = RandomForestClassifier(min_samples_leaf=2, **options)
-        guesses.append(cross_val_predict(forest, records, truth, cv=folds))
-    elif not np.isnan(truth).all():
+    forest = RandomForestRegressor if attribute.levels is None else RandomForestClassifier
+    model: Any = forest(n_estimators=50, min_samples_leaf=2, random_state=random_state)
+    if not np.isnan(truth).all():
         filled = np.where(np.isnan(truth), np.nanmean(truth), truth)
-        forest = RandomForestRegressor(min_samples_leaf=2, **options)
-        guesses.append(cross_val_predict(forest, records, filled, cv=folds))
+        guesses.append(cross_val_predict(model, records, filled, cv=folds))
     return max(float(right(attribute, guess, truth).mean()) for guess in guesses)

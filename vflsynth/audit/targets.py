@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.spatial import cKDTree
 
-from vflsynth.adversary.encoding import Encoding, Floats
+from vflsynth.adversary.encoding import Attribute, Encoding, Floats
 from vflsynth.exceptions import ParameterError
 
 _BLOCK_ROWS = 1024
@@ -41,11 +41,8 @@ def most_outlying(table: pd.DataFrame, categorical: Collection[Hashable] = ()) -
     standardised numbers. Raises ParameterError if the table has no numeric column.
     """
     counts = outlying_attributes(table, categorical=categorical)
-    scores = [
-        np.where(np.isnan(values), 0.0, (values - attribute.mean) / attribute.scale)
-        for attribute in Encoding(table, categorical).numeric
-        for values in [attribute.values(table)]
-    ]
+    numeric = Encoding(table, categorical).numeric
+    scores = [attribute.encode(table)[:, 0] for attribute in numeric]
     if not scores:
         raise ParameterError(
             "most_outlying looks at numeric columns, and the table has none; "
@@ -69,7 +66,7 @@ def neighbour_distances(
     weighted = []
     for attributes, encode in (
         (encoding.labelled, lambda attribute: attribute.encode(table)),
-        (encoding.numeric, lambda attribute: _min_max(attribute.values(table))[:, None]),
+        (encoding.numeric, lambda attribute: _min_max(attribute, table)),
     ):
         if attributes:
             part = np.concatenate([encode(attribute) for attribute in attributes], axis=1)
@@ -101,13 +98,12 @@ RULES: dict[str, Callable[..., Hashable]] = {
 
 
 def _key(table: pd.DataFrame, place: int) -> Hashable:
-    (key,) = table.index[[place]].tolist()
-    found: Hashable = key
+    found: Hashable = table.index[[place]].item()
     return found
 
 
-def _min_max(values: Floats) -> Floats:
+def _min_max(attribute: Attribute, table: pd.DataFrame) -> Floats:
     """Scale to 0..1; missing values go to the middle, constants to 0."""
-    low, high = np.nanmin(values), np.nanmax(values)
-    scaled = (values - low) / ((high - low) or 1.0)
-    return np.where(np.isnan(scaled), 0.5, scaled)
+    length = attribute.high - attribute.low
+    scaled = (attribute.values(table) - attribute.low) / (length or 1.0)
+    return np.where(np.isnan(scaled), 0.5, scaled)[:, None]

@@ -13,7 +13,6 @@ import pandas as pd
 
 from vflsynth.evaluation.columns import (
     Floats,
-    Integers,
     NumericColumn,
     TableEncoder,
 )
@@ -81,38 +80,28 @@ class Associations:
                 same = self.owner[a] == self.owner[b]
                 row |= {"party_a": self.owner[a], "party_b": self.owner[b]}
                 row |= {"scope": "within" if same else "across"}
-            row |= {"measure": self.measures[i][j]}
-            row |= {"real": self.real[i, j], "synthetic": self.synthetic[i, j]}
-            row |= {"error": abs(self.real[i, j] - self.synthetic[i, j])}
-            rows.append(row)
+            real, synthetic = self.real[i, j], self.synthetic[i, j]
+            row |= {"measure": self.measures[i][j], "real": real, "synthetic": synthetic}
+            rows.append(row | {"error": abs(real - synthetic)})
         return pd.DataFrame(rows)
-
-    def chosen(self, scope: Scope) -> tuple[Integers, Integers] | str:
-        """Return row and column positions of a scope's pairs, or why there are none."""
-        if len(self.names) < 2:
-            return "a single column has no relations"
-        if scope != "all" and self.owner is None:
-            return "no parties were given"
-        mine = np.ones(len(self.pairs), dtype=bool)
-        if scope != "all":
-            mine = (self.pairs["scope"] == scope).to_numpy()
-        if not mine.any():
-            return f"no two columns are {scope} parties"
-        first, second = np.triu_indices(len(self.names), k=1)
-        defined = ~np.isnan(self.real[first, second])
-        if not (mine & defined).any():
-            return "no two columns have two real rows with both values"
-        return first[mine & defined], second[mine & defined]
 
     def errors(self) -> MetricResults:
         """Return the mean absolute differences, over all pairs, within parties and across them."""
         return MetricResults(self._error(metric, scope) for scope, metric in ERRORS.items())
 
     def _error(self, metric: Metric, scope: Scope) -> MetricResult:
-        chosen = self.chosen(scope)
-        if isinstance(chosen, str):
-            return metric.not_applicable(chosen)
-        first, second = chosen
+        if len(self.names) < 2:
+            return metric.not_applicable("a single column has no relations")
+        if scope != "all" and self.owner is None:
+            return metric.not_applicable("no parties were given")
+        pairs = self.pairs if scope == "all" else self.pairs[self.pairs["scope"] == scope]
+        if pairs.empty:
+            return metric.not_applicable(f"no two columns are {scope} parties")
+        defined = pairs.dropna(subset=["error"])
+        if defined.empty:
+            return metric.not_applicable("no two columns have two real rows with both values")
+        rows, columns = np.triu_indices(len(self.names), k=1)  # in the order of `pairs`
+        first, second = rows[defined.index], columns[defined.index]
 
         def error(real: Floats, synthetic: Floats) -> Floats:
             differences = np.abs(real - synthetic)[..., first, second]
@@ -129,16 +118,12 @@ class Associations:
         if len(self.real_jackknife) == GROUPS:
             baseline = float(error(*self.halves).mean())
         naive = float(np.abs(self.real[first, second]).mean())
-        pairs = self.pairs if scope == "all" else self.pairs[self.pairs["scope"] == scope]
-        undefined = int(pairs["error"].isna().sum())
+        undefined = len(pairs) - len(defined)
         skipped = f"{undefined} pairs of columns have fewer than two real rows with both values"
-        worst_first = pairs.dropna(subset=["error"]).sort_values(
-            "error", ascending=False, kind="stable"
-        )
         return jackknifed(
             metric,
             Reading(value, interval, baseline, naive),
-            worst_first.reset_index(drop=True),
+            defined.sort_values("error", ascending=False, kind="stable", ignore_index=True),
             self.notes + ((skipped,) if undefined else ()),
         )
 

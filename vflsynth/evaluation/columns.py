@@ -374,12 +374,7 @@ def is_categorical(values: pd.Series[Any]) -> bool:
     if _is_instant(values) or _is_duration(values):
         return False
     if pd.api.types.is_object_dtype(dtype):
-        return pd.api.types.infer_dtype(values, skipna=True) not in {
-            "integer",
-            "floating",
-            "mixed-integer-float",
-            "decimal",
-        }
+        return _KINDS.get(pd.api.types.infer_dtype(values, skipna=True)) != "numbers"
     return not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype)
 
 

@@ -50,25 +50,23 @@ def draw_relation(
     limits: dict[str, tuple[float, float]],
 ) -> None:
     """Scatter one column against another; labels are positions with some jitter."""
-    for which, column in (("x", a), ("y", b)):
-        set_limits = axes.set_xlim if which == "x" else axes.set_ylim
+    for which, axis, column in (("x", axes.xaxis, a), ("y", axes.yaxis, b)):
         if isinstance(column, CategoricalColumn):
             n = min(column.width, MOST_LABELS)
-            set_limits(-0.6, n - 0.4)
+            axes.set(**{f"{which}lim": (-0.6, n - 0.4)})
             ticks = [label(name, 9) for name in column.labels[:n]]
-            if which == "x":
-                axes.set_xticks(range(n), ticks, fontsize=6, rotation=30 if n > 3 else 0)
-            else:
-                axes.set_yticks(range(n), ticks, fontsize=6)
+            axis.set_ticks(
+                range(n), ticks, fontsize=6, rotation=30 if which == "x" and n > 3 else 0
+            )
         else:
             if which not in limits:  # the real table's, drawn first, then the same for both
                 values = _drawn(column, frame)
                 values = values[~np.isnan(values)]
                 low, high = span(values[:, None]) if len(values) else (np.zeros(1), np.ones(1))
                 limits[which] = (float(low[0]), float(high[0]))
-            set_limits(*limits[which])
+            axes.set(**{f"{which}lim": limits[which]})
             if column.is_instant:
-                _write_dates(axes.xaxis if which == "x" else axes.yaxis)
+                _write_dates(axis)
     x, y = (
         column.codes(frame) + rng.uniform(-0.3, 0.3, len(frame))
         if isinstance(column, CategoricalColumn)
@@ -110,12 +108,9 @@ def _histograms(
             edges = np.arange(np.floor(low[0]), np.ceil(high[0]) + 2) - 0.5
         else:
             edges = np.linspace(low[0], high[0], 31)
-        for p, colour, filled in zip(present, (REAL, SYNTHETIC), (True, False)):
-            counts = np.histogram(p, edges)[0] / max(len(p), 1)
-            if filled:
-                axes.stairs(counts, edges, fill=True, color=colour, alpha=0.35, lw=0)
-            else:
-                axes.stairs(counts, edges, color=colour, lw=1.3)
+        filled: dict[str, Any] = {"fill": True, "color": REAL, "alpha": 0.35, "lw": 0}
+        for p, style in zip(present, (filled, {"color": SYNTHETIC, "lw": 1.3})):
+            axes.stairs(np.histogram(p, edges)[0] / max(len(p), 1), edges, **style)
     if column.is_instant:
         _write_dates(axes.xaxis)
     axes.set_yticks([])

@@ -17,11 +17,10 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
-from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import StratifiedKFold
+from sklearn.metrics import make_scorer, roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import RobustScaler
 
@@ -188,15 +187,13 @@ def detection_score(
         features = np.vstack([encoder.encode(frame) for frame in rows])
         classifier = make_pipeline(RobustScaler(), LogisticRegression(max_iter=1000))
     is_synthetic = np.repeat([0, 1], [len(frame) for frame in rows])
-    scores = []
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
-    for train, test in folds.split(features, is_synthetic):
-        fitted = clone(classifier).fit(features[train], is_synthetic[train])
-        auc = roc_auc_score(is_synthetic[test], fitted.predict_proba(features[test])[:, 1])
-        scores.append(1.0 - max(0.0, 2.0 * float(auc) - 1.0))
+    auc = make_scorer(roc_auc_score, response_method="predict_proba")
+    aucs = cross_val_score(classifier, features, is_synthetic, cv=folds, scoring=auc)
+    scores = 1.0 - np.maximum(0.0, 2.0 * aucs - 1.0)
     return MetricResult(
         metric,
-        float(np.mean(scores)),
+        float(scores.mean()),
         baseline=1.0,
         interval_method="none: folds share rows",
         parts=pd.DataFrame({"fold": range(_FOLDS), "value": scores}),
@@ -254,11 +251,7 @@ def column_shapes(
 def pair_trends(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
     """Return one row per pair of columns, with its ``value`` of `trend`."""
     tables = (real, synthetic)
-    numbers = {
-        c.name: [c.standardised(frame) for frame in tables]
-        for c in encoder.columns
-        if isinstance(c, NumericColumn)
-    }
+    numbers = {c.name: [c.standardised(frame) for frame in tables] for c in encoder.numeric}
     codes = {c.name: _pair_codes(c, real, synthetic) for c in encoder.columns}
     rows = []
     for first, second in combinations(codes, 2):

@@ -80,17 +80,16 @@ def frechet_distance(
 
 def all_columns(tables: Tables) -> MetricResult:
     """Compute :func:`frechet_distance`, which see."""
-    real, synthetic, owner = tables.real, tables.synthetic, tables.owner
+    real, synthetic, owner = tables.real, tables.synthetic, tables.owner or {}
     encoder, rng = tables.encoder, tables.generator(FRECHET_DISTANCE.name)
     ours = GroupedSums.of(real, encoder.encode, random_groups(len(real), rng))
     theirs = GroupedSums.of(synthetic, encoder.encode, random_groups(len(synthetic), rng))
 
     selections: dict[str, Integers] = {"all columns": np.arange(len(encoder.feature_columns))}
     for party in tables.parties or ():
-        mine = [name for name in encoder.names if owner is not None and owner[name] == party]
-        of_party = np.isin(encoder.feature_columns, [encoder.names.index(name) for name in mine])
+        mine = [i for i, name in enumerate(encoder.names) if owner[name] == party]
         if mine:
-            selections[str(party)] = np.flatnonzero(of_party)
+            selections[str(party)] = np.flatnonzero(np.isin(encoder.feature_columns, mine))
     readings = {
         part: read_distance(ours, theirs, features, encoder.feature_columns)
         for part, features in selections.items()

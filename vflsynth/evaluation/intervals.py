@@ -70,15 +70,9 @@ def jackknifed(
     metric: Metric, reading: Reading, parts: pd.DataFrame, notes: tuple[str, ...] = ()
 ) -> MetricResult:
     """Return a result whose interval comes from `jackknife_interval`, or is absent."""
+    method = JACKKNIFE if reading.interval else TOO_FEW_ROWS
     return MetricResult(
-        metric=metric,
-        value=reading.value,
-        interval=reading.interval,
-        interval_method=JACKKNIFE if reading.interval else TOO_FEW_ROWS,
-        baseline=reading.baseline,
-        naive=reading.naive,
-        parts=parts,
-        notes=notes,
+        metric, **reading._asdict(), interval_method=method, parts=parts, notes=notes
     )
 
 

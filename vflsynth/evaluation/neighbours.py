@@ -225,11 +225,10 @@ class _Search:
 
     def __init__(self, encoder: TableEncoder, table: pd.DataFrame) -> None:
         self.encoder, self.table = encoder, table
-        scale = np.ones(len(encoder.feature_columns))
-        for i, column in enumerate(encoder.columns):
-            if isinstance(column, CategoricalColumn):
-                scale[encoder.feature_columns == i] = np.sqrt(0.5)
-        self.scale = scale
+        labels = [
+            isinstance(encoder.columns[i], CategoricalColumn) for i in encoder.feature_columns
+        ]
+        self.scale = np.where(labels, np.sqrt(0.5), 1.0)
 
     def nearest(self, queries: pd.DataFrame, *, skip_own: bool = False) -> Floats:
         """Return the distance to the nearest row, shape (query,), or to the second nearest."""

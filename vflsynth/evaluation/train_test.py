@@ -502,8 +502,8 @@ def _results(
     return MetricResults(
         MetricResult(
             metric,
-            *(reading.value, reading.interval, f"{BOOTSTRAP} of test rows"),
-            *(reading.baseline, reading.naive),
+            **reading._asdict(),
+            interval_method=f"{BOOTSTRAP} of test rows",
             parts=parts,
             notes=notes,
         )
