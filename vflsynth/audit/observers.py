@@ -67,7 +67,7 @@ class DensityObserver(Observer):
         """Say what is observed."""
         return f"{self.label} of {describe_frames({'asked': self._asked})} in {self._parts}"
 
-    def of_model(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+    def observe(self, model: Any, targets: Sequence[Hashable]) -> Observation:
         """Return log probabilities and ranks."""
         found = [log_prob_of(model, self._asked[columns]) for columns in self._parts]
         return {
@@ -93,10 +93,10 @@ class Observers(Observer):
         """Say what is observed."""
         return "; ".join(observer.describe() for observer in self._observers)
 
-    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
+    def observe(self, model: Any, targets: Sequence[Hashable]) -> Observation:
         """Return what all of them observe."""
-        found = [observer.observe(models, targets) for observer in self._observers]
-        return [{k: v for part in parts for k, v in part.items()} for parts in zip(*found)]
+        found = [observer.observe(model, targets) for observer in self._observers]
+        return {name: vector for part in found for name, vector in part.items()}
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class TableObserver(Observer):
         read = f" with labels {sorted(map(repr, self.categorical))}" if self.categorical else ""
         return f"{self.n_synthetic} records: {list(map(repr, self.statistics))} of {records}{read}"
 
-    def of_model(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+    def observe(self, model: Any, targets: Sequence[Hashable]) -> Observation:
         """Return statistics of a table, and what the model claims."""
         table = model.sample(self.n_synthetic)
         found = {
@@ -147,26 +147,24 @@ class FeatureObserver(Observer):
         """Say what is observed."""
         return f"features of {describe_frames(self.frames)}: {list(map(repr, self.statistics))}"
 
-    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
-        """Return statistics of the features that each model's parties would send."""
-        observations: list[Observation] = [{} for _ in models]
+    def observe(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+        """Return statistics of the features that the model's parties would send."""
+        found: Observation = {}
         for party, frame in self.frames.items():
-            for model, observation in zip(models, observations):
-                half = model.parties_[party]
-                own = frame if half.preparation is None else half.preparation.apply(frame)
-                encoded = _encode(half.transformer, own)
-                # As the discriminator is shown them.
-                residuals = getattr(model, "local_residuals_", {}).get(party)
-                if residuals is not None:
-                    encoded = residuals.take_out(encoded[0]).unsqueeze(0)
-                features = _features(model, party, encoded).set_axis(frame.index, axis=0)
-                for statistic in self.statistics:
-                    fitted = statistic.fit(features)
-                    for target in targets:
-                        observation[label_of(f"{party}: {statistic!r}", target)] = fitted.measure(
-                            features, features.loc[[target]]
-                        )
-        return observations
+            half = model.parties_[party]
+            own = frame if half.preparation is None else half.preparation.apply(frame)
+            encoded = _encode(half.transformer, own)
+            # As the discriminator is shown them.
+            residuals = getattr(model, "local_residuals_", {}).get(party)
+            if residuals is not None:
+                encoded = residuals.take_out(encoded[0]).unsqueeze(0)
+            features = _features(model, party, encoded).set_axis(frame.index, axis=0)
+            for statistic in self.statistics:
+                fitted = statistic.fit(features)
+                for target in targets:
+                    label = label_of(f"{party}: {statistic!r}", target)
+                    found[label] = fitted.measure(features, features.loc[[target]])
+        return found
 
 
 class ReleaseObserver(Observer):
@@ -179,7 +177,7 @@ class ReleaseObserver(Observer):
         """Say what is observed."""
         return self.label
 
-    def of_model(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+    def observe(self, model: Any, targets: Sequence[Hashable]) -> Observation:
         """Return the published numbers, the same for every target."""
         parts = [release.values.ravel() for release in model.releases_]
         if not parts:

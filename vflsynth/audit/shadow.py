@@ -45,13 +45,9 @@ class Observer(ABC):
     def describe(self) -> str:
         """Say what is observed; part of the cache's key."""
 
-    def observe(self, models: Sequence[Any], targets: Sequence[Hashable]) -> list[Observation]:
-        """Return named vectors for each of the models, all trained on the same frames."""
-        return [self.of_model(model, targets) for model in models]
-
-    def of_model(self, model: Any, targets: Sequence[Hashable]) -> Observation:
-        """Return named vectors for one model, where no other is looked at with it."""
-        raise NotImplementedError
+    @abstractmethod
+    def observe(self, model: Any, targets: Sequence[Hashable]) -> Observation:
+        """Return named vectors for a model; no other is looked at with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +251,7 @@ def run_block(
                 watch_releases=observer.watch_releases,
                 callbacks=callbacks,
             )
-        observations = observer.observe(models, world.targets)
+        observations = [observer.observe(model, world.targets) for model in models]
         return world.name, numbers, observations, time.process_time() - started
     finally:
         torch.set_num_threads(threads)

@@ -349,15 +349,14 @@ def test_a_model_is_asked_about_the_record_and_about_each_party_s_half(number_fr
     model = Kernel().fit({name: frame[1:] for name, frame in number_frames.items()})
     parties = [list(frame) for frame in number_frames.values()]
     observer = DensityObserver(game.table, {0: game.record(0)}, parties)
-    (observed,) = observer.observe([model], [0])
-    (found,) = observed.values()
+    (found,) = observer.observe(model, [0]).values()
     expected = []
     for columns in (list(game.table), *parties):
         own = model.log_prob(game.table[columns])  # all but record 0 are at distance zero
         expected += [own[0], float((own[1:] < own[0]).mean())]
     np.testing.assert_allclose(found, expected)
     assert len(found) == 2 * (1 + len(parties))
-    (alone,) = DensityObserver(game.table, {0: game.record(0)}).observe([model], [0])
+    alone = DensityObserver(game.table, {0: game.record(0)}).observe(model, [0])
     np.testing.assert_array_equal(*alone.values(), found[:2])
 
 
@@ -397,7 +396,7 @@ def test_features_are_those_of_encoded_records_in_the_order_of_keys(small_frames
             return super().fit(table, categorical)
 
     aligned = {name: frame.set_index("record_id").sort_index() for name, frame in shuffled.items()}
-    FeatureObserver([Record()], aligned, []).observe([model], [])
+    FeatureObserver([Record()], aligned, []).observe(model, [])
     for features, (name, frame) in zip(recorded.values(), aligned.items()):
         transformer = model.parties_[name].transformer
         encoded = torch.from_numpy(transformer.spread(transformer.transform(frame)))
@@ -415,9 +414,9 @@ def test_features_are_of_each_model_s_own_encoding(tiny, number_frames):
         frames = {name: scale * frame for name, frame in number_frames.items()}
         models += tiny.fit_replicas(frames, random_states=[3], keep_discriminators=True)
     observer = FeatureObserver([Naive()], number_frames, [3])
-    together = observer.observe(models, [3])
+    together = [observer.observe(model, [3]) for model in models]
     for model, found in zip(models, together):
-        (alone,) = observer.observe([model], [3])
+        alone = FeatureObserver([Naive()], number_frames, [3]).observe(model, [3])
         for label, values in alone.items():
             np.testing.assert_allclose(found[label], values)
 
@@ -437,7 +436,7 @@ def test_features_are_of_what_discriminators_were_trained_on(tiny):
             recorded.append(table.to_numpy())
             return super().fit(table, categorical)
 
-    FeatureObserver([Record()], {"a": frame}, []).observe([model], [])
+    FeatureObserver([Record()], {"a": frame}, []).observe(model, [])
     transformer, left = model.parties_["a"].transformer, model.local_residuals_["a"].take_out
     equal = torch.from_numpy(transformer.transform(frame))
     encoded = torch.from_numpy(transformer.spread(transformer.transform(frame)))

@@ -52,11 +52,8 @@ class Watch(shadow.Observer):
     def describe(self) -> str:
         return "seeds"
 
-    def observe(self, models, targets):
-        return [
-            {"seed": model.sample(1)["seed"].to_numpy(float), "n": np.array([model.n_], float)}
-            for model in models
-        ]
+    def observe(self, model, targets):
+        return {"seed": model.sample(1)["seed"].to_numpy(float), "n": np.array([model.n_], float)}
 
 
 @pytest.fixture(autouse=True)
@@ -234,17 +231,14 @@ class Means(shadow.Observer):
     def describe(self) -> str:
         return "means"
 
-    def observe(self, models, targets):
-        return [
-            {"means": model.sample(50)[["measure_1", "measure_2"]].mean().to_numpy()}
-            for model in models
-        ]
+    def observe(self, model, targets):
+        return {"means": model.sample(50)[["measure_1", "measure_2"]].mean().to_numpy()}
 
 
 class Blind(Means):
     """Fails as soon as a model is there."""
 
-    def observe(self, models, targets):
+    def observe(self, model, targets):
         raise RuntimeError("nothing is observed")
 
 
