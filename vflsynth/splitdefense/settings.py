@@ -96,7 +96,7 @@ class Perceptron(nn.Module):
         wider = [dims[0] + (0 if encoding is None else encoding.columns.shape[1]), *dims[1:]]
         self.linears = nn.ModuleList(
             Linear(a, b, bias=True, streams=streams, name=f"{name}.{i}")
-            for i, (a, b) in enumerate(zip(wider[:-1], wider[1:]))
+            for i, (a, b) in enumerate(pairwise(wider))
         )
         self.output = output
 

@@ -45,11 +45,6 @@ class Surroundings:
     streams: RandomStreams
     channel: LabelChannel | None = None
 
-    @property
-    def n_outputs(self) -> int:
-        """Outputs of the top model: one logit for two classes."""
-        return 1 if self.n_classes == 2 else self.n_classes
-
 
 @dataclass
 class Batch:
@@ -96,7 +91,8 @@ class Task(ABC):
     @property
     def heads(self) -> dict[str, tuple[str, ...]]:
         """Names of the networks that predict, and whose features each takes."""
-        return {"top": self.around.parties}
+        extra = {"top of " + " ".join(group): group for group in self.around.heads}
+        return {"top": self.around.parties} | extra
 
     @abstractmethod
     def gradients(self, batch: Batch) -> dict[str, Tensor]:
@@ -205,19 +201,14 @@ class CrossEntropyTask(Task):
     def __init__(self, members: Sequence[Any], around: Surroundings) -> None:
         super().__init__(members, around)
         settings = around.settings
+        n_outputs = 1 if around.n_classes == 2 else around.n_classes  # one logit for two classes
         for name, parties in self.heads.items():
             fused = settings.intermediate_dim * (len(parties) if settings.fusion == "concat" else 1)
-            dims = [fused, *settings.top_hidden, around.n_outputs]
+            dims = [fused, *settings.top_hidden, n_outputs]
             bias: Any = self.network(name, dims).linears[-1].bias  # (replica, 1, output)
             if around.channel is not None:
                 with torch.no_grad():
                     bias.copy_(around.channel.start_from(around.label_shares, bias))
-
-    @property
-    def heads(self) -> dict[str, tuple[str, ...]]:
-        """Names of the networks that predict, and whose features each takes."""
-        extra = {"top of " + " ".join(group): group for group in self.around.heads}
-        return super().heads | extra
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Loss of every head, each of shape (replica,)."""

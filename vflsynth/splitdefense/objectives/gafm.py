@@ -143,11 +143,7 @@ class GAFM(Objective):
 
     def check_architecture(self, settings: SplitSettings) -> None:
         """Ask for scalar outputs between 0 and 1, averaged: a sum leaves the penalty's domain."""
-        if (
-            settings.intermediate_dim != 1
-            or settings.bottom_output != "sigmoid"
-            or settings.fusion != "mean"
-        ):
+        if not settings.scalar_probability or settings.fusion != "mean":
             raise ParameterError(
                 "GAFM is defined for scalar bottom outputs between 0 and 1 that are averaged: set "
                 "intermediate_dim=1, bottom_output='sigmoid' and fusion='mean'"
