@@ -55,7 +55,7 @@ def folder(tmp_path):
         "headline": "passes",
     }
     artefacts.write_json(tmp_path / "out" / "release.json", content)
-    publishing._write_digests(tmp_path / "out", (key, public))
+    publishing._write_digests(tmp_path / "out", (key, public), content["table"])
     for name in ("lab", "clinic"):
         part = pd.DataFrame({name: [1, 2]})
         part.attrs["vflsynth sample"] = "mark"
