@@ -61,6 +61,15 @@ def test_drawing_what_scores_stand_for_restores_states_and_nearly_values(fitted)
     np.testing.assert_allclose(restored["plain"], table["plain"], atol=0.02)
 
 
+def test_a_number_that_no_record_has_is_never_drawn(fitted):
+    table, transformer, encoded, _ = fitted
+    marginals = fit_marginals(encoded[table["with_missing"].isna()], transformer.spans_)
+    rows = draw_marginals(
+        marginals, np.random.default_rng(0).normal(size=(50, 5)), encoded.shape[1]
+    )
+    assert transformer.inverse_transform(rows.astype(np.float32))["with_missing"].isna().all()
+
+
 def test_drawn_columns_have_the_distributions_of_the_table(fitted):
     table, transformer, _, marginals = fitted
     scores = np.random.default_rng(1).normal(size=(20_000, len(marginals)))

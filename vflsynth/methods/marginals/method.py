@@ -88,6 +88,8 @@ class Marginal:
             shares = block.mean(0, dtype=np.float64).tolist()
             ordinary = block[:, 0] > 0.5
         quantiles = None
+        if not ordinary.any():
+            value = None  # as may be in rows drawn from noisy counts
         if value is not None:
             quantiles = NormalScores().fit(np.sort(matrix[ordinary, value].astype(np.float64)))
         return cls(value, None if state is None else state.start, shares, quantiles)
