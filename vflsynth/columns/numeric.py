@@ -97,7 +97,7 @@ class NumericTransformer(ColumnTransformer):
         Coordinates, below the first and above the second of which ordinary values are drawn in, so
         that none piles up at an end of the range: the further out, the nearer to the end, which
         none reaches. The end itself, beyond which values count as the end, where values are too few
-        or one of them is frequent.
+        or one of them is frequent. Without an encoder, zeros.
     tolerance_ : float
         Largest absolute error of a round trip of fitted values, in the column's unit (the dtype's
         unit for datetimes). 0.0 where the round trip is exact; more only where float32 cannot tell
@@ -229,10 +229,11 @@ class NumericTransformer(ColumnTransformer):
         """Move ordinary values near the ends of the range inwards; a larger one stays larger."""
         assert self.axis_ is not None
         places, found = self.axis_.to_coordinates(raw), raw.copy()
-        is_spike = np.isin(raw, np.array(self.spikes_, raw.dtype))
+        spikes = np.array(self.spikes_, raw.dtype)
         for inner, end in zip(self.tails_, self._ends(self.axis_, raw.dtype)):
             reach = end - inner
-            out = ~is_spike & ((places - inner) * reach > 0.0)
+            out = np.flatnonzero((places - inner) * reach > 0.0)
+            out = out[~np.isin(raw[out], spikes)]
             drawn = inner + reach * np.tanh((places[out] - inner) / reach)
             found[out] = self.axis_.from_coordinates(drawn)
         return found

@@ -123,9 +123,10 @@ def copied_values(
     off, as the worst of many columns is looked for.
     """
     worst: Measured | None = None
+    said = columns_of(contract)
     for column in encoder.numeric:
         known, drawn = _present(column, real), _present(column, synthetic)
-        least = _least(columns_of(contract)[column.name], contract)
+        least = _least(said[column.name], contract)
         unused, itself = (known, 1) if others is None else (_present(column, others), 0)
         ours, theirs = _times(drawn, known), _times(unused, known) - itself
         ours, theirs = ours[ours < least], theirs[theirs < least]

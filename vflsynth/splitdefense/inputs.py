@@ -88,25 +88,26 @@ def check_frames(
     return checked
 
 
-def as_labels(given: Any, what: str | None = None) -> Labels:
+def as_labels(given: Any) -> Labels:
     """Return labels in the type of each.
 
     Beside text, NumPy makes text of numbers; scikit-learn makes floats of pandas's nullable types.
-    Raises ParameterError, which says `what` they are, if they are of several types; None lets them.
     """
     plain = np.asarray(given) if hasattr(given, "dtype") or hasattr(given, "dtypes") else given
     labels: Labels = column_or_1d(plain, warn=True)
     if labels.dtype.kind == "U" and infer_dtype(own := np.array(given, object).ravel()) != "string":
         labels = own
-    if labels.dtype != object:
-        return labels
-    if what is not None and infer_dtype(labels, skipna=False) in ("mixed", "mixed-integer"):
+    return labels if labels.dtype != object else pd.Series(labels).infer_objects().to_numpy()
+
+
+def check_one_type(labels: Labels, what: str) -> None:
+    """Check that labels are of one type, or raise ParameterError, which says `what` they are."""
+    if labels.dtype == object and infer_dtype(labels, skipna=False) in ("mixed", "mixed-integer"):
         types = sorted({type(label).__name__ for label in labels})
         raise ParameterError(
             f"{what} must be labels of one type, got {' and '.join(types)}. Fix: make all of them "
             "text, or all whole numbers"
         )
-    return pd.Series(labels).infer_objects().to_numpy()
 
 
 def check_labels(
@@ -131,7 +132,7 @@ def check_labels(
     if not stated:
         if pd.isna(labels).any():
             raise ParameterError("y contains NaN; every record needs a label, drop those without")
-        labels = as_labels(y, "y")
+        check_one_type(labels, "y")
         check_classification_targets(labels)
     if active is not None:
         table = frames[active]

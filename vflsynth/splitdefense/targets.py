@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from vflsynth.exceptions import OwnTableWarning, ParameterError, warn_user
-from vflsynth.splitdefense.inputs import Labels, as_labels
+from vflsynth.splitdefense.inputs import Labels, as_labels, check_one_type
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives.base import Objective
 from vflsynth.splitdefense.protections.gradients import Protection
@@ -108,7 +108,8 @@ class Classes:
         if stated is None:
             classes, codes = np.unique(labels, return_inverse=True)
         else:
-            classes = np.unique(as_labels(list(stated), "classes"))
+            check_one_type(known := as_labels(list(stated)), "classes")
+            classes = np.unique(known)
             codes = _codes_of(labels, classes, private)
         if len(classes) < 2:
             raise ParameterError(
