@@ -31,11 +31,12 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         features of at most 32,768 records once to a server that owns no table; the server alone
         trains bottlenecks with noise, which the parties apply to their features of all records;
         the server adds the noise and sends each later party one context per record, once; then
-        every party trains alone. "trained": the server's contexts have no noise, and it learns to
-        make them from gradients that the later parties return at every step; nothing bounds what
-        they tell. "one_message": features are handed on to the later parties as they are, who can
-        read nearly everything from them if they know a few hundred records: for parties that may
-        know each other's columns.
+        every party trains alone, and takes the noise off the relations, if not off any record
+        (`denoising.NoiselessContexts`). "trained": the server's contexts have no noise, and it
+        learns to make them from gradients that the later parties return at every step; nothing
+        bounds what they tell. "one_message": features are handed on to the later parties as they
+        are, who can read nearly everything from them if they know a few hundred records: for
+        parties that may know each other's columns.
     bits_per_record : float, default=8.0
         With "bounded": the most that a record's own context tells about it, in bits, whatever the
         receiver knows (`contexts.bits_of_channel`). What makes contexts was trained on all records;
@@ -102,6 +103,12 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     numbers have states (an ordinary value, missing, frequent values) and a mixture of ten Gaussians
     on normal scores. A tenth of the records, at most 16,384, is held out and says when to stop.
 
+    Noise bounds what a context tells of its own record; of all records together it can be taken
+    off, since its distribution is known. Contexts without it are latent: a mixture of Gaussians
+    that with the noise is distributed as the noisy ones are (Bovy, Hogg and Roweis 2011) proposes
+    them, and at every step the likelihood of the columns chooses. Drawn rows, which are nobody's,
+    have contexts without noise.
+
     Of a party with more than 64 columns, each sees the 16 earlier ones of that party which depend
     on it most (`layout.seen_columns`), beside the context: size and time grow with the columns
     and not with their square.
@@ -165,8 +172,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         frame : DataFrame, shape (record, column)
             Any of the columns, without keys. A missing value is a value.
         n_draws : int, default=64
-            Draws per record over what is not known exactly: columns that are left out, noise of
-            contexts, and where in its interval a rounded number lies.
+            Draws per record over what is not known exactly: columns that are left out, and where
+            in its interval a rounded number lies.
         random_state : int, numpy Generator, RandomState or None, default=0
 
         Returns

@@ -396,7 +396,8 @@ class AutoregressiveMethod(Method):
         looking = min(chunk, settings.n_held_out or n_records) * (2 * (shown + context) + layers)
         calibrated = min(MOST_CALIBRATED_OF_MANY if some else MOST_CALIBRATED, n_records)
         calibrating = calibrated * (shown + 6 * n_columns + 4 * outputs)
-        records = replicas * n_records * (n_columns + len(layout.numeric) + context)
+        # Contexts with noise and without.
+        records = replicas * n_records * (n_columns + len(layout.numeric) + 2 * context)
         at_once = min(ENCODED_AT_ONCE, n_records)
         encoding = min(at_once * width, MOST_ENCODED) if some else at_once * width
         parties = len(settings.order)
@@ -425,7 +426,6 @@ class AutoregressiveMethod(Method):
                 None if party.sender is None else one_replica(party.sender, replica),
                 senders=settings.senders(party.name),
                 receivers=settings.receivers(party.name),
-                noise_std=settings.noise_std,
                 passes_features=settings.protocol == "one_message",
             )
             for replica in range(len(party.codes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Hashable, Mapping
 
@@ -22,6 +23,7 @@ from vflsynth.learning.base import (
 )
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender
+from vflsynth.methods.autoregressive.denoising import NoiselessContexts
 from vflsynth.methods.autoregressive.layout import MOST_SEEING_ALL, Layout, seen_columns
 from vflsynth.methods.autoregressive.messages import (
     BatchContexts,
@@ -51,6 +53,9 @@ MOST_ENCODED = 1 << 24
 _OTHERS_PER_RECORD, _WEIGHT_OF_OTHERS = 1, 1.0
 """Unmatched records in a batch for every matched one, and what their mean likelihood counts."""
 
+_PROPOSALS, _LOOKS = 3, 8
+"""What a noisy context may have been: new draws in a step, and draws by which it is judged."""
+
 MOST_CALIBRATED, MOST_CALIBRATED_OF_MANY = 1 << 14, 1 << 12
 """Records that are drawn to calibrate the biases, and fewer of wide tables."""
 
@@ -59,7 +64,8 @@ class AutoregressiveParty(TrainableParty):
     """A party that learns p(own columns | context) by maximum likelihood.
 
     Sees its own records, the shared secret (through the schedule) and contexts. Every replica keeps
-    the averaged weights of the epoch whose held-out likelihood was highest.
+    the averaged weights of the epoch whose held-out likelihood was highest. A noisy context counts
+    as an observation of one without noise, since drawn rows, which are nobody's, need none.
     """
 
     network: ConditionalNetwork | None
@@ -85,6 +91,7 @@ class AutoregressiveParty(TrainableParty):
         self.context_dim = settings.width_for(self.name)
         self.others: tuple[Tensor, Tensor] | None = None
         self.contexts = values.new_zeros(replicas, len(schedule.order[0]), 0)
+        self.noiseless: NoiselessContexts | None = None
         self.held_out_contexts: Tensor | None = None
         self.features = FixedFeatures(self.layout, settings.n_features, streams.child("features"))
         self.sender: Sender | None = None
@@ -157,9 +164,16 @@ class AutoregressiveParty(TrainableParty):
 
     @takes(RecordContexts)
     def take_contexts(self, message: RecordContexts) -> None:
-        """Keep the one noisy snapshot."""
+        """Keep the one noisy snapshot, and what it may have been without its noise."""
         self.check_shape("contexts", message.contexts, (*self.codes.shape[:2], self.context_dim))
-        self.contexts = message.contexts
+        if self.context_dim:
+            self.noiseless = self._without_noise(message.contexts)
+            parts = enumerate(torch.split(message.contexts, CHUNK, 1))
+            drawn = [self.noiseless.draw(noisy, "first", k) for k, noisy in parts]
+            self.contexts = torch.cat(drawn, 1)
+
+    def _without_noise(self, noisy: Tensor) -> NoiselessContexts:
+        return NoiselessContexts(noisy, self.settings.noise_std, self.streams.child("noiseless"))
 
     @takes(RelayedFeatures)
     def take_features(self, message: RelayedFeatures) -> None:
@@ -203,7 +217,7 @@ class AutoregressiveParty(TrainableParty):
         if alone and self.network is not None:
             per_epoch = self.schedule.steps_per_epoch
             for k in range((step - 1) * per_epoch, step * per_epoch):
-                self.descend(k, at_rows(self.contexts, self.schedule.rows(k)))
+                self.descend(k, self._contexts_of(k))
         found = self.losses.pop().get("log_likelihood", torch.zeros_like(self.best))
         held_out = self.held_out_likelihood()
         improved = held_out > self.best + _SMALLEST_IMPROVEMENT
@@ -214,6 +228,34 @@ class AutoregressiveParty(TrainableParty):
             self.waited = torch.where(improved, 0, self.waited + 1)
         waiting = self.waited >= settings.patience
         return LikelihoodReport(self.name, SERVER, step, found, held_out, improved, waiting)
+
+    @torch.no_grad()
+    def _contexts_of(self, step: int) -> Tensor:
+        """Look up a batch's contexts; draw anew what noisy ones may have been, and keep it.
+
+        The present one and some that are drawn given the noisy ones compete by the likelihood of
+        the columns: a step of a chain whose stationary distribution is that given both (iterated
+        sampling importance resampling, Andrieu, Lee and Vihola 2018).
+        """
+        rows = self.schedule.rows(step)
+        contexts = at_rows(self.contexts, rows)
+        if self.noiseless is None:
+            return contexts
+        noisy, found = at_rows(self.noiseless.noisy, rows), [contexts]
+        found += [self.noiseless.draw(noisy, f"proposal {j}", step) for j in range(_PROPOSALS)]
+        codes, values = at_rows(self.codes, rows).long(), at_rows(self.values, rows)
+        scores = torch.stack([self._likelihood(codes, values, own) for own in found], 1)
+        scores += self.streams.gumbel("choice", step, tuple(scores.shape[1:]))
+        chosen = scores.argmax(1, keepdim=True).unsqueeze(-1)
+        kept = torch.stack(found, 1).take_along_dim(chosen, 1).squeeze(1)
+        self.contexts.scatter_(1, rows.unsqueeze(-1).expand_as(kept), kept)
+        return kept
+
+    def _likelihood(self, codes: Tensor, values: Tensor, contexts: Tensor) -> Tensor:
+        """Log-likelihood of matched records given their contexts, (replica, record)."""
+        assert self.network is not None
+        shown = contexts if self.others is None else with_flag(contexts, 0.0)
+        return self.network.log_likelihood(codes, values, shown).sum(1)
 
     def descend(self, step: int, contexts: Tensor) -> Tensor:
         """Take a step of maximum likelihood; return the loss's gradient of the contexts."""
@@ -295,7 +337,10 @@ class AutoregressiveParty(TrainableParty):
 
     @torch.no_grad()
     def held_out_likelihood(self) -> Tensor:
-        """Mean log-likelihood per record of the averaged weights, (replica,)."""
+        """Mean log-likelihood per record of the averaged weights, (replica,).
+
+        Given noisy contexts it is estimated, a little too low, by draws of what they may have been.
+        """
         if self.network is None:
             return torch.zeros_like(self.best)
         n = self.settings.n_held_out or self.codes.shape[1]
@@ -306,13 +351,13 @@ class AutoregressiveParty(TrainableParty):
         at_once = CHUNK if self.network.sees is None else CHUNK_OF_MANY
         for start in range(0, n, at_once):
             part = slice(start, min(n, start + at_once))
-            shown = contexts[:, part]
-            if self.others is not None:
-                shown = with_flag(shown, 0.0)
-            found = self.network.log_likelihood(
-                self.codes[:, part].long(), self.values[:, part], shown
-            )
-            total += found.sum((1, 2))
+            codes, values = self.codes[:, part].long(), self.values[:, part]
+            looks = [contexts[:, part]]
+            if self.noiseless is not None:
+                noisy = self.noiseless.noisy[:, part]
+                looks = [self.noiseless.draw(noisy, f"look {j}", start) for j in range(_LOOKS)]
+            found = torch.stack([self._likelihood(codes, values, own) for own in looks])
+            total += (found.logsumexp(0) - math.log(len(looks))).sum(1)
         self.optimizer.flat.copy_(current)
         return total / n
 
@@ -427,6 +472,8 @@ class AutoregressiveParty(TrainableParty):
         state = {"contexts": self.contexts, "best": self.best, "waited": self.waited}
         if self.sender is not None:
             state |= labelled("sender", self.sender.state_dict())
+        if self.noiseless is not None:
+            state["noisy"] = self.noiseless.noisy
         if self.network is not None:
             optimizer = self.optimizer
             state |= {
@@ -441,6 +488,8 @@ class AutoregressiveParty(TrainableParty):
         """Restore `state`."""
         self.contexts, self.best = state["contexts"], state["best"]
         self.waited = state["waited"]
+        if "noisy" in state:
+            self.noiseless = self._without_noise(state["noisy"])
         if self.sender is not None:
             self.sender.load_state_dict(section(state, "sender"))
         if self.network is not None:

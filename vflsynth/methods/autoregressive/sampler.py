@@ -22,8 +22,8 @@ class AutoregressiveSampler(RowSampler):
     """Draws columns one after the other, given what the parties before it passed on.
 
     Without a network the party has no column to draw; without a sender, which makes contexts of its
-    features for later parties, it passes features on, as all then do. `noise_std` is that of the
-    contexts that it gets.
+    features for later parties, it passes features on, as all then do. Contexts of drawn
+    rows have no noise.
     """
 
     kind = "autoregressive"
@@ -38,13 +38,12 @@ class AutoregressiveSampler(RowSampler):
         *,
         senders: Sequence[str],
         receivers: Sequence[str],
-        noise_std: float,
         passes_features: bool,
     ) -> None:
         self.layout = Layout(spans)
         self.network, self.features, self.sender = network, features, sender
         self.senders, self.receivers = tuple(senders), tuple(receivers)
-        self.noise_std, self.passes_features = noise_std, passes_features
+        self.passes_features = passes_features
 
     @property
     def latent_dim(self) -> int:
@@ -87,7 +86,7 @@ class AutoregressiveSampler(RowSampler):
         if self.network is None:  # rows are as empty
             return context, context.new_zeros(n_records, dtype=torch.float64)
         if self.senders:
-            context = self._context([received[name] for name in self.senders], streams, index)
+            context = self._context([received[name] for name in self.senders])
         n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
         uniforms = streams.uniform("codes", index, (n_records, 2, n_columns))[0].transpose(0, 1)
         normals = streams.normal("numbers", index, (n_records, n_numbers))[0]
@@ -96,14 +95,10 @@ class AutoregressiveSampler(RowSampler):
         )
         return self.layout.join(*drawn), log_weights
 
-    def _context(self, received: list[Tensor], streams: RandomStreams, index: int) -> Tensor:
+    def _context(self, received: list[Tensor]) -> Tensor:
         if self.passes_features:
             return torch.cat(received, 1)
-        clean = into_ball(torch.stack(received).sum(0))
-        if not self.noise_std:
-            return clean
-        noise = streams.normal("contexts", index, tuple(clean.shape))[0]
-        return clean + self.noise_std * noise
+        return into_ball(torch.stack(received).sum(0))
 
     @torch.no_grad()
     def pass_on(self, rows: Tensor) -> dict[str, Tensor]:
@@ -144,7 +139,6 @@ class AutoregressiveSampler(RowSampler):
         return {
             "senders": list(self.senders),
             "receivers": list(self.receivers),
-            "noise_std": self.noise_std,
             "passes_features": self.passes_features,
         }
 
@@ -185,7 +179,6 @@ class AutoregressiveSampler(RowSampler):
             sender,
             senders=list(content["senders"]),
             receivers=receivers,
-            noise_std=float(content["noise_std"]),
             passes_features=bool(content["passes_features"]),
         )
 
