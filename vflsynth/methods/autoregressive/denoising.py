@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.models.samplers import pick
 
-_MOST_COMPONENTS, _RECORDS_OF_ONE = 64, 200
-_ROUNDS, _MOST_RECORDS, _MOST_NUMBERS = 60, 1 << 15, 1 << 24
+_MOST_COMPONENTS, _RECORDS_OF_ONE, _ROUNDS = 64, 200, 60
+_MOST_RECORDS, _MOST_NUMBERS = 1 << 15, 1 << 21
+"""Contexts that a mixture is fitted to, and numbers of them with their products."""
+
 _PRIOR_RECORDS, _PRIOR_SHARE = 2.0, 0.1
 """What holds a component's covariance: as many records, of so much of the covariance of all."""
 
@@ -20,39 +24,39 @@ class NoiselessContexts:
     Noise of known variance can be taken off a distribution, if not off a record: expectation and
     maximisation of a Gaussian mixture under Gaussian noise (Bovy, Hogg and Roweis 2011), from the
     receiver's own contexts alone. `draw` says what a context may have been without its noise.
-    Means and covariances are (replica, component, ...); the noise has `noise_std` in every number.
+    `noisy` are (replica, record, number); the noise has `noise_std` in every number.
     """
 
     def __init__(self, noisy: Tensor, noise_std: float, streams: RandomStreams) -> None:
         self.noisy, self.streams, self.noise = noisy, streams, noise_std**2
         n_records = min(noisy.shape[1], _MOST_RECORDS, _MOST_NUMBERS // noisy.shape[2] ** 2)
-        n_records = max(1, n_records)
         n_components = max(1, min(_MOST_COMPONENTS, n_records // _RECORDS_OF_ONE))
+        if n_components == 1:
+            n_records = min(noisy.shape[1], _MOST_RECORDS)
         starts = streams.permutation("starts", 0, n_records)[:, :n_components]
         found = [self._fit(own.double(), rows) for own, rows in zip(noisy[:, :n_records], starts)]
         logs, means, covariances = (torch.stack(own) for own in zip(*found))
-        precision = torch.linalg.inv(covariances + self.noise * _eye(covariances))
+        precision, gain, root = _with_noise(covariances, self.noise)
         self.coefficients = _coefficients(logs, means, precision).to(noisy.dtype)
-        self.gain = (covariances @ precision).to(noisy.dtype)
-        rest = covariances - covariances @ precision @ covariances
-        jitter = 1e-9 * _eye(covariances)
-        self.root = torch.linalg.cholesky((rest + rest.mT) / 2.0 + jitter).to(noisy.dtype)
-        self.means = means.to(noisy.dtype)
+        self.means, self.gain, self.root = (own.to(noisy.dtype) for own in (means, gain, root))
 
     def _fit(self, noisy: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log weights, means and covariances of the noiseless contexts of one replica."""
         n, width = noisy.shape
-        centred = noisy - noisy.mean(0)
-        eye = torch.eye(width, dtype=noisy.dtype, device=noisy.device)
-        values, vectors = torch.linalg.eigh(centred.mT @ centred / n - self.noise * eye)
-        # A variance is at most 1 in a ball, and what the noise's own spread leaves is not known.
-        least = min(1.0, 2.0 * self.noise * (2.0 / n) ** 0.5)
-        overall = (vectors * values.clamp_min(least)) @ vectors.mT
-        means, weights = noisy[starts], torch.full_like(noisy[starts, 0], 1.0 / len(starts))
-        covariances = overall.expand(len(starts), width, width) / 4.0
+        mean = noisy.mean(0, keepdim=True)
+        spread = (noisy - mean).mT @ (noisy - mean) / n
+        values, vectors = torch.linalg.eigh(spread)
+        # What the noise's own spread leaves is not known; in the ball they sum to `width` at most.
+        least = 2.0 * self.noise * math.sqrt(2.0 / n)
+        values = (values - self.noise).clamp_min(least)
+        overall = (vectors * (values * (width / values.sum()).clamp_max(1.0))) @ vectors.mT
+        means, covariances = _in_ball(noisy[starts]), overall.expand(len(starts), -1, -1) / 4.0
+        weights = torch.full_like(means[:, 0], 1.0 / len(starts))
+        if len(starts) == 1:
+            return weights.log(), _in_ball(mean), overall.unsqueeze(0)
         features = _features(noisy)
         for _ in range(_ROUNDS):
-            precision = torch.linalg.inv(covariances + self.noise * eye)
+            precision, gain, _ = _with_noise(covariances, self.noise)
             logits = features @ _coefficients(weights.log(), means, precision).mT
             sums = logits.softmax(1).mT @ features
             counts = sums[:, 0] + 1e-9
@@ -60,11 +64,9 @@ class NoiselessContexts:
             first = sums[:, 1 : 1 + width] / counts.unsqueeze(1)
             second = sums[:, 1 + width :].view(-1, width, width) / counts.view(-1, 1, 1)
             spread = second - first.unsqueeze(2) * first.unsqueeze(1)
-            gain = covariances @ precision
-            means = means + (gain @ (first - means).unsqueeze(2)).squeeze(2)
+            means = _in_ball(means + (gain @ (first - means).unsqueeze(2)).squeeze(2))
             found = gain @ spread @ gain.mT + covariances - gain @ covariances
-            held = _PRIOR_RECORDS * _PRIOR_SHARE * overall
-            shares = counts.view(-1, 1, 1)
+            held, shares = _PRIOR_RECORDS * _PRIOR_SHARE * overall, counts.view(-1, 1, 1)
             covariances = (shares * found + held) / (shares + _PRIOR_RECORDS)
             covariances = (covariances + covariances.mT) / 2.0
         return weights.log(), means, covariances
@@ -76,15 +78,36 @@ class NoiselessContexts:
         """
         places = self.streams.uniform(f"{name}.components", index, tuple(noisy.shape[1:2]))
         normals = self.streams.normal(f"{name}.numbers", index, tuple(noisy.shape[1:]))
-        shares = torch.bmm(_features(noisy), self.coefficients.mT).softmax(2)
+        chosen = torch.zeros_like(places, dtype=torch.long)
+        if self.means.shape[1] > 1:
+            shares = torch.bmm(_features(noisy), self.coefficients.mT).softmax(2)
+            chosen = torch.stack([pick(*own) for own in zip(shares, places)])
         drawn = []
         for r, own in enumerate(noisy):
-            chosen = pick(shares[r], places[r])
-            means = self.means[r, chosen]
-            off = self.gain[r, chosen] @ (own - means).unsqueeze(2)
-            spread = self.root[r, chosen] @ normals[r].unsqueeze(2)
-            drawn.append(means + (off + spread).squeeze(2))
+            means = self.means[r, chosen[r]]
+            off = _times(self.gain[r], chosen[r], own - means)
+            drawn.append(means + off + _times(self.root[r], chosen[r], normals[r]))
         return torch.stack(drawn)
+
+
+def _with_noise(covariances: Tensor, noise: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (V + s² I)^-1, V (V + s² I)^-1, and the root of the covariance that is left.
+
+    The symmetric root, which follows from V without a jump.
+    """
+    values, vectors = torch.linalg.eigh(covariances)
+    values = values.clamp_min(0.0).unsqueeze(-2)
+    share = values / (values + noise)
+    spectra = 1.0 / (values + noise), share, (noise * share).sqrt()
+    precision, gain, root = ((vectors * own) @ vectors.mT for own in spectra)
+    return precision, gain, root
+
+
+def _coefficients(logs: Tensor, means: Tensor, precision: Tensor) -> Tensor:
+    """Return what 1, c and c c' count in a component's log density, (..., component, feature)."""
+    linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
+    constant = logs + 0.5 * torch.linalg.slogdet(precision)[1] - 0.5 * (linear * means).sum(-1)
+    return torch.cat([constant.unsqueeze(-1), linear, -0.5 * precision.flatten(-2)], -1)
 
 
 def _features(of: Tensor) -> Tensor:
@@ -93,12 +116,15 @@ def _features(of: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(of[..., :1]), of, squares], -1)
 
 
-def _eye(like: Tensor) -> Tensor:
-    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+def _in_ball(means: Tensor) -> Tensor:
+    """Move means to where contexts without noise can have one."""
+    radius = math.sqrt(means.shape[-1])
+    length: Tensor = torch.linalg.vector_norm(means, dim=-1, keepdim=True)
+    return means * (radius / length.clamp_min(radius))
 
 
-def _coefficients(logs: Tensor, means: Tensor, precision: Tensor) -> Tensor:
-    """Return what 1, c and c c' count in a component's log density, (..., component, feature)."""
-    linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
-    constant = logs + 0.5 * torch.linalg.slogdet(precision)[1] - 0.5 * (linear * means).sum(-1)
-    return torch.cat([constant.unsqueeze(-1), linear, -0.5 * precision.flatten(-2)], -1)
+def _times(matrices: Tensor, chosen: Tensor, vectors: Tensor) -> Tensor:
+    """Multiply every vector, (record, number), by the matrix that is chosen for it."""
+    if len(matrices) == 1:
+        return vectors @ matrices[0].mT
+    return (matrices[chosen] @ vectors.unsqueeze(2)).squeeze(2)

@@ -38,9 +38,9 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         are, who can read nearly everything from them if they know a few hundred records: for
         parties that may know each other's columns.
     bits_per_record : float, default=8.0
-        With "bounded": the most that a record's own context tells about it, in bits, whatever the
-        receiver knows (`contexts.bits_of_channel`). What makes contexts was trained on all records;
-        what that tells is not bounded.
+        With "bounded", and at least 1e-6: the most that a record's own context tells about it, in
+        bits, whatever the receiver knows (`contexts.bits_of_channel`). What makes contexts was
+        trained on all records; what that tells is not bounded.
         Which bits, a party can choose that sends other features than those of its records: 8 are
         enough for a column or two. Without effect otherwise.
     unmatched : {"train", "ignore"}, optional
@@ -138,7 +138,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
 
     _rules: ClassVar[Mapping[str, Rule]] = {
         "protocol": Choice(("bounded", "trained", "one_message")),
-        "bits_per_record": Number(0, closed=(False, True)),
+        "bits_per_record": Number(1e-6),
         "unmatched": Optional(Choice(("train", "ignore"))),
         "context_dim": Optional(Number(1, whole=True)),
         "n_features": Optional(Number(1, whole=True)),
