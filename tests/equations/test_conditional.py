@@ -1,6 +1,7 @@
 """Densities of columns given those before, fixed features, and the bound of a noisy context."""
 
 import math
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -95,9 +96,29 @@ def test_log_likelihood_is_that_of_slow_code(encoded, network):
                 if column.value is not None and code == 0:
                     w, m, d = np.split(out[i, network.n_codes :], 3)
                     d = np.log1p(np.exp(d)) + 0.01
-                    y = float(values[replica, i, network.layout.numeric.index(j)])
+                    place = network.layout.numeric.index(j)
+                    y = float(values[replica, i, place])
+                    for k, earlier in enumerate(network.layout.numeric[:place]):
+                        if codes[replica, i, earlier] == 0:
+                            slope = network.slopes[replica, k, place].item()
+                            y -= slope * float(values[replica, i, k])
                     expected += math.log((softmax(w) * norm.pdf(y, m, d)).sum())
                 assert found[replica, j, i] == pytest.approx(expected, abs=2e-4)
+
+
+def test_columns_are_drawn_from_what_their_likelihood_is_of(encoded, network):
+    """What draws a column, which sees nothing of those after it, gives records as likely."""
+    codes, values, context = batch(encoded)
+    wanted = network.log_likelihood(codes, values, context)
+    inputs = network.inputs(codes, values, context)
+    for j in range(len(network.layout.columns)):
+        before = network.mask[:, j * network.hidden]
+        logits, mixture = network.column_outputs(inputs * before, j)
+        found = logits.log_softmax(2).gather(2, codes[:, :, j : j + 1]).squeeze(2)
+        if j in network.layout.numeric:
+            density = mixture_log_density(mixture, values[:, :, network.layout.numeric.index(j)])
+            found = found + density * (codes[:, :, j] == 0)
+        torch.testing.assert_close(found, wanted[:, j], atol=1e-4, rtol=1e-4)
 
 
 def test_a_column_knows_nothing_of_those_after_it(encoded, network):
@@ -116,6 +137,14 @@ def test_a_column_knows_nothing_of_those_after_it(encoded, network):
 
 
 @pytest.fixture
+def without_slopes(network):
+    """The same network; columns that see some have no slopes."""
+    made = deepcopy(network)
+    torch.nn.init.zeros_(made.slopes)
+    return made
+
+
+@pytest.fixture
 def few_at_once(encoded, network, monkeypatch):
     """The same network with weights for inputs that a column sees alone, which are all."""
     monkeypatch.setattr("vflsynth.methods.autoregressive.conditional.COLUMNS_AT_ONCE", 2)
@@ -124,7 +153,8 @@ def few_at_once(encoded, network, monkeypatch):
     for i in range(n):
         sees[i, :i] = torch.arange(i)
     made = ConditionalNetwork(encoded[0], 3, 7, STREAMS, sees)
-    weights = {k: v for k, v in network.state_dict().items() if not k.startswith("first")}
+    other = ("first", "slopes")
+    weights = {k: v for k, v in network.state_dict().items() if not k.startswith(other)}
     padded = torch.nn.functional.pad(network.first.detach(), (0, 0, 0, 1))
     by_column = padded.view(2, -1, n, 7).transpose(1, 2)
     weights["first"] = torch.stack([by_column[:, i, made.places[i]] for i in range(n)], 1)
@@ -136,12 +166,13 @@ def few_at_once(encoded, network, monkeypatch):
 
 
 def test_columns_that_see_some_are_those_that_see_all_where_some_are_all(
-    encoded, network, few_at_once
+    encoded, without_slopes, few_at_once
 ):
     _, _, codes, values = encoded
     codes, values = codes[:30].expand(2, -1, -1), values[:30].expand(2, -1, -1)
     context = torch.randn(2, 30, 3, generator=torch.Generator().manual_seed(2))
     shares = torch.linspace(0.01, 0.1, 30)
+    network = without_slopes
     wanted = network.log_likelihood(codes, values, context)
     torch.testing.assert_close(few_at_once.log_likelihood(codes, values, context), wanted)
     slow = torch.autograd.grad(-(wanted * shares).sum(), [network.second, *network.tables.values()])
@@ -157,14 +188,14 @@ def test_columns_that_see_some_are_those_that_see_all_where_some_are_all(
     torch.testing.assert_close(at_context, torch.autograd.grad(loss, leaf)[0])
 
 
-def test_columns_that_see_some_are_drawn_alike(encoded, network, few_at_once, monkeypatch):
+def test_columns_that_see_some_are_drawn_alike(encoded, without_slopes, few_at_once, monkeypatch):
     monkeypatch.setattr("vflsynth.methods.autoregressive.conditional._DRAWN_AT_ONCE", 40)
     n, n_columns, n_numbers = 100, len(encoded[0].columns), len(encoded[0].numeric)
     rng = torch.Generator().manual_seed(3)
     context, normals = torch.randn(1, n, 3, generator=rng), torch.randn(n, n_numbers, generator=rng)
     uniforms = torch.rand(2, n, n_columns, generator=rng)
     one = []
-    for own in (network, few_at_once):
+    for own in (without_slopes, few_at_once):
         weights = {name: p.detach()[:1].clone() for name, p in own.named_parameters()}
         if own.sees is not None:
             weights["sees"] = own.sees

@@ -24,6 +24,7 @@ from vflsynth.methods.autoregressive.mixtures import (
     draw_number,
     known_number,
     mixture_log_density,
+    moved,
     restrict,
 )
 from vflsynth.models.samplers import Known, pick
@@ -46,10 +47,12 @@ class ConditionalNetwork(nn.Module):
 
     Every column has two hidden layers of `hidden` units, of which the second is added to the first,
     and sees `context_dim` numbers of context. `sees`, int64 (column, seen), are the earlier columns
-    that each sees, see `layout.seen_columns`; by default all.
+    that each sees, see `layout.seen_columns`; by default all, and then the means of a number's
+    mixture lie on a linear map of the earlier ordinary numbers, by `slopes`.
     """
 
     mask: Tensor
+    earlier: Tensor
     padding: Tensor
     sees: Tensor | None
     places: Tensor
@@ -99,6 +102,10 @@ class ConditionalNetwork(nn.Module):
             before = torch.tensor(owners).unsqueeze(1) < torch.arange(n_columns)
             mask = before.repeat_interleave(hidden, 1).float().to(device)
             self.register_buffer("mask", mask, persistent=False)
+            n_numbers = len(layout.numeric)
+            earlier = torch.ones(n_numbers, n_numbers, device=device).triu(1)
+            self.register_buffer("earlier", earlier, persistent=False)
+            self.slopes = nn.Parameter(torch.zeros(replicas, *earlier.shape, device=device))
             first_shape: tuple[int, ...] = (in_dim, n_columns * hidden)
             bias_shape: tuple[int, ...] = (1, n_columns * hidden)
         else:
@@ -216,7 +223,7 @@ class ConditionalNetwork(nn.Module):
     def column_outputs(self, inputs: Tensor, column: int) -> tuple[Tensor, Tensor]:
         """Compute `outputs` of one column alone: logits of the codes that it has, and its mixture.
 
-        They have shape (replica, batch, ...).
+        They have shape (replica, batch, ...); the mixture's means are moved by the earlier numbers.
 
         Inputs are (replica, batch, in), or (in + 1, batch) of a wide table; what is after the
         column must be 0 in them.
@@ -235,7 +242,13 @@ class ConditionalNetwork(nn.Module):
             wanted = [*range(n), *range(self.n_codes, self.n_outputs)]
             last, last_bias = last[..., wanted], last_bias[..., wanted]
         outputs = self._upper(hidden.relu().unsqueeze(1), (second, second_bias, last, last_bias))
-        return outputs[:, 0, :, :n], outputs[:, 0, :, n:]
+        logits, mixture = outputs[:, 0, :, :n], outputs[:, 0, :, n:]
+        if self.sees is None and column in self.layout.numeric:
+            place = self.layout.numeric.index(column)
+            numbers = slice(self._numbers_at, self._numbers_at + VALUE_FEATURES * place)
+            shown = inputs[..., numbers][..., ::VALUE_FEATURES]
+            mixture = moved(mixture, shown @ self.slopes[:, :place, place : place + 1])
+        return logits, mixture
 
     def _upper_of(self, columns: slice) -> tuple[Tensor, ...]:
         """Return weights and biases of the second and the last layer of some columns."""
@@ -296,8 +309,11 @@ class ConditionalNetwork(nn.Module):
             return found
         numeric = [self.layout.numeric[k] for k in numbers]
         places = torch.tensor(numeric, device=found.device) - some.start
-        mixture = outputs[:, places, :, self.n_codes :]
-        density = mixture_log_density(mixture, values[:, :, numbers].transpose(1, 2))
+        mixture, left = outputs[:, places, :, self.n_codes :], values
+        if self.sees is None:
+            shown = values * (codes[:, :, list(self.layout.numeric)] == 0)
+            left = values - torch.bmm(shown, self.slopes * self.earlier)
+        density = mixture_log_density(mixture, left[:, :, numbers].transpose(1, 2))
         ordinary = codes.transpose(1, 2)[:, numeric] == 0
         density = torch.where(ordinary, density, torch.zeros_like(density))
         return found.index_add(1, places, density)

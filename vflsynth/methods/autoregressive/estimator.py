@@ -101,7 +101,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
     ``p(x) = prod_party prod_column p(x_j | earlier columns of the party, context of the party)``,
     parties in the order of their names, columns in the tables' order. Categories have a softmax;
     numbers have states (an ordinary value, missing, frequent values) and a mixture of ten Gaussians
-    on normal scores. A tenth of the records, at most 16,384, is held out and says when to stop.
+    on normal scores, about a linear map of the party's earlier numbers. A tenth of the records, at
+    most 16,384, is held out and says when to stop.
 
     Noise bounds what a context tells of its own record; of all records together it can be taken
     off, since its distribution is known. Contexts without it are latent: a mixture of Gaussians

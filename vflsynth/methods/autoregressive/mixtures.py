@@ -27,6 +27,12 @@ def mixture_parameters(mixture: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return log_softmax(weights), means, F.softplus(deviations) + _SMALLEST_DEVIATION
 
 
+def moved(mixture: Tensor, by: Tensor) -> Tensor:
+    """Add to the means of mixtures (..., 3 * component)."""
+    weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
+    return torch.cat([weights, means + by, deviations], -1)
+
+
 def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
     """Compute the log density of numbers, of the shape of `values`."""
     weights, means, deviations = mixture_parameters(mixture)
