@@ -624,6 +624,10 @@ Ours were learned by two parties who do not join their tables, with default sett
 name says; "16 bits" and "trained" tell the other party more (`AutoregressiveSynthesizer`). The
 published ones saw the joined table.
 
+Trend cuts each table's numbers into bins between its own extremes, so that on credit-default it
+hangs on single values, which no synthetic table here may have: with one row at each end of every
+real column put in, "bounded" (seed 0) has .989 and "trained" (seed 1) .990.
+
 ## Add a row
 
 The first command writes what to train on; the second judges a file, the third a class:
