@@ -488,7 +488,7 @@ class AutoregressiveParty(TrainableParty):
         """Restore `state`."""
         self.contexts, self.best = state["contexts"], state["best"]
         self.waited = state["waited"]
-        if "noisy" in state:
+        if self.contexts.shape[-1] and self.settings.protocol == "bounded":
             self.noiseless = self._without_noise(state["noisy"])
         if self.sender is not None:
             self.sender.load_state_dict(section(state, "sender"))
