@@ -127,7 +127,7 @@ def test_ugly_contexts_have_finite_draws(n, width, noise_std):
         assert (drawn - noisy).abs().max() < 20 * noise_std + 1e-5
 
 
-def test_replicas_are_alone(monkeypatch):
+def test_replicas_are_alone():
     """What one has does not depend on the others."""
     noisy = contexts_of(np.random.default_rng(5).normal(size=(400, 3)), 0.5, replicas=2)
     together = NoiselessContexts(noisy, 0.5, RandomStreams([b"x", b"y"])).draw(noisy, "test", 1)

@@ -31,12 +31,12 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         features of at most 32,768 records once to a server that owns no table; the server alone
         trains bottlenecks with noise, which the parties apply to their features of all records;
         the server adds the noise and sends each later party one context per record, once; then
-        every party trains alone, and takes the noise off the relations, if not off any record
-        (`denoising.NoiselessContexts`). "trained": the server's contexts have no noise, and it
-        learns to make them from gradients that the later parties return at every step; nothing
-        bounds what they tell. "one_message": features are handed on to the later parties as they
-        are, who can read nearly everything from them if they know a few hundred records: for
-        parties that may know each other's columns.
+        every party trains alone, and learns relations as if without noise, though it can take it
+        off no record (`denoising.NoiselessContexts`). "trained": contexts have no noise, and the
+        server learns to make them from gradients that the later parties return at every step;
+        nothing bounds what they tell. "one_message": features are handed on to the later parties
+        as they are, who can read nearly everything from them if they know a few hundred records:
+        for parties that may know each other's columns.
     bits_per_record : float, default=8.0
         With "bounded", and at least 1e-6: the most that a record's own context tells about it, in
         bits, whatever the receiver knows (`contexts.bits_of_channel`). What makes contexts was

@@ -22,8 +22,8 @@ class AutoregressiveSampler(RowSampler):
     """Draws columns one after the other, given what the parties before it passed on.
 
     Without a network the party has no column to draw; without a sender, which makes contexts of its
-    features for later parties, it passes features on, as all then do. Contexts of drawn
-    rows have no noise.
+    features for later parties, it passes features on, as all then do. Contexts of drawn rows have
+    no noise.
     """
 
     kind = "autoregressive"
