@@ -105,7 +105,7 @@ def full_blocks(tight_accountants: None) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def rough_shares() -> Iterator[None]:
     """Calibrate samplers by few rows, where no test asks what shares they give."""
     with pytest.MonkeyPatch.context() as patch:

@@ -223,3 +223,14 @@ def test_nothing_uses_pickle_or_global_random_state():
                 if used == "torch.manual_seed":  # only on borrowed state
                     assert "torch.random.fork_rng" in file.read_text(), file
                 assert not re.fullmatch(r"np\.random\.[a-z]\w+", used.replace(ALLOWED, "")), file
+
+
+def test_no_fixture_is_of_a_package():
+    """Folders of tests are no packages: such a fixture would last to the end of the session."""
+    tests = ROOT / "tests"
+    packages = {file.relative_to(tests).parts[0] for file in tests.rglob("__init__.py")}
+    assert packages <= {"extension"}
+    for file in [ROOT / "conftest.py", *tests.rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "scope":
+                assert ast.literal_eval(node.value) != "package", file

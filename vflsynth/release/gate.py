@@ -81,7 +81,8 @@ def release_gate(
     ------
     ParameterError
         If the model is not fitted, its ledger or the audit cannot be read as such, `account` does
-        not have this release, or there is no model for it, or the evaluation is of other tables.
+        not have this release, or there is no model with privacy for it, or the evaluation is of
+        other tables.
     ArtefactError
         If there is no such account, or it is damaged.
     ContractError
@@ -114,6 +115,11 @@ def release_gate(
     ledger = None if model is None else model.privacy_ledger_
     if ledger is not None and not isinstance(ledger, PrivacyLedger):
         raise ParameterError(f"a model's ledger must be a PrivacyLedger, got {ledger!r}")
+    if ledger is None and account is not None:
+        raise ParameterError(
+            "release_gate: account says what a model's ε adds to, and this model has no privacy; "
+            "leave account out"
+        )
     if ledger is not None and ledger.covers_synthetic_data:
         contract.check_private()  # the edition to hand out says how many rows break its rules
     gone = [c for c in contract.left_out if c in real.columns and c not in synthetic.columns]

@@ -27,7 +27,7 @@ class OwnTime:
     process_time = staticmethod(time.process_time)
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _rough_shares(rough_shares: None) -> None:
     """Hundreds of shadow models are asked which records they were trained on."""
 

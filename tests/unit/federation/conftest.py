@@ -38,7 +38,7 @@ JOB = {
 }
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _rough_shares(rough_shares):
     """Runs are compared with each other, and with one in this process."""
 

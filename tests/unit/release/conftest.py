@@ -51,7 +51,7 @@ def synthetic() -> pd.DataFrame:
     return make(600, 1)
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _few_trees():
     """Judge by forests of a few trees: which clauses fail does not depend on more."""
     with pytest.MonkeyPatch.context() as patch:
@@ -59,7 +59,7 @@ def _few_trees():
         yield
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def evaluation(_few_trees, real, synthetic):
     """What the gate computes itself if nobody else has: the tests of clauses need it once."""
     return evaluate(real, synthetic, target="ill")

@@ -474,6 +474,14 @@ def test_what_is_no_such_thing_is_refused_by_name(real, synthetic, evaluation, g
         release_gate(real, synthetic, **{"contract": CONTRACT, "evaluation": evaluation} | given)
 
 
+def test_an_account_of_a_model_without_privacy_is_refused(judged, synthetic, tmp_path):
+    model = Model()
+    model.privacy_ledger_ = None
+    account = PrivacyAccount.create(tmp_path / "account.json")
+    with pytest.raises(ParameterError, match="this model has no privacy; leave account out"):
+        judged(synthetic, None, model=model, account=account)
+
+
 def test_a_moment_is_of_its_day(real, synthetic, evaluation):
     noon, known = datetime(2026, 3, 1, 12), {"contract": CONTRACT, "evaluation": evaluation}
     assert release_gate(real, synthetic, date=noon, **known).date == "2026-03-01"

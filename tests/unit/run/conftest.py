@@ -20,12 +20,12 @@ FAST = {
 }
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _rough_shares(rough_shares: None) -> None:
     """Runs are compared with each other."""
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def make_vflgan() -> Callable[..., VFLGANSynthesizer]:
     """Make a fast VFLGAN, with some parameters changed."""
     return lambda **changes: VFLGANSynthesizer(

@@ -15,7 +15,7 @@ from vflsynth.splitdefense.leakage import columns as of_columns
 _HONEST = RandomizedResponse.transform
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def same_responses() -> Iterator[None]:
     """Have every fit draw the same responses, so that tests can repeat it."""
 
