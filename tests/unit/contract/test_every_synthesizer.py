@@ -115,7 +115,7 @@ def test_zero_violations(estimator):
     "estimator",
     [
         DPLTSynthesizer(privacy=LatentTree(epsilon=20, delta=1e-3)),
-        MixtureSynthesizer(privacy=PairwiseTables(epsilon=20, delta=1e-3)),
+        MixtureSynthesizer(privacy=PairwiseTables(epsilon=5, delta=1e-3)),
     ],
     ids=lambda e: type(e).__name__,
 )
