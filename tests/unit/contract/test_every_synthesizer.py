@@ -37,20 +37,20 @@ PLAIN = [
 LEVELS = (("low", 1), ("middle", 2), ("high", 3))
 
 
-def tables() -> dict[str, pd.DataFrame]:
+def tables(n: int = 96) -> dict[str, pd.DataFrame]:
     rng = np.random.default_rng(0)
-    level, start = rng.integers(0, 3, 96), rng.integers(0, 50, 96)
-    husband = rng.random(96) < 0.5
+    level, start = rng.integers(0, 3, n), rng.integers(0, 50, n)
+    husband = rng.random(n) < 0.5
     first = {
         "level": np.array([name for name, _ in LEVELS])[level],
         "code": level + 1,
         "start": start,
-        "end": start + rng.integers(0, 40, 96),
+        "end": start + rng.integers(0, 40, n),
         "sex": np.where(husband, "Male", "Female"),
-        "mail": [f"a{i}@b.org" for i in range(96)],
+        "mail": [f"a{i}@b.org" for i in range(n)],
     }
-    second = {"relation": np.where(husband, "Husband", "none"), "net": rng.normal(size=96).round(1)}
-    keys = [f"k{i}" for i in range(96)]
+    second = {"relation": np.where(husband, "Husband", "none"), "net": rng.normal(size=n).round(1)}
+    keys = [f"k{i}" for i in range(n)]
     frames = {"first": pd.DataFrame(first, keys), "second": pd.DataFrame(second, keys)}
     frames["second"]["double"] = 2 * frames["second"]["net"]
     return frames
@@ -121,7 +121,9 @@ def test_zero_violations(estimator):
 )
 def test_zero_violations_with_privacy(estimator):
     given = estimator.privacy.set_params(public_schema=PublicSchema(dtypes="given"))
-    synth = estimator.set_params(contract=contract(private=True), random_state=0).fit(tables())
+    # Of few records noise may leave a column two bins, all starts above all ends: no row is right.
+    frames = tables(960)
+    synth = estimator.set_params(contract=contract(private=True), random_state=0).fit(frames)
     table = synth.sample(150)
     assert broken(table) == 0
     assert table["net"].notna().all()
