@@ -328,6 +328,20 @@ class Sizes(Rule):
 
 
 @dataclass(frozen=True, slots=True)
+class Several(Rule):
+    """Any number of values that `rule` accepts."""
+
+    rule: Number
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is a sequence of them."""
+        return _all_accepted(value, self.rule)
+
+    def __str__(self) -> str:
+        return f"a sequence, each {self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
 class Pair(Rule):
     """Two values that `rule` accepts."""
 

@@ -272,7 +272,9 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
             if content["kind"] != cls.kind:
                 raise ValueError(f"kind is {content['kind']!r}, not {cls.kind!r}")
             parameters = {
-                name: Encoder.from_dict(given) if isinstance(given, dict) else given
+                name: Encoder.from_dict(given)
+                if name == "encoder" and isinstance(given, dict)
+                else scalar_from_json(given)
                 for name, given in content["parameters"].items()
             }
             transformer = cls(**parameters)

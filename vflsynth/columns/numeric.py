@@ -52,7 +52,7 @@ from vflsynth.exceptions import (
     ColumnKindError,
     EmptyColumnError,
 )
-from vflsynth.registry import Number, Optional, Rule
+from vflsynth.registry import Number, Optional, Rule, Several
 
 # Of the range: how wide an interval stands for a value that may lie anywhere.
 _SMALL = 1e-6
@@ -72,6 +72,8 @@ class NumericTransformer(ColumnTransformer):
         A column with at most this many distinct values has all of them as spikes.
     spike_records : int, default 10
         Fewest records of a spike; with `max_levels`, fewest on average.
+    spikes : tuple of int or float, default ()
+        Numbers that are spikes, however few records hold them.
     rare_records : int, default 0
         Numbers of fewer records count as the nearest state, and `Ranks` do not keep them. 0 and 1:
         all are kept.
@@ -109,6 +111,7 @@ class NumericTransformer(ColumnTransformer):
         "spike_share": Optional(SHARE),
         "max_levels": Number(0, whole=True),
         "spike_records": Number(1, whole=True),
+        "spikes": Several(Number(-math.inf)),
         "rare_records": Number(0, whole=True),
         "extreme_records": Number(0, whole=True),
     }
@@ -118,6 +121,7 @@ class NumericTransformer(ColumnTransformer):
     spike_share: float | None = 0.1
     max_levels: int = 0
     spike_records: int = 10
+    spikes: tuple[int | float, ...] = ()
     rare_records: int = 0
     extreme_records: int = 0
 
@@ -216,7 +220,14 @@ class NumericTransformer(ColumnTransformer):
     def _within(self, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Move values beyond the range that was learned, or among what became its ends, there."""
         ordinary = () if self.axis_ is None else (self.axis_.lower, self.axis_.upper)
-        known = sorted({*self.spikes_, *ordinary})
+        known = sorted({*self.spikes_, *ordinary} - {*self.spikes})
+        if not known:
+            return raw
+        named = np.isin(raw, self.spikes)
+        if named.any():
+            found = raw.copy()
+            found[~named] = self._within(raw[~named])
+            return found
         if self.encoder_ is not None:
             raw = self._drawn_in(raw)
         within: npt.NDArray[Any] = np.clip(raw, known[0], known[-1]).astype(raw.dtype)
@@ -280,8 +291,9 @@ class NumericTransformer(ColumnTransformer):
                 column=column.name,
             )
         self._raw_dtype = raw.dtype
-        values = ordered
-        ordered = self._without_extremes(ordered)
+        is_named = np.isin(ordered, self.spikes)
+        named, values = np.unique(ordered[is_named]), ordered[~is_named]
+        ordered = self._without_extremes(values)
         most = min(self.max_levels, len(ordered) // self.spike_records)
         spikes = _levels(ordered, most, self.rare_records)
         if spikes and self.rare_records > 1:
@@ -292,9 +304,8 @@ class NumericTransformer(ColumnTransformer):
             spikes = _frequent_values(ordered, least)
         if spikes:  # beside a spike, too, no value of few is an end
             values = values[~np.isin(ordered, np.array(spikes, ordered.dtype))]
-            few = len(values) < self.extreme_records
-            ordered = values[:0] if few else self._without_extremes(values)
-        self.spikes_ = tuple(spike.item() for spike in spikes)
+            ordered = self._without_extremes(values)
+        self.spikes_ = tuple(sorted(spike.item() for spike in (*spikes, *named)))
         self.axis_: Axis | None = None
         self.grid_: ColumnGrid | None = None
         self.encoder_: Encoder | None = None
@@ -326,10 +337,10 @@ class NumericTransformer(ColumnTransformer):
             ) from None
 
     def _without_extremes(self, ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return sorted values whose ends are means of `extreme_records` of them."""
+        """Return sorted values whose ends are means of `extreme_records` of them, if so many."""
         k = self.extreme_records
-        if k < 2:
-            return ordered
+        if k < 2 or len(ordered) < k:
+            return ordered if k < 2 else ordered[:0]
         axis = axis_through(ordered, self.dtype_)
         coded = ordered.copy()
         for ends, outwards in ((slice(0, k), ordered[:k][::-1]), (slice(-k, None), ordered[-k:])):

@@ -47,13 +47,15 @@ class Range:
 class Wanted:
     """What a column's values must be, in the column's own type.
 
-    Any of `values`, or, if there are none, between `low` and `high`; or `missing`.
+    Any of `values`, or, if there are none, between `low` and `high`; or `missing`; or any of the
+    numbers `also`.
     """
 
     values: tuple[Any, ...] = ()
     low: Any = None
     high: Any = None
     missing: bool = False
+    also: tuple[Any, ...] = ()
 
     @property
     def is_range(self) -> bool:
@@ -69,8 +71,8 @@ class Wanted:
                 found &= np.asarray((column >= self.low).fillna(False), dtype=np.bool_)
             if self.high is not None:
                 found &= np.asarray((column <= self.high).fillna(False), dtype=np.bool_)
-            return found
-        listed: Flags = np.array(column.isin(list(self.values)), dtype=np.bool_)
+            return np.asarray(found | np.asarray(column.isin(self.also)))
+        listed: Flags = np.array(column.isin([*self.values, *self.also]), dtype=np.bool_)
         listed[missing] = self.missing
         return listed
 

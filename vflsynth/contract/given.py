@@ -22,7 +22,7 @@ from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite
 from vflsynth.contract.rules import combinations_of
-from vflsynth.contract.steps import Fixed, Lookup, Ordered, Placed, Redrawn, Step
+from vflsynth.contract.steps import Copied, Fixed, Lookup, Ordered, Placed, Redrawn, Step
 
 Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]
@@ -66,7 +66,8 @@ def modelled_wanted(
 
     What the model has in place of `computed` columns, those that rules compute, does not matter.
     """
-    recoded = {step.column for step in preparation.steps if not isinstance(step, Placed)}
+    kept = Placed | Copied
+    recoded = {step.column for step in preparation.steps if not isinstance(step, kept)}
     recoded |= {*computed}
     found = {label: own for label, own in wanted.items() if label not in recoded}
     for composite in preparation.composites:
@@ -79,6 +80,8 @@ def modelled_wanted(
             labels = composite.labels
             found[composite.label] = Wanted(tuple(labels[k] for k in np.flatnonzero(fits)))
     for step in preparation.steps:
+        if isinstance(step, Copied) and step.column in found:
+            found[step.column] = replace(found[step.column], also=(step.mark,))
         if _is_by_labels(step) and step.column in wanted:
             fits = wanted[step.column].satisfied(pd.Series(array_of([*step.values], step.dtype)))
             keys = (key[0] for key, fit in zip(step.keys, fits) if fit and key[0] is not None)
@@ -124,6 +127,8 @@ def modelled_rows(
                 except (TypeError, ValueError):
                     raise not_held(step.dtype) from None
             rows[column] = excess.reindex(rows.index)
+        elif isinstance(step, Copied):
+            rows[column] = step.marked(known)
         elif not isinstance(step, Fixed):
             rows = rows.drop(columns=[column])
         elif not missing_is_value:
@@ -146,12 +151,13 @@ def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
     """Whether what is known can be said of the modelled columns, record by record.
 
     One of two ordered columns needs the one that it is modelled beside, and a computed one all that
-    it is computed of, unless they are labels that it is looked up by.
+    it is computed of, unless they are labels that it is looked up by. One that others are copied to
+    counts as no copy of those that are not known.
     """
     needed = {
         step.column: step.by
         for step in preparation.steps
-        if not _is_by_labels(step) or step.by[0] in known
+        if not isinstance(step, Copied) and (not _is_by_labels(step) or step.by[0] in known)
     }
     return not any(
         column in known

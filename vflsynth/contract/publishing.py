@@ -82,11 +82,10 @@ def prepared_party(
         return made, template
     gone, written, holding = _spoken(made, contract, party, frame)
     free = frame[[label for label in frame.columns if label not in {on, *gone}]]
-    declared = {*(template.encoders or {}), *(template.overrides or {})}
     for label in free.columns:  # of some types nothing can be found out
         with naming(party, label):
             check_can_be_written(free[label])
-    found = Structure.of(free, template.rare_records or 0, declared, written, holding)
+    found = Structure.of(free, template, written, holding)
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)

@@ -451,6 +451,68 @@ class Ordered(Step):
         return found.mask(is_true(beyond), beside)
 
 
+@register
+@dataclass(frozen=True)
+class Copied(Step):
+    """A column of numbers that many records have as it is in another one.
+
+    There a `mark`, which is no record's number, is modelled in its place: models draw it as they
+    draw a frequent value. Values that are `frequent` anyway stay as they are. A copy lies within
+    the `ends` of what enough records have.
+    """
+
+    column: Hashable
+    dtype: Any
+    by: tuple[Hashable, ...]
+    mark: Any
+    frequent: tuple[Any, ...]
+    ends: tuple[Any, Any]
+
+    @classmethod
+    def of(
+        cls,
+        column: pd.Series[Any],
+        other: Hashable,
+        frequent: tuple[Any, ...],
+        least: int,
+    ) -> Self | None:
+        """Return the step; None if the type has no room for a mark: a power of two beyond all."""
+        known = column.dropna().sort_values()
+        kind, own = kind_of_values(column.dtype), numpy_dtype(column.dtype)
+        ends = _limits(known, least, kind) if least > 1 else (known.iloc[0], known.iloc[-1])
+        low, high = map(plain_value, ends)
+        first = math.ceil(math.log2(max(2.0, abs(low), abs(high))))
+        sign = 1 if own.kind == "u" else -1
+        most = (np.finfo(own) if own.kind == "f" else np.iinfo(own)).max
+        powers = (sign * 2**k for k in range(first + 1, int(math.log2(most))))
+        mark = next((type(low)(power) for power in powers if not (known == power).any()), None)
+        if mark is None:
+            return None
+        return cls(column.name, column.dtype, (other,), mark, frequent, (low, high))
+
+    def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
+        """Put the mark where it is equal."""
+        made = changed.copy(deep=False)
+        made[self.column] = self.marked(frame)
+        return made
+
+    def marked(self, frame: pd.DataFrame) -> pd.Series[Any]:
+        """Return the column with marks; without the other column there are none."""
+        own: pd.Series[Any] = frame[self.column]
+        if self.by[0] not in frame:
+            return own
+        there = is_true(own == frame[self.by[0]]) & ~own.isin(self.frequent)
+        return own.mask(there, self.mark)
+
+    def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
+        """Put the other column's numbers in place of marks."""
+        own = columns[self.column]
+        there = is_true(own == self.mark)
+        made = own.copy()
+        made[there] = columns[self.by[0]][there].clip(*self.ends).astype(self.dtype)
+        return made
+
+
 def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[float], list[Any]]:
     """Return where runs of numbers with one value begin, and the values, of enough records each."""
     order = np.argsort(by.to_numpy(np.float64), kind="stable")

@@ -8,6 +8,7 @@ that steps in order keep all their relations in every row, whatever the model le
 from __future__ import annotations
 
 import graphlib
+import math
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +38,7 @@ from vflsynth.contract.rules import (
 from vflsynth.contract.steps import (
     Areas,
     Computed,
+    Copied,
     Fixed,
     Lookup,
     Ordered,
@@ -65,20 +67,22 @@ class Structure:
     def of(
         cls,
         frame: pd.DataFrame,
-        least: int,
-        as_they_are: Collection[Hashable] = (),
+        template: TableTransformer,
         written: Collection[Hashable] = (),
         given: Sequence[Rule] = (),
     ) -> Self:
         """Find it, of columns that nothing else is said of, some of which are modelled as they are.
 
-        `least` is the fewest records of anything that is kept of the table. What is `written` is
-        restored before. Where two relations would write one column, `given` rules, which all
-        records keep, come first: computed columns come first, then those that others determine,
-        values that are fixed both ways, orders, and values that are fixed one way. Where some
-        relation is not kept so, other choices are tried, and the one that keeps most stands.
+        Those are columns that the template says encoders or parameters of; nothing is kept of the
+        table that fewer than its `rare_records` have. What is `written` is restored before. Where
+        two relations would write one column, `given` rules, which all records keep, come first:
+        computed columns come first, then those that others determine, values that are fixed both
+        ways, orders, and values that are fixed one way. Where some relation is not kept so, other
+        choices are tried, and the one that keeps most stands.
         """
-        found, least = [f for f in discover(frame) if f.is_exact], max(1, least)
+        found = [finding for finding in discover(frame) if finding.is_exact]
+        least = max(1, template.rare_records or 0)
+        as_they_are = {*(template.encoders or {}), *(template.overrides or {})}
         groups = []
         for finding in found:
             flags = set(finding.rule.columns)
@@ -97,9 +101,12 @@ class Structure:
         ordered = {step.column for step in steps if isinstance(step, Ordered)}
         codes = tuple(k for k in codes_among(frame) if k not in {*as_they_are, *taken, *ordered})
         free = {*frame.columns} - {*as_they_are, *taken, *(step.column for step in steps)}
-        placed = _placed(frame, codes, free, {step.column: step for step in steps}, least)
+        told = {step.column: step for step in steps}
+        told |= _placed(frame, codes, free, told, least)
+        plain = [k for k in frame if k not in codes and k not in (template.kinds or {})]
+        told |= _copied(frame[plain], free, told, template)
         made = []
-        for step in placed:  # of a type that names no label of few
+        for step in _in_order(told):  # of a type that names no label of few
             dtype = kept_type(frame[step.column], held_by(frame[step.column], least))
             made.append(replace(step, dtype=dtype))  # type: ignore[type-var]
         return cls(tuple(made), tuple(groups), codes)
@@ -110,10 +117,11 @@ class Structure:
         gone |= {label for group in self.groups for label in group.columns}
         kinds = dict.fromkeys(self.codes, "categorical") | dict(template.kinds or {})
         composites = {group.label: "categorical" for group in self.groups}
+        marks = {s.column: {"spikes": (s.mark,)} for s in self.steps if isinstance(s, Copied)}
         made: TableTransformer = clone(template).set_params(
             kinds=without(kinds, gone) | composites or None,
             encoders=without(template.encoders, gone) or None,
-            overrides=without(template.overrides, gone) or None,
+            overrides=without(template.overrides, gone) | marks or None,
         )
         return made
 
@@ -318,18 +326,70 @@ def _placed(
     free: Collection[Hashable],
     steps: dict[Hashable, Step],
     least: int,
-) -> tuple[Step, ...]:
-    """Add steps for those codes and labels, of columns that are `free`, which two numbers tell."""
+) -> dict[Hashable, Step]:
+    """Make steps for those codes and labels, of columns that are `free`, which two numbers tell."""
+    made: dict[Hashable, Step] = {}
     kinds = {k: kind_of_values(frame[k].dtype) for k in frame}
     numbers = {k: floats_of(frame[k]) for k in frame if kinds[k] in "iuf" and k not in codes}
     for label in frame:
         if label not in free or not (label in codes or kinds[label] == "O"):
             continue
-        by = {k: own for k, own in numbers.items() if not _reaches(steps, (k,), label)}
+        by = {k: own for k, own in numbers.items() if not _reaches({**steps, **made}, (k,), label)}
         found = areas_of(frame[label], by, least) if len(by) > 1 else None
         if found is not None:
-            steps[label] = Placed(label, frame[label].dtype, *found)
-    return _in_order(steps)
+            made[label] = Placed(label, frame[label].dtype, *found)
+    return made
+
+
+_VALUES = 256
+"""A column with more of them than this may be a copy of others."""
+
+_OFTEN, _ONE_VALUE = 3, 0.2
+"""How many times more records of a copy are equal than are any other distance apart, and the share
+of them that one value may have: numbers of few values are equal by chance."""
+
+
+def _copied(
+    frame: pd.DataFrame,
+    free: Collection[Hashable],
+    steps: Mapping[Hashable, Step],
+    template: TableTransformer,
+) -> dict[Hashable, Step]:
+    """Make steps for those numbers, of columns that are `free`, that often equal one before them.
+
+    Often are as many records as hold a value that is a spike; that one is, does not count.
+    """
+    made: dict[Hashable, Step] = {}
+    if template.spike_share is None:
+        return made
+    fewest = max(template.spike_records, math.ceil(template.spike_share * len(frame)))
+    kinds = {k: kind_of_values(frame[k].dtype).replace("u", "i") for k in frame}
+    numbers = {k: floats_of(frame[k]) for k in frame if kinds[k] in "if"}
+    for place, (label, own) in enumerate(numbers.items()):
+        if label not in free or frame[label].nunique() <= max(_VALUES, template.max_levels):
+            continue
+        frequent = held_by(frame[label], fewest)
+        known = frame[label].notna().to_numpy() & ~frame[label].isin(frequent).to_numpy()
+        before = [k for k in [*numbers][:place] if kinds[k] == kinds[label]]
+        same = {k: known & (own == numbers[k]) for k in before if not np.isnan(numbers[k]).any()}
+        for other in sorted(same, key=lambda k: -np.count_nonzero(same[k])):
+            n_same = np.count_nonzero(same[other])
+            apart = np.round((own - numbers[other])[known & ~same[other]], 9)
+            if (
+                n_same >= max(fewest, _OFTEN * _mode(apart))
+                and _mode(own[same[other]]) <= _ONE_VALUE * n_same
+                and not _reaches({**steps, **made}, (other,), label)
+            ):
+                values = tuple(map(plain_value, frequent))
+                step = Copied.of(frame[label], other, values, template.rare_records or 0)
+                made |= {} if step is None else {label: step}
+                break
+    return made
+
+
+def _mode(numbers: Floats) -> int:
+    """Return how many have the most frequent value."""
+    return int(np.unique(numbers, return_counts=True)[1].max(initial=0))
 
 
 def _is_below_zero(column: pd.Series[Any]) -> bool:

@@ -21,6 +21,7 @@ from vflsynth._random import RandomStreams, derive
 from vflsynth.columns.evidence import Evidence, evidence_of_rows, evidence_of_wanted, has_densities
 from vflsynth.contract import Rule
 from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
+from vflsynth.contract.steps import Copied
 from vflsynth.exceptions import ConditionError, ParameterError, did_you_mean
 from vflsynth.models.party_model import PartyModel, stacked
 from vflsynth.models.samplers import Completion
@@ -80,7 +81,7 @@ def weigh_rows(
     demands = demands or Demands(())
     rules = demands.rules
     if missing_is_value:
-        _check_as_modelled(halves)
+        _check_as_modelled(halves, known)
     if missing_is_value and not all(has_densities(half.transformer) for half in halves.values()):
         raise ParameterError(
             "a column of this model is of a kind that does not say which encoded numbers its "
@@ -187,8 +188,11 @@ def check_columns(halves: Mapping[str, PartyModel], columns: Iterable[Hashable])
         )
 
 
-def _check_as_modelled(halves: Mapping[str, PartyModel]) -> None:
-    """Refuse to say how probable records are under a contract that changes what is drawn."""
+def _check_as_modelled(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> None:
+    """Refuse to say how probable records are under a contract that changes what is drawn.
+
+    And where columns are missing that others are often a copy of.
+    """
     for name, half in halves.items():
         if half.preparation is not None and (
             half.preparation.replacements or half.preparation.titles
@@ -205,6 +209,13 @@ def _check_as_modelled(halves: Mapping[str, PartyModel]) -> None:
                 "has one, and is modelled without it: records have no probability that could be "
                 "computed. Fix: fit with structure='ignore'"
             )
+        for step in steps:
+            if isinstance(step, Copied) and step.column in known and step.by[0] not in known:
+                raise ParameterError(
+                    f"party {name!r}: column {step.column!r} is modelled as a copy of "
+                    f"{step.by[0]!r} where they are equal, which is not among the columns. Fix: "
+                    "give it, too, or fit with structure='ignore'"
+                )
 
 
 def _in_blocks(

@@ -160,6 +160,31 @@ def test_what_became_the_ends_of_a_column_of_states_is_taken_for_them(kept: int)
     assert decoded[column > 17].nunique() == 1
 
 
+@pytest.mark.parametrize("extreme", [0, 5])
+@pytest.mark.parametrize("whole", [True, False])
+def test_spikes_that_were_named_are_states_however_few_records_hold_them(
+    extreme: int, whole: bool
+) -> None:
+    values = np.arange(100.0, 400.0) if whole else np.linspace(100.05, 399.95, 300)
+    column = pd.Series([*values, -99, -99, 5000, *[None] * 3], dtype="Int64" if whole else "float")
+    kind = IntegerTransformer if whole else ContinuousTransformer
+    plain = kind(extreme_records=extreme).fit(column.iloc[:300])
+    transformer = kind(spikes=(-99, 5000, 7), extreme_records=extreme).fit(column)
+    assert transformer.spikes_ == (-99, 5000)
+    assert transformer.axis_ == plain.axis_
+    for fitted in (transformer, kind.from_dict(transformer.to_dict())):
+        matrix = fitted.transform(column)
+        decoded = fitted.inverse_transform(matrix)
+        assert decoded.iloc[300:303].tolist() == [-99, -99, 5000]
+        assert decoded.iloc[303:].isna().all()
+        shifted = plain.transform(column.iloc[:300])[:, 0]
+        assert np.array_equal(matrix[:300, 0], shifted)
+    only = kind(spikes=(-99, 5000), extreme_records=extreme).fit(pd.Series([-99, 5000] * 5))
+    assert only.inverse_transform(only.transform(pd.Series([5000, -99]))).tolist() == [5000, -99]
+    with pytest.raises(ParameterError, match="a sequence, each a number"):
+        kind(spikes=("x",)).fit(column)  # type: ignore[arg-type]
+
+
 def test_rare_values_count_as_the_nearest_and_of_two_as_the_smaller() -> None:
     column = pd.Series([*np.repeat([10, 20, 40], 5), 14, 15, 16, 30, 31, 3, 90])
     options = {"max_levels": 20, "spike_records": 1, "rare_records": 5}

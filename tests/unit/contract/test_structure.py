@@ -29,16 +29,17 @@ from vflsynth import (
 )
 from vflsynth.contract import codes_among, discover, propose
 from vflsynth.contract.discovering import _may_be_nice, _nice
-from vflsynth.contract.steps import Computed, Fixed, Placed, _drawn_like
+from vflsynth.contract.steps import Computed, Copied, Fixed, Placed, _drawn_like
 from vflsynth.contract.structure import Structure
 from vflsynth.datasets import make_party_frames
 from vflsynth.evaluation import detection_auc, exact_structure
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, PublishingWarning
 from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 from vflsynth.release import release_gate
 from vflsynth.run import Options
 
+TEMPLATE = TableTransformer(rare_records=5, extreme_records=5)
 SMALL = {"epochs": 1, "batch_size": 64, "verbose": 0}
 PLAIN = [
     IndependentSynthesizer(),
@@ -408,7 +409,7 @@ def test_what_is_drawn_like_others_is_what_enough_records_have():
 def test_numbers_that_were_never_seen_belong_to_the_run_around_them():
     age = np.repeat(np.arange(20, 80, 3), 30)
     group = np.array(["young", "middle", "old"])[np.digitize(age, [40, 60])]
-    (step,) = Structure.of(pd.DataFrame({"age": age, "group": group}), 5).steps
+    (step,) = Structure.of(pd.DataFrame({"age": age, "group": group}), TEMPLATE).steps
     asked = pd.Series([10, 37, 42, 57, 63, 99])
     made = step.restore({"age": asked}, asked.index).tolist()
     assert made == ["young", "young", "middle", "middle", "old", "old"]
@@ -472,13 +473,13 @@ def test_no_label_is_moved_that_numbers_do_not_tell(share):
     frame["x"] = frame["x"].where(rng.random(2000) < share, 10 * rng.random(2000))
     if share:  # four groups, not areas enough
         frame["code"] = frame["code"] % 4
-    found = Structure.of(frame, 5)
+    found = Structure.of(frame, TEMPLATE)
     assert not any(isinstance(step, Placed) for step in found.steps)
 
 
 def test_areas_leave_rows_alone_that_say_nothing():
     frame = places(2000).drop(columns="area")
-    (step,) = Structure.of(frame, 5).steps
+    (step,) = Structure.of(frame, TEMPLATE).steps
     few = frame.head(4).assign(x=[np.nan, 3.0, 3.0, 3.0], y=0.5)
     few["code"] = pd.array([few["code"][0], None, 1, few["code"][3]], dtype="Int64")
     made = step.restore(dict(few.items()), few.index)
@@ -486,9 +487,109 @@ def test_areas_leave_rows_alone_that_say_nothing():
     assert within(few.tail(1).assign(code=made)).all()
 
 
+def payments(n=3000, dtype="int64", seed=0):
+    """Bills, and payments of which three in ten are the whole bill and two in ten are nothing."""
+    rng = np.random.default_rng(seed)
+    bill = np.round(rng.lognormal(7, 1, n) - 300)
+    how = rng.random(n)
+    paid = np.select([how < 0.3, how < 0.5], [bill.clip(0), 0.0], np.round(rng.lognormal(5, 1, n)))
+    return pd.DataFrame({"bill": bill, "paid": paid}).astype(dtype)
+
+
+def n_copied(table):
+    return ((table["bill"] == table["paid"]) & (table["paid"] != 0)).mean()
+
+
+DTYPES = ["int64", "Int64", "int32", "float32", "float64", "Float64", "uint32"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_number_that_often_equals_another_is_a_copy_of_it_as_often(dtype):
+    frame = payments().clip(lower=0).astype(dtype) if dtype == "uint32" else payments(dtype=dtype)
+    model = fitted(frame)
+    (step,) = model.parties_["one"].preparation.steps
+    assert isinstance(step, Copied)
+    assert step.frequent == (0,)
+    table = model.sample(5000)[["bill", "paid"]]
+    assert table.dtypes.equals(frame.dtypes)
+    # This model draws both apart: a copy of a bill below zero is a payment of nothing.
+    expected = n_copied(frame) * (frame["bill"] > 0).mean()
+    assert abs(n_copied(table) - expected) < 0.02
+    assert n_copied(fitted(frame, structure="ignore").sample(5000)) < 0.01
+    assert table["paid"].between(0, np.sort(frame["paid"])[-5:].mean() + 1).all()
+
+
+def test_a_copy_may_miss_values_and_its_mark_is_no_record():
+    frame = payments(dtype="Int64")
+    frame["paid"] = frame["paid"].mask(np.arange(3000) % 7 == 0)
+    frame.loc[[5, 6], "paid"] = [-(2**k) for k in (15, 16)]
+    (step,) = Structure.of(frame, TEMPLATE).steps
+    assert step.mark not in set(frame["paid"].dropna())
+    modelled = step.apply(frame, frame)
+    assert abs((modelled["paid"] == step.mark).mean() - n_copied(frame)) < 1e-9
+    made = step.restore(dict(modelled.items()), frame.index)
+    high = frame["paid"].between(*step.ends) | frame["paid"].isna()
+    assert made[high].equals(frame["paid"][high])
+    assert made.isna().equals(frame["paid"].isna())
+
+
+def test_equal_by_chance_is_no_copy():
+    rng = np.random.default_rng(0)
+    marks = rng.integers(0, 400, 3000)
+    near = np.clip(marks + rng.integers(-1, 2, 3000), 0, 399)
+    one_value = np.where(rng.random(3000) < 0.09, 0, rng.integers(1, 10**6, 3000))
+    frame = pd.DataFrame({"marks": marks, "near": near, "some": one_value})
+    frame["others"] = np.where(one_value == 0, 0, rng.integers(1, 10**6, 3000))
+    frame["others"] += 10 * (frame["others"] == 0) * (np.arange(3000) % 2)  # not an exact level
+    labels = payments() % 200
+    for own, kinds in ((frame, {}), (labels, {}), (payments(), {"paid": "categorical"})):
+        template = TEMPLATE.set_params(kinds=kinds or None)
+        steps = Structure.of(own, template).steps
+        assert not any(isinstance(step, Copied) for step in steps)
+    no_room = pd.DataFrame({"a": np.arange(300) % 128, "b": np.arange(300) % 128}, dtype="uint8")
+    assert Copied.of(no_room["b"], "a", (), 1) is None
+
+
+def test_marks_of_few_matched_records_are_marks():
+    """What a column is a copy of is found in all records of a party, and encoded for some."""
+    frame = payments(1000)
+    keys = [f"k{i}" for i in range(1000)]
+    few = np.flatnonzero(frame["bill"] != frame["paid"])[:200]
+    few = [*few, *np.flatnonzero((frame["bill"] == frame["paid"]) & (frame["paid"] != 0))[:3]]
+    frames = {"one": frame.set_axis(keys), "two": pd.DataFrame({"z": 1.5 * np.arange(1000)}, keys)}
+    frames["two"] = frames["two"].iloc[few]
+    with pytest.warns(PublishingWarning, match="differ from its matched ones in paid"):
+        table = IndependentSynthesizer(random_state=0).fit(frames).sample(4000)
+    assert table["paid"].min() == 0
+    assert 0.0 < n_copied(table) < 0.05
+
+
+def test_conditions_and_given_cells_know_of_copies():
+    frame = payments(1500)
+    keys = [f"k{i}" for i in range(1500)]
+    frames = {"one": frame.set_axis(keys), "two": pd.DataFrame({"z": np.arange(1500) % 3.5}, keys)}
+    model = AutoregressiveSynthesizer(**NARROW | {"epochs": 12}).fit(frames)
+    table = model.sample(400, conditions={"paid": Range(500, None)})
+    assert (table["paid"] >= 500).all()
+    assert n_copied(table) > 0.3  # most of the others pay less
+    given = pd.DataFrame({"bill": [1000, 1000, 700], "paid": [1000, 40, None]})
+    done = model.complete(given)
+    assert done["bill"].tolist() == [1000, 1000, 700]
+    assert done["paid"].tolist()[:2] == [1000, 40]
+    many = model.complete(pd.DataFrame({"bill": [1111] * 500}))
+    assert 0.15 < (many["paid"] == 1111).mean() < 0.5
+    alone = model.complete(pd.DataFrame({"paid": [777] * 100}))
+    assert (alone["paid"] == 777).all()
+    bills = pd.DataFrame({"bill": [900] * 2, "paid": [900, 901], "z": [1.0] * 2})
+    whole, other = model.log_prob(bills)
+    assert whole > other + 2  # one bill of all is paid as often as all other amounts together
+    with pytest.raises(ParameterError, match="'bill'"):
+        model.log_prob(bills.drop(columns="bill"))
+
+
 def test_a_step_undoes_what_another_did():
     frame = own("insurer")
-    steps = Structure.of(frame, 5).steps
+    steps = Structure.of(frame, TEMPLATE).steps
     modelled = frame
     for step in steps:
         modelled = step.apply(frame, modelled)
