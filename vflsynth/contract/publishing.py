@@ -32,6 +32,7 @@ def prepared_parties(
     *,
     private: bool,
     exact: bool = False,
+    copies: bool = False,
 ) -> tuple[dict[str, Preparation], dict[str, TableTransformer]]:
     """Say how all parties prepare and encode their tables, by a contract and by what is exact.
 
@@ -46,7 +47,14 @@ def prepared_parties(
     made, encoded = {}, {}
     for name, frame in frames.items():
         own, encoded[name] = prepared_party(
-            contract, name, frame, keys[name], templates[name], private=private, exact=exact
+            contract,
+            name,
+            frame,
+            keys[name],
+            templates[name],
+            private=private,
+            exact=exact,
+            copies=copies,
         )
         if own is not None:
             made[name] = own
@@ -64,13 +72,14 @@ def prepared_party(
     *,
     private: bool,
     exact: bool = False,
+    copies: bool = False,
 ) -> tuple[Preparation | None, TableTransformer]:
     """Say how one party prepares and encodes its own table; None if it is modelled as it is.
 
     The template has what was declared elsewhere. If `private`, nothing may be read off the records.
     If `exact`, relations that are exact in the records are kept, where the contract says nothing of
-    a column; under privacy they are not looked for. Raises ContractError, which names party, column
-    or rule.
+    a column; under privacy they are not looked for. `copies` is as of `Structure.of`. Raises
+    ContractError, which names party, column or rule.
     """
     made = None
     if contract is not None:
@@ -85,7 +94,7 @@ def prepared_party(
     for label in free.columns:  # of some types nothing can be found out
         with naming(party, label):
             check_can_be_written(free[label])
-    found = Structure.of(free, template, written, holding)
+    found = Structure.of(free, template, written, holding, copies=copies)
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)

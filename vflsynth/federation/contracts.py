@@ -108,7 +108,14 @@ def prepared(
     exact = job.parameters.get("structure", "exact") == "exact"
     looked_at = frame if matched is None else without_labels_of_others(frame[matched], frame)
     made, template = prepared_party(
-        own, site.party, looked_at, key, template, private=private, exact=exact
+        own,
+        site.party,
+        looked_at,
+        key,
+        template,
+        private=private,
+        exact=exact,
+        copies=job.method_for_node().copies,
     )
     if made is not None:
         frame, schema = made.apply(frame, matched), made.schema(schema) or PublicSchema()

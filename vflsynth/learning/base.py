@@ -590,6 +590,9 @@ class Method(ABC):
     encoding: ClassVar[Mapping[str, Any]] = {}
     """Parameters of encodings learned from records, unless a transformer was given."""
 
+    copies: ClassVar[bool] = False
+    """Whether numbers that often equal another column's are learned as copies of it."""
+
     asks: ClassVar[frozenset[type[Message]]] = frozenset()
     """What the server may ask a party for, besides what every run asks."""
 

@@ -327,6 +327,7 @@ class BaseSynthesizer(_Fitted):
             templates,
             private=private,
             exact=self.structure == "exact",
+            copies=method.copies,
         )
         for name, own in prepared.items():
             frames[name] = own.apply(frames[name], matched.get(name))

@@ -27,13 +27,16 @@ from vflsynth import (
     WGANGPSynthesizer,
     load,
 )
+from vflsynth.columns.evidence import evidence_of_wanted
+from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import codes_among, discover, propose
 from vflsynth.contract.discovering import _may_be_nice, _nice
+from vflsynth.contract.given import modelled_wanted
 from vflsynth.contract.steps import Computed, Copied, Fixed, Placed, _drawn_like
 from vflsynth.contract.structure import Structure
 from vflsynth.datasets import make_party_frames
 from vflsynth.evaluation import detection_auc, exact_structure
-from vflsynth.exceptions import ParameterError, PublishingWarning
+from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 from vflsynth.release import release_gate
@@ -503,30 +506,42 @@ def n_copied(table):
 DTYPES = ["int64", "Int64", "int32", "float32", "float64", "Float64", "uint32"]
 
 
+def copies_in(frame, template=TEMPLATE):
+    return Structure.of(frame, template, copies=True)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_number_that_often_equals_another_is_a_copy_of_it_as_often(dtype):
+def test_a_number_that_often_equals_another_is_modelled_as_a_copy_of_it(dtype):
     frame = payments().clip(lower=0).astype(dtype) if dtype == "uint32" else payments(dtype=dtype)
-    model = fitted(frame)
-    (step,) = model.parties_["one"].preparation.steps
+    found = copies_in(frame)
+    (step,) = found.steps
     assert isinstance(step, Copied)
     assert step.frequent == (0,)
-    table = model.sample(5000)[["bill", "paid"]]
-    assert table.dtypes.equals(frame.dtypes)
-    # This model draws both apart: a copy of a bill below zero is a payment of nothing.
-    expected = n_copied(frame) * (frame["bill"] > 0).mean()
-    assert abs(n_copied(table) - expected) < 0.02
-    assert n_copied(fitted(frame, structure="ignore").sample(5000)) < 0.01
-    assert table["paid"].between(0, np.sort(frame["paid"])[-5:].mean() + 1).all()
+    modelled = step.apply(frame, frame)
+    assert (modelled["paid"] == step.mark).mean() == n_copied(frame)
+    encoder = found.encoded(TEMPLATE).fit(modelled)
+    decoded = encoder.inverse_transform(encoder.transform(modelled))
+    made = step.restore(dict(decoded.items()), frame.index)
+    assert made.dtype == frame["paid"].dtype
+    rows = n_copied(decoded.assign(paid=made))
+    assert abs(rows - n_copied(frame)) < 0.002  # extreme bills are drawn in
+    bills = decoded["bill"].sample(frac=1.0, random_state=0, ignore_index=True)
+    other = step.restore({"bill": bills, "paid": decoded["paid"]}, frame.index)
+    assert other.between(0, np.sort(frame["paid"])[-5:].mean() + 1).all()  # no bill below zero
 
 
 def test_a_copy_may_miss_values_and_its_mark_is_no_record():
     frame = payments(dtype="Int64")
     frame["paid"] = frame["paid"].mask(np.arange(3000) % 7 == 0)
     frame.loc[[5, 6], "paid"] = [-(2**k) for k in (15, 16)]
-    (step,) = Structure.of(frame, TEMPLATE).steps
+    (step,) = copies_in(frame).steps
     assert step.mark not in set(frame["paid"].dropna())
     modelled = step.apply(frame, frame)
-    assert abs((modelled["paid"] == step.mark).mean() - n_copied(frame)) < 1e-9
+    rows = np.flatnonzero(modelled["paid"].ne(step.mark).fillna(True))[:400].tolist()
+    rows += np.flatnonzero(modelled["paid"].eq(step.mark).fillna(False))[:3].tolist()
+    encoder = copies_in(frame).encoded(TEMPLATE).fit(modelled.iloc[rows])  # of matched records
+    decoded = encoder.inverse_transform(encoder.transform(modelled.iloc[rows]))
+    assert decoded["paid"].eq(step.mark).fillna(False).tolist() == [False] * 400 + [True] * 3
     made = step.restore(dict(modelled.items()), frame.index)
     high = frame["paid"].between(*step.ends) | frame["paid"].isna()
     assert made[high].equals(frame["paid"][high])
@@ -537,41 +552,36 @@ def test_equal_by_chance_is_no_copy():
     rng = np.random.default_rng(0)
     marks = rng.integers(0, 400, 3000)
     near = np.clip(marks + rng.integers(-1, 2, 3000), 0, 399)
-    one_value = np.where(rng.random(3000) < 0.09, 0, rng.integers(1, 10**6, 3000))
-    frame = pd.DataFrame({"marks": marks, "near": near, "some": one_value})
-    frame["others"] = np.where(one_value == 0, 0, rng.integers(1, 10**6, 3000))
-    frame["others"] += 10 * (frame["others"] == 0) * (np.arange(3000) % 2)  # not an exact level
-    labels = payments() % 200
-    for own, kinds in ((frame, {}), (labels, {}), (payments(), {"paid": "categorical"})):
-        template = TEMPLATE.set_params(kinds=kinds or None)
-        steps = Structure.of(own, template).steps
-        assert not any(isinstance(step, Copied) for step in steps)
-    no_room = pd.DataFrame({"a": np.arange(300) % 128, "b": np.arange(300) % 128}, dtype="uint8")
-    assert Copied.of(no_room["b"], "a", (), 1) is None
+    frame = pd.DataFrame({"marks": marks, "near": near})
+    few = rng.integers(0, 12, 3000)  # each a bit too rare to be a state
+    for label in ("some", "others"):
+        frame[label] = np.where(few < 4, few, rng.integers(1, 10**6, 3000))
+    frame.loc[:60, "others"] = frame.loc[60:120, "some"] = 7  # or those would be exact levels
+    for own, kinds in ((frame, {}), (payments() % 200, {}), (payments(), {"paid": "categorical"})):
+        template = TableTransformer(kinds=kinds or None, rare_records=5, extreme_records=5)
+        assert not any(isinstance(step, Copied) for step in copies_in(own, template).steps)
+    assert not Structure.of(payments(), TEMPLATE).steps
+    assert not copies_in(payments(), TableTransformer(spike_share=None)).steps
+    no_room = pd.Series(np.arange(300) % 128, dtype="uint8", name="b")
+    assert Copied.of(no_room, "a", (), 1) is None
 
 
-def test_marks_of_few_matched_records_are_marks():
-    """What a column is a copy of is found in all records of a party, and encoded for some."""
+def test_one_model_learns_copies_and_knows_of_them_when_asked():
     frame = payments(1000)
     keys = [f"k{i}" for i in range(1000)]
-    few = np.flatnonzero(frame["bill"] != frame["paid"])[:200]
-    few = [*few, *np.flatnonzero((frame["bill"] == frame["paid"]) & (frame["paid"] != 0))[:3]]
-    frames = {"one": frame.set_axis(keys), "two": pd.DataFrame({"z": 1.5 * np.arange(1000)}, keys)}
-    frames["two"] = frames["two"].iloc[few]
-    with pytest.warns(PublishingWarning, match="differ from its matched ones in paid"):
-        table = IndependentSynthesizer(random_state=0).fit(frames).sample(4000)
-    assert table["paid"].min() == 0
-    assert 0.0 < n_copied(table) < 0.05
-
-
-def test_conditions_and_given_cells_know_of_copies():
-    frame = payments(1500)
-    keys = [f"k{i}" for i in range(1500)]
-    frames = {"one": frame.set_axis(keys), "two": pd.DataFrame({"z": np.arange(1500) % 3.5}, keys)}
+    frames = {"one": frame.set_axis(keys), "two": pd.DataFrame({"z": np.arange(1000) % 3.5}, keys)}
+    other = VFLGANSynthesizer(**SMALL, random_state=0).fit(frames)
+    assert other.parties_["one"].preparation is None
     model = AutoregressiveSynthesizer(**NARROW | {"epochs": 12}).fit(frames)
-    table = model.sample(400, conditions={"paid": Range(500, None)})
-    assert (table["paid"] >= 500).all()
-    assert n_copied(table) > 0.3  # most of the others pay less
+    table = model.sample(3000)
+    assert abs(n_copied(table) - n_copied(frame)) < 0.06
+    assert table["paid"].min() == 0  # no number near a mark: of fewer than a spike's 300 records
+    table = model.sample(50, conditions={"paid": Range(3000, None)})
+    assert (table["paid"] >= 3000).all()
+    half = model.parties_["one"]
+    wanted = modelled_wanted(half.preparation, {"paid": Wanted(low=900)}, ())
+    assert evidence_of_wanted(half.transformer, wanted).allowed[1].tolist() == [[True, True]]
+    assert n_copied(table) > 0.8  # other payments are smaller
     given = pd.DataFrame({"bill": [1000, 1000, 700], "paid": [1000, 40, None]})
     done = model.complete(given)
     assert done["bill"].tolist() == [1000, 1000, 700]
@@ -581,8 +591,8 @@ def test_conditions_and_given_cells_know_of_copies():
     alone = model.complete(pd.DataFrame({"paid": [777] * 100}))
     assert (alone["paid"] == 777).all()
     bills = pd.DataFrame({"bill": [900] * 2, "paid": [900, 901], "z": [1.0] * 2})
-    whole, other = model.log_prob(bills)
-    assert whole > other + 2  # one bill of all is paid as often as all other amounts together
+    whole, near = model.log_prob(bills)
+    assert whole > near + 2  # a bill is paid as often as all other amounts together
     with pytest.raises(ParameterError, match="'bill'"):
         model.log_prob(bills.drop(columns="bill"))
 

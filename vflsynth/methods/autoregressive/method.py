@@ -257,6 +257,7 @@ class AutoregressiveMethod(Method):
     encoding: ClassVar = {
         "continuous": "ranks", "spike_share": 0.01, "max_levels": 60, "spike_records": 300,
     }  # fmt: skip
+    copies = True
 
     _PROTOCOLS: ClassVar[
         Mapping[str, tuple[type[TrainAlone], type[ContextServer], set[type[Message]]]]
