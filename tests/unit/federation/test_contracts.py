@@ -9,7 +9,13 @@ import pytest
 from tests.later import later
 from tests.structured import make_structured_frames
 from tests.unit.federation.trial import Trial, assert_same
-from vflsynth import ColumnContract, Contract, IndependentSynthesizer, PartyContract
+from vflsynth import (
+    AutoregressiveSynthesizer,
+    ColumnContract,
+    Contract,
+    IndependentSynthesizer,
+    PartyContract,
+)
 from vflsynth._random import derive, secret_from
 from vflsynth.cli import main
 from vflsynth.configuration import make_estimator
@@ -254,6 +260,23 @@ def test_what_is_exact_is_kept_across_processes_too(tmp_path, structure, n_steps
     assert_same(trial, synth.fit(frames, on="record_id"))
     half = PartyModel.load(tmp_path / "insurer" / "trial" / "half")
     assert len(() if half.preparation is None else half.preparation.steps) == n_steps
+
+
+def test_copies_are_kept_across_processes_by_the_method_that_learns_them(tmp_path):
+    rng = np.random.default_rng(0)
+    bill = rng.integers(1, 10_000, 500)
+    paid = np.where(rng.random(500) < 0.4, bill, rng.integers(1, 9_000, 500))
+    frames = {"shop": {"bill": bill, "paid": paid}, "club": {"visits": rng.integers(0, 90, 500)}}
+    frames = {name: pd.DataFrame({"id": np.arange(500), **own}) for name, own in frames.items()}
+    parameters = {"epochs": 2, "hidden": 8, "n_features": 16}
+    said = {"name": "trial", "parties": ["club", "shop"], "on": "id", "parameters": parameters}
+    job = Job.from_dict({**said, "method": "AutoregressiveSynthesizer"})
+    trial = Trial(tmp_path, frames, job, secret_from(0)).run()
+    assert set(trial.outcome.values()) == {None}
+    synth = AutoregressiveSynthesizer(**parameters, random_state=0, verbose=0)
+    assert_same(trial, synth.fit(frames, on="id"))
+    (step,) = PartyModel.load(tmp_path / "shop" / "trial" / "half").preparation.steps
+    assert (step.column, step.by) == ("paid", ("bill",))
 
 
 @pytest.mark.slow
