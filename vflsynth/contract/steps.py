@@ -456,9 +456,9 @@ class Ordered(Step):
 class Copied(Step):
     """A column of numbers that many records have as it is in another one.
 
-    There a `mark`, which is no record's number, is modelled in its place: models draw it as they
-    draw a frequent value. Values that are `frequent` anyway stay as they are. A copy lies within
-    the `ends` of what enough records have.
+    There a `mark`, a power of two beyond the others, is modelled in its place: models draw it as
+    they draw a frequent value. Values that are `frequent` anyway stay as they are. A copy lies
+    within the `ends` of what enough records have.
     """
 
     column: Hashable
@@ -476,18 +476,18 @@ class Copied(Step):
         frequent: tuple[Any, ...],
         least: int,
     ) -> Self | None:
-        """Return the step; None if the type has no room for a mark: a power of two beyond all."""
+        """Return the step; None if the type has no room for a mark.
+
+        Which mark follows from the ends: to look for one that no record has would tell of a record.
+        """
         known = column.dropna().sort_values()
         kind, own = kind_of_values(column.dtype), numpy_dtype(column.dtype)
         ends = _limits(known, least, kind) if least > 1 else (known.iloc[0], known.iloc[-1])
         low, high = map(plain_value, ends)
-        first = math.ceil(math.log2(max(2.0, abs(low), abs(high))))
-        sign = 1 if own.kind == "u" else -1
-        most = (np.finfo(own) if own.kind == "f" else np.iinfo(own)).max
-        powers = (sign * 2**k for k in range(first + 1, int(math.log2(most))))
-        mark = next((type(low)(power) for power in powers if not (known == power).any()), None)
-        if mark is None:
+        power = 2 ** (1 + math.ceil(math.log2(max(2.0, abs(low), abs(high)))))
+        if power > (np.finfo(own) if own.kind == "f" else np.iinfo(own)).max:
             return None
+        mark = type(low)(power if own.kind == "u" else -power)
         return cls(column.name, column.dtype, (other,), mark, frequent, (low, high))
 
     def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
