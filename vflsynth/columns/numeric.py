@@ -78,10 +78,10 @@ class NumericTransformer(ColumnTransformer):
         Numbers of fewer records count as the nearest state, and `Ranks` do not keep them. 0 and 1:
         all are kept.
     extreme_records : int, default 0
-        The range ends at the mean of so many of the smallest values, and of the largest, or at that
-        of the next ones where the mean would be rounded to the extreme. Values near an end are
-        drawn in, see `tails_`. An extreme that so many records hold is kept. 0 and 1: the smallest
-        and largest value can come out.
+        The range ends at the mean of so many of the smallest values, and of the largest, none of
+        which counts for more than `_DOMINANCE` says, or at that of the next ones where the mean
+        would be rounded to the extreme. Values near an end are drawn in, see `tails_`. An extreme
+        that so many records hold is kept. 0 and 1: the smallest and largest value can come out.
 
     Attributes
     ----------
@@ -337,23 +337,24 @@ class NumericTransformer(ColumnTransformer):
             ) from None
 
     def _without_extremes(self, ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return sorted values whose ends are means of `extreme_records` of them, if so many."""
+        """Return sorted values that end where `extreme_records` of them say, if so many."""
         k = self.extreme_records
         if k < 2 or len(ordered) < k:
             return ordered if k < 2 else ordered[:0]
         axis = axis_through(ordered, self.dtype_)
         coded = ordered.copy()
-        for ends, outwards in ((slice(0, k), ordered[:k][::-1]), (slice(-k, None), ordered[-k:])):
-            if outwards[0] == outwards[-1]:  # so many records hold the extreme itself
+        for ends, values in ((slice(0, k), ordered[::-1]), (slice(-k, None), ordered)):
+            outwards = values[-2 * k :]
+            if outwards[-k] == outwards[-1]:  # so many records hold the extreme itself
                 continue
             places = axis.to_coordinates(outwards)
-            mean, extreme = places.mean(keepdims=True), places[-1]
+            end, extreme = _end(places, k), places[-1]
             next_one = places[outwards != outwards[-1]][-1]
             # Put on the column's grid, what is nearer to the extreme would be the extreme again.
-            nearer = 2.0 * abs(mean[0] - extreme) <= abs(next_one - extreme)
-            if nearer and len(others := ordered[ordered != outwards[-1]]) >= k:
-                mean = axis.to_coordinates(others[ends]).mean(keepdims=True)
-            coded[ends] = limit = axis.from_coordinates(mean)[0]
+            nearer = 2.0 * abs(end - extreme) <= abs(next_one - extreme)
+            if nearer and len(others := values[values != outwards[-1]]) >= k:
+                end = _end(axis.to_coordinates(others[-2 * k :]), k)
+            coded[ends] = limit = axis.from_coordinates(np.array([end]))[0]
             coded = np.maximum(coded, limit) if ends.stop else np.minimum(coded, limit)
         return np.sort(coded)
 
@@ -558,6 +559,24 @@ class DatetimeTransformer(NumericTransformer):
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         return read_times(column, self.dtype_)
+
+
+_DOMINANCE = 3.0
+"""How many times as far out as the middle one of the outermost values another one counts at most.
+
+What one value dominates, tells it: a fortune is five times the mean of itself and four incomes.
+"""
+
+
+def _end(outwards: Floats, k: int) -> float:
+    """Return where a range ends, of its outermost values or of 2 k of them, the extreme last.
+
+    Their distances are from the mean of those before the k outermost, if there are any.
+    """
+    inner = float(outwards[: max(1, len(outwards) - k)].mean())
+    away = outwards[-k:] - inner
+    most = _DOMINANCE * float(np.median(np.abs(away)))
+    return inner + float(np.clip(away, -most, most).mean())
 
 
 def _levels(ordered: npt.NDArray[Any], most: int, least: int) -> list[Any]:
