@@ -369,18 +369,30 @@ def _copied(
     fewest = max(template.spike_records, math.ceil(template.spike_share * len(frame)))
     kinds = {k: kind_of_values(frame[k].dtype).replace("u", "i") for k in frame}
     numbers = {k: floats_of(frame[k]) for k in frame if kinds[k] in "if"}
+    whole = [k for k, own in numbers.items() if not np.isnan(own).any()]
+    rows = np.unique(np.linspace(0, len(frame) - 1, _TRIED).astype(np.intp))
+    some = {k: own[rows] for k, own in numbers.items()}
+    screened = fewest / len(frame) * len(rows) / 2.0
     for place, (label, own) in enumerate(numbers.items()):
-        if label not in free or frame[label].nunique() <= max(_VALUES, template.max_levels):
+        before = [
+            k
+            for k in [*numbers][:place]
+            if kinds[k] == kinds[label]
+            and k in whole
+            and np.count_nonzero(some[k] == some[label]) >= screened
+        ]
+        many = label in free and frame[label].nunique() > max(_VALUES, template.max_levels)
+        if not before or not many:
             continue
         frequent = held_by(frame[label], fewest)
         known = frame[label].notna().to_numpy() & ~frame[label].isin(frequent).to_numpy()
-        before = [k for k in [*numbers][:place] if kinds[k] == kinds[label]]
-        same = {k: known & (own == numbers[k]) for k in before if not np.isnan(numbers[k]).any()}
+        same = {k: known & (own == numbers[k]) for k in before}
         for other in sorted(same, key=lambda k: -np.count_nonzero(same[k])):
-            n_same = np.count_nonzero(same[other])
+            if (n_same := np.count_nonzero(same[other])) < fewest:
+                break
             apart = np.round((own - numbers[other])[known & ~same[other]], 9)
             if (
-                n_same >= max(fewest, _OFTEN * _mode(apart))
+                n_same >= _OFTEN * _mode(apart)
                 and _mode(own[same[other]]) <= _ONE_VALUE * n_same
                 and not _reaches({**steps, **made}, (other,), label)
             ):
