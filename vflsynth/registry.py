@@ -268,7 +268,8 @@ class Number(Rule):
     def __str__(self) -> str:
         noun = "a whole number" if self.whole else "a number"
         if self.high == math.inf:
-            return f"{noun} {'≥' if self.closed[0] else '>'} {self.low:g}"
+            above = f" {'≥' if self.closed[0] else '>'} {self.low:g}"
+            return noun + above * (self.low > -math.inf)
         left, right = "[" if self.closed[0] else "(", "]" if self.closed[1] else ")"
         return f"{noun} in {left}{self.low:g}, {self.high:g}{right}"
 

@@ -181,7 +181,7 @@ def test_spikes_that_were_named_are_states_however_few_records_hold_them(
         assert np.array_equal(matrix[:300, 0], shifted)
     only = kind(spikes=(-99, 5000), extreme_records=extreme).fit(pd.Series([-99, 5000] * 5))
     assert only.inverse_transform(only.transform(pd.Series([5000, -99]))).tolist() == [5000, -99]
-    with pytest.raises(ParameterError, match="a sequence, each a number"):
+    with pytest.raises(ParameterError, match="a sequence, each a number, got"):
         kind(spikes=("x",)).fit(column)  # type: ignore[arg-type]
 
 
