@@ -69,13 +69,14 @@ class TableTransformer(  # type: ignore[call-arg]
         Of columns of numbers, see `NumericTransformer`; ``continuous="standard", spike_share=None,
         rare_threshold=0`` is the paper's encoding.
     rare_records, extreme_records : int, optional
-        Of both: fewest records of a value that comes out, and how many extremes count as their
-        mean. Default: 0 where a table is only encoded (5 of more than 256 categories), 5 wherever
+        Of both: fewest records of a value that comes out, and of how many extremes a range ends at
+        a mean. Default: 0 where a table is only encoded (5 of more than 256 categories), 5 wherever
         a synthesizer learns from it without privacy.
     rare : {"redraw", "nearest", "pool"}, default "redraw"
         What a forgotten category counts as, see `CategoricalTransformer`.
     overrides : mapping of column label to mapping, optional
-        Other values of these parameters for single columns.
+        Other values of these parameters for single columns, and their `spikes`, numbers that are
+        states of their own.
 
     Attributes
     ----------
