@@ -52,6 +52,22 @@ def one_replica(module: Module, replica: int) -> Module:
     return copy.deepcopy(module, slices)  # the slices stand in for what they were cut from
 
 
+def pulled_back(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    upstreams: Sequence[Tensor],
+    *,
+    allow_unused: bool = False,
+) -> tuple[Tensor, ...]:
+    """Return the gradients of ``(upstream * output).sum()``, of all outputs, for each input.
+
+    They are those of `torch.autograd.grad` given the upstreams, which imports 500 modules about
+    symbolic shapes for that, in a third of a second.
+    """
+    total = sum((upstream * output).sum() for upstream, output in zip(upstreams, outputs))
+    return torch.autograd.grad(total, inputs, allow_unused=allow_unused)  # type: ignore[arg-type]
+
+
 class Linear(nn.Module):
     """R independent affine maps, one per replica.
 

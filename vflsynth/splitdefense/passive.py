@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import TrainableParty, load_network_state, network_state
-from vflsynth.networks.layers import FlatAdam
+from vflsynth.networks.layers import FlatAdam, pulled_back
 from vflsynth.protocol import SERVER, Schedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 from vflsynth.registry import Number, register
@@ -98,7 +98,7 @@ class SplitParty(TrainableParty):
             self.descent.step(n_records(self.schedule, step))
             return
         optimizer = self.optimizer
-        optimizer.set_gradient(torch.autograd.grad(outputs, optimizer.parameters, gradients))
+        optimizer.set_gradient(pulled_back([outputs], optimizer.parameters, [gradients]))
         optimizer.step()
 
     @answers(HeldOutOutputs)

@@ -28,7 +28,7 @@ from vflsynth.methods.autoregressive.mixtures import (
     restrict,
 )
 from vflsynth.models.samplers import Known, pick
-from vflsynth.networks.layers import log_softmax, softmax
+from vflsynth.networks.layers import log_softmax, pulled_back, softmax
 
 _CALIBRATION_ROUNDS, _LARGEST_SHIFT = 10, 1.0
 
@@ -386,7 +386,7 @@ class ConditionalNetwork(nn.Module):
             for i, gradient in zip(parts, gradients[len(places) :]):
                 of[f"within.{i}"].copy_(gradient)
         wanted = [*self.tables.values(), *([context] if context.requires_grad else [])]
-        last = torch.autograd.grad(turned, wanted, at_inputs)
+        last = pulled_back([turned], wanted, [at_inputs])
         for width, gradient in zip(self.tables, last):
             of[f"tables.{width}"].copy_(gradient)
         return total, last[-1] if context.requires_grad else None

@@ -14,7 +14,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import labelled, move_average, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.networks.layers import FlatAdam, at_rows
+from vflsynth.networks.layers import FlatAdam, at_rows, pulled_back
 
 _LEARNING_RATE = 1e-3
 _BATCH_SIZE, _MAX_STEPS, _PATIENCE = 512, 3000, 500
@@ -121,7 +121,7 @@ class ContextServer(nn.Module):
             noise = streams.normal("noise", step, (batch, settings.context_dim))
             scores = critic(clean + settings.noise_std * noise, at_rows(targets, rows))
             upstream = _confusion_gradient(scores.detach(), rows)
-            optimizer.set_gradient(torch.autograd.grad(scores, optimizer.parameters, upstream))
+            optimizer.set_gradient(pulled_back([scores], optimizer.parameters, [upstream]))
             optimizer.step()
             if (step + 1) % look_every:
                 continue
@@ -192,7 +192,7 @@ class TrainedContextServer(ContextServer):
                 )
         outputs = list(self._pending.values())
         upstream = [gradients[name] for name in self._pending]
-        found = torch.autograd.grad(outputs, self.optimizer.parameters, upstream, allow_unused=True)
+        found = pulled_back(outputs, self.optimizer.parameters, upstream, allow_unused=True)
         self.optimizer.set_gradient(found)
         self.optimizer.step()
         n_steps, decay = self.optimizer.steps, self.settings.weight_average

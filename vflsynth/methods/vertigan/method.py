@@ -16,6 +16,7 @@ from vflsynth.methods.gan.critics import Critic, CriticParty, DPSGDCritic, First
 from vflsynth.methods.gan.method import GANAlgorithm, GANMethod, GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vertigan.messages import BackboneGradients, SummedBackboneGradients
+from vflsynth.networks.layers import pulled_back
 from vflsynth.protocol import (
     SERVER,
     Channel,
@@ -64,7 +65,8 @@ class VertiGANParty(CriticParty):
         with torch.no_grad():
             upstream = self.descent.upstream(self, fakes)
         # In the order of the module: the backbone, then the head.
-        self._pending = torch.autograd.grad(fakes, self.generator_optimizer.parameters, upstream)
+        parameters = self.generator_optimizer.parameters
+        self._pending = pulled_back([fakes], parameters, [upstream])
         own = [g.flatten(1) for g in self._pending[: len(self._backbone)]]
         draw = partial(self.streams.uniform, "rounding", step)
         packed = pack(torch.cat(own, 1).unsqueeze(1), self.settings.wire_precision, draw)

@@ -25,6 +25,7 @@ from vflsynth.methods.vflgan.messages import (
     SampledFeatures,
     Shape,
 )
+from vflsynth.networks.layers import pulled_back
 from vflsynth.protocol import SERVER, Message, answers, pack, takes, unpack
 from vflsynth.protocol.messages import CutGradients
 
@@ -246,7 +247,7 @@ class VFLGANParty(GANParty):
         with torch.no_grad():
             upstream = self.discriminator.fake_gradient(trace, cut_gradients)
         optimizer = self.generator_optimizer
-        optimizer.set_gradient(torch.autograd.grad(fakes, optimizer.parameters, upstream))
+        optimizer.set_gradient(pulled_back([fakes], optimizer.parameters, [upstream]))
         optimizer.step()
         self.average_generator()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from vflsynth.networks.layers import pulled_back
 from vflsynth.splitdefense.estimator import BaseSplitClassifier
 from vflsynth.splitdefense.leakage.attacks import completion_attacks, transcript_attacks
 from vflsynth.splitdefense.leakage.base import (
@@ -92,7 +93,7 @@ def _first_layer(
     records = torch.tensor(evidence.encoded).double().unsqueeze(0)
     first = network.first(records).detach().requires_grad_()
     gradients = torch.tensor(evidence.last_gradients).double().unsqueeze(0)
-    (at_first,) = torch.autograd.grad(network.after_first(first), first, gradients)
+    (at_first,) = pulled_back([network.after_first(first)], [first], [gradients])
     found = one_against_rest(
         lambda positive: batch_measures(at_first, at_first, positive.unsqueeze(0)),
         torch.tensor(evidence.labels),
