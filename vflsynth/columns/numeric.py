@@ -561,10 +561,11 @@ class DatetimeTransformer(NumericTransformer):
         return read_times(column, self.dtype_)
 
 
-_DOMINANCE = 3.0
+_DOMINANCE = 5.0
 """How many times as far out as the middle one of the outermost values another one counts at most.
 
 What one value dominates, tells it: a fortune is five times the mean of itself and four incomes.
+Whoever knows the second as well is left with a fifth of the first: the p % rule, p being 20.
 """
 
 

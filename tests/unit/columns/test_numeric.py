@@ -232,13 +232,13 @@ def test_outermost_values_are_drawn_in_and_do_not_pile_up(encoder: str) -> None:
     transformer = ContinuousTransformer(encoder, extreme_records=5).fit(pd.Series(values))
     axis = transformer.axis_
     assert axis is not None
-    # By hand: the range ends at means of five values, of which none is more than three times as
+    # By hand: the range ends at means of five values, of which none is more than five times as
     # far from the mean of the next five as the middle one, and is approached from there.
     inner = values[5:10].mean(), values[-10:-5].mean()
     low, high = (
         middle + np.clip(five - middle, -most, most).mean()
         for middle, five in zip(inner, (values[:5], values[-5:]))
-        for most in [3.0 * sorted(abs(v - middle) for v in five)[2]]
+        for most in [5.0 * sorted(abs(v - middle) for v in five)[2]]
     )
     assert low == pytest.approx(values[:5].mean())
     assert high < values[-5:].mean()  # one of them dominates
@@ -264,12 +264,12 @@ def test_outermost_values_are_drawn_in_and_do_not_pile_up(encoder: str) -> None:
 @pytest.mark.parametrize("encoder", ["standard", "log", "quantile", "ranks"])
 def test_of_the_outermost_values_nothing_is_kept_but_where_they_end(encoder: str) -> None:
     # The mean of the second five is 12, three of them are above it. The last are 3, 5, 8, 18 and
-    # for 38, as 24 is three times 8, 24 from there; and 2, 5, 9, 15 and for 40, 27: together 58.
+    # for 48, as 40 is five times 8, 40 from there; and 2, 5, 9, 13 and for 70, 45: together 74.
     tail, other = (
         np.array([10.0, 11.0, *three, *five])
         for three, five in (
-            ([12.5, 12.8, 13.7], [15.0, 17.0, 20.0, 30.0, 50.0]),
-            ([12.2, 13.0, 13.8], [14.0, 17.0, 21.0, 27.0, 52.0]),
+            ([12.5, 12.8, 13.7], [15.0, 17.0, 20.0, 30.0, 60.0]),
+            ([12.2, 13.0, 13.8], [14.0, 17.0, 21.0, 25.0, 82.0]),
         )
     )
     values, others = (
@@ -300,7 +300,7 @@ def test_no_end_tells_a_value_that_dominates_it(kind: type, n_equal: int, sign: 
         axis = kind(extreme_records=5).fit(values).axis_
         return axis.lower, axis.upper
 
-    assert ends(400_000) == ends(2_000_000) == ends(10_000_000)
+    assert ends(800_000) == ends(2_000_000) == ends(10_000_000)
 
 
 def plain(content: object) -> object:
