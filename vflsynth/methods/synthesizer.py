@@ -558,7 +558,8 @@ class BaseSynthesizer(_Fitted):
         Notes
         -----
         An `AutoregressiveSynthesizer` weighs draws by the probability of what is given, which is
-        exact where that comes before what is drawn, and in the limit of many draws. Draws of a
+        exact where that comes before what is drawn, and in the limit of many draws; a number that
+        is often another column's counts as none of it where only itself is given. Draws of a
         `MixtureSynthesizer` or a `DPLTSynthesizer` are exact, but that numbers where it has none
         count as the nearest that it has. Of all others at least 20,000 records are drawn and
         resampled: categories agree with those given, and numbers are near (a Gaussian kernel on
