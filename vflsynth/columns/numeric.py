@@ -563,6 +563,7 @@ class DatetimeTransformer(NumericTransformer):
 
 _DOMINANCE = 5.0
 """How many times as far out as the middle one of the outermost values another one counts at most.
+Of an even number of them it is the inner one of the middle two.
 
 What one value dominates, tells it: a fortune is five times the mean of itself and four incomes.
 Whoever knows the second as well is left with a fifth of the first: the p % rule, p being 20.
@@ -576,7 +577,7 @@ def _end(outwards: Floats, k: int) -> float:
     """
     inner = float(outwards[: max(1, len(outwards) - k)].mean())
     away = outwards[-k:] - inner
-    most = _DOMINANCE * float(np.median(np.abs(away)))
+    most = _DOMINANCE * float(np.sort(np.abs(away))[(k - 1) // 2])
     return inner + float(np.clip(away, -most, most).mean())
 
 
