@@ -46,6 +46,7 @@ from vflsynth.exceptions import (
     TooFewRecordsError,
 )
 from vflsynth.learning.messages import MaskedFake, MaskedReal
+from vflsynth.methods.vertigan import method as vertigan_method
 from vflsynth.methods.wgan_gp import gs_wgan as gs_wgan_mechanism
 from vflsynth.methods.wgan_gp import gs_wgan as gs_wgan_module
 from vflsynth.privacy.events import releases_in
@@ -214,11 +215,11 @@ def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, monkeypatch, 
 def assert_what_fakes_are_told_is_noisy(session_of, frames):
     """The upstream gradient itself: what all else is post-processing of."""
     seen = []
-    honest = torch.autograd.grad
+    honest = vertigan_method.pulled_back
 
-    def look(outputs, inputs, upstream, **rest):
-        seen.append(upstream)
-        return honest(outputs, inputs, upstream, **rest)
+    def look(outputs, inputs, upstreams):
+        seen.extend(upstreams)
+        return honest(outputs, inputs, upstreams)
 
     for silent in (False, True):
         with pytest.MonkeyPatch.context() as patch:
@@ -227,7 +228,7 @@ def assert_what_fakes_are_told_is_noisy(session_of, frames):
             party = joined_of(session_of(frames, PRIVACY["gs_wgan"]))
             with pytest.MonkeyPatch.context() as spy:
                 party.descent._pretrain(party)
-                spy.setattr(torch.autograd, "grad", look)
+                spy.setattr(vertigan_method, "pulled_back", look)
                 party.backbone_gradients(1)
     noise = (seen[0] - seen[1])[0] * BATCH / (NOISE * 2.0 * BOUND * math.sqrt(BATCH))
     assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * noise.numel())
