@@ -35,7 +35,7 @@ QUICK = RegularisedLogistic(inverse_penalties=(1.0,), n_folds=3)
 @pytest.fixture
 def few_trees(monkeypatch):
     """A tenth of the paper's trees, wherever nobody says how many: leaks here are blatant."""
-    monkeypatch.setattr(RandomForest.__init__, "__defaults__", (100, 3, 0))
+    monkeypatch.setattr(RandomForest.__init__, "__defaults__", (100,))
 
 
 # -- what leaks everything is caught ---------------------------------------------------------------
