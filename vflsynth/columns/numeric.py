@@ -78,10 +78,11 @@ class NumericTransformer(ColumnTransformer):
         Numbers of fewer records count as the nearest state, and `Ranks` do not keep them. 0 and 1:
         all are kept.
     extreme_records : int, default 0
-        The range ends at the mean of so many of the smallest values, and of the largest, none of
-        which counts for more than `_DOMINANCE` says, or at that of the next ones where the mean
-        would be rounded to the extreme. Values near an end are drawn in, see `tails_`. An extreme
-        that so many records hold is kept. 0 and 1: the smallest and largest value can come out.
+        The range ends at the mean of so many of the smallest values, and of the largest, or at that
+        of the next ones where the mean would be rounded to the extreme. None counts as more than
+        five times as far out as the middle one of them. Values near an end are drawn in, see
+        `tails_`. An extreme that so many records hold is kept. 0 and 1: the smallest and largest
+        value can come out.
 
     Attributes
     ----------

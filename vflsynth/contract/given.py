@@ -151,8 +151,8 @@ def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
     """Whether what is known can be said of the modelled columns, record by record.
 
     One of two ordered columns needs the one that it is modelled beside, and a computed one all that
-    it is computed of, unless they are labels that it is looked up by. One that others are copied to
-    counts as no copy of those that are not known.
+    it is computed of, unless they are labels that it is looked up by. A number that may be a copy
+    counts as none where the other column is not known.
     """
     needed = {
         step.column: step.by

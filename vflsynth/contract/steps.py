@@ -456,8 +456,8 @@ class Ordered(Step):
 class Copied(Step):
     """A column of numbers that many records have as it is in another one.
 
-    There a `mark`, a power of two beyond the others, is modelled in its place: models draw it as
-    they draw a frequent value. Values that are `frequent` anyway stay as they are. A copy lies
+    In place of such a number a `mark`, a power of two beyond the ends, is modelled: models draw it
+    as they draw a frequent value. Values that are `frequent` anyway stay as they are. A copy lies
     within the `ends` of what enough records have.
     """
 

@@ -16,6 +16,7 @@ from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
@@ -294,7 +295,7 @@ class Choice:
 
     def broken(self, steps: Sequence[Step]) -> list[Finding]:
         """Return the relations that break if all that is modelled were independent."""
-        rows = np.unique(np.linspace(0, len(self.frame) - 1, _TRIED).astype(np.intp))
+        rows = _tried(self.frame)
         real, rng = self.frame.iloc[rows].reset_index(drop=True), np.random.default_rng(0)
         modelled = real
         for step in steps:
@@ -316,6 +317,11 @@ class Choice:
             for finding, rule in zip(self.found, self.rules)
             if {*rule.columns} in wrong or not rule.keeps(made).all()
         ]
+
+
+def _tried(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
+    """Return the places of records that are spread over a table."""
+    return np.unique(np.linspace(0, len(frame) - 1, _TRIED).astype(np.intp))
 
 
 def _in_order(steps: Mapping[Hashable, Step]) -> tuple[Step, ...]:
@@ -361,7 +367,8 @@ def _copied(
 ) -> dict[Hashable, Step]:
     """Make steps for those numbers, of columns that are `free`, that often equal one before them.
 
-    Often are as many records as hold a value that is a spike; that one is, does not count.
+    Often are as many records as hold a value that is a spike; that one is, does not count. Infinite
+    values are refused where the table is encoded.
     """
     made: dict[Hashable, Step] = {}
     if template.spike_share is None:
@@ -369,8 +376,9 @@ def _copied(
     fewest = max(template.spike_records, math.ceil(template.spike_share * len(frame)))
     kinds = {k: kind_of_values(frame[k].dtype).replace("u", "i") for k in frame}
     numbers = {k: floats_of(frame[k]) for k in frame if kinds[k] in "if"}
-    whole = [k for k, own in numbers.items() if not np.isnan(own).any()]
-    rows = np.unique(np.linspace(0, len(frame) - 1, _TRIED).astype(np.intp))
+    numbers = {k: own for k, own in numbers.items() if not np.isinf(own).any()}
+    whole = {k for k, own in numbers.items() if not np.isnan(own).any()}
+    rows = _tried(frame)
     some = {k: own[rows] for k, own in numbers.items()}
     screened = fewest / len(frame) * len(rows) / 2.0
     for place, (label, own) in enumerate(numbers.items()):
@@ -387,10 +395,12 @@ def _copied(
         frequent = held_by(frame[label], fewest)
         known = frame[label].notna().to_numpy() & ~frame[label].isin(frequent).to_numpy()
         same = {k: known & (own == numbers[k]) for k in before}
+        scale = np.nanmax(np.abs(own))
         for other in sorted(same, key=lambda k: -np.count_nonzero(same[k])):
             if (n_same := np.count_nonzero(same[other])) < fewest:
                 break
-            apart = np.round((own - numbers[other])[known & ~same[other]], 9)
+            others = known & ~same[other]
+            apart = np.round(own[others] / scale - numbers[other][others] / scale, 12)
             if (
                 n_same >= _OFTEN * _mode(apart)
                 and _mode(own[same[other]]) <= _ONE_VALUE * n_same

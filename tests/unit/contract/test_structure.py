@@ -36,7 +36,7 @@ from vflsynth.contract.steps import Computed, Copied, Fixed, Placed, _drawn_like
 from vflsynth.contract.structure import Structure
 from vflsynth.datasets import make_party_frames
 from vflsynth.evaluation import detection_auc, exact_structure
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import InfiniteValueError, ParameterError
 from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 from vflsynth.release import release_gate
@@ -565,6 +565,26 @@ def test_equal_by_chance_is_no_copy():
     assert not copies_in(payments(), TableTransformer(spike_share=None)).steps
     no_room = pd.Series(np.arange(300) % 128, dtype="uint8", name="b")
     assert Copied.of(no_room, "a", (), 1) is None
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e303])
+def test_copies_are_found_of_any_size(factor):
+    frame = payments(dtype="float64")
+    frame = frame.mask(frame < 0, 0.0) * factor
+    (step,) = copies_in(frame).steps
+    assert isinstance(step, Copied)
+    made = step.restore(dict(step.apply(frame, frame).items()), frame.index)
+    inside = frame["paid"].between(*step.ends)
+    assert made[inside].equals(frame["paid"][inside])
+
+
+def test_infinite_values_are_refused_in_the_words_of_the_table():
+    frame = payments(dtype="float64")
+    frame.loc[3, "paid"] = frame.loc[7, ["bill", "paid"]] = np.inf
+    keys = [f"k{i}" for i in range(3000)]
+    frames = {"one": frame.set_axis(keys), "two": pd.DataFrame({"z": np.arange(3000) % 3.5}, keys)}
+    with pytest.raises(InfiniteValueError, match="party 'one', column 'bill': 1 infinite"):
+        AutoregressiveSynthesizer(**NARROW).fit(frames)
 
 
 def test_one_model_learns_copies_and_knows_of_them_when_asked():
