@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 
 class VFLSynthError(Exception):
@@ -70,6 +70,11 @@ class PartyDataError(VFLSynthError, ValueError):
             + (f" (for example in rows {shown})" if shown else "")
             + f". Fix: {fix.rstrip('.')}."
         )
+
+    def about(self, **known: Any) -> Self:
+        """Return the same error with another `party`, `column` or `rows`."""
+        told = {"party": self.party, "column": self.column, "rows": self.rows} | known
+        return type(self)(self.problem, fix=self.fix, **told)
 
 
 class PartyNameError(PartyDataError):

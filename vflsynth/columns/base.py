@@ -374,9 +374,7 @@ def naming(party: str | None, column: Hashable) -> Iterator[None]:
     try:
         yield
     except PartyDataError as error:
-        raise type(error)(
-            error.problem, fix=error.fix, party=party, column=column, rows=error.rows
-        ) from None
+        raise error.about(party=party, column=column) from None
 
 
 def held_as(dtype: Any, given: pd.Series[Any]) -> pd.Series[Any]:

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -26,7 +27,13 @@ from torch import Tensor, nn
 from vflsynth._random import HiddenStreams, KeySchedule, RandomStreams
 from vflsynth.columns import NoisyHistogram, PublicSchema, TableTransformer, check_public
 from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
-from vflsynth.exceptions import NoPrivacyWarning, ProtocolError, PublishingWarning, warn_user
+from vflsynth.exceptions import (
+    NoPrivacyWarning,
+    PartyDataError,
+    ProtocolError,
+    PublishingWarning,
+    warn_user,
+)
 from vflsynth.frames import (
     KeyMinter,
     check_no_empty_column,
@@ -185,11 +192,21 @@ class Party(Participant):
         matched = self.matched()
         if isinstance(encoder, FromRecords) and encoder.template.rare_records:
             matched = without_labels_of_others(matched, self._frame)
-        self.transformer = encoder.fitted(self.name, matched)
+        with self._naming_rows():
+            self.transformer = encoder.fitted(self.name, matched)
 
     def encode(self) -> npt.NDArray[np.float32]:
         """Encode the matched rows, shape (record, encoded)."""
-        return self.transformer.transform(self.matched())
+        with self._naming_rows():
+            return self.transformer.transform(self.matched())
+
+    @contextmanager
+    def _naming_rows(self) -> Iterator[None]:
+        """Name the rows of errors by their positions in the party's table, not among records."""
+        try:
+            yield
+        except PartyDataError as error:
+            raise error.about(rows=self.matched_rows[[*error.rows]].tolist()) from None
 
     def matched(self) -> pd.DataFrame:
         """Return the columns of the matched rows, in the common order, without the key column."""

@@ -121,6 +121,13 @@ def test_tables(case):
     assert len(caught.value.fix) > 10
 
 
+def test_rows_are_named_by_their_place_in_the_party_s_table():
+    frame = clinic(dose=[*range(N - 1), np.inf]).iloc[::-1]
+    with pytest.raises(exceptions.InfiniteValueError, match=r"in rows 2\)") as caught:
+        fit({"lab": lab(), "clinic": pd.concat([clinic(dose=1.0, id=[N, N + 1] * 25)[:2], frame])})
+    assert caught.value.rows == (2,)
+
+
 def test_cardinality():
     words = pd.DataFrame({"word": [f"word {i}" for i in range(400)]})
     with pytest.raises(exceptions.CardinalityError, match=r"party 'lab', column 'word': 400") as e:
