@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._schema import toml_text
 from vflsynth._signatures import new_key
 from vflsynth.cli.console import say
@@ -118,8 +119,7 @@ def run(options: argparse.Namespace) -> int:
     }
     heading = _HEADING + _PRIVATE * bool(epsilon)
     _propose(frames, on, contract, _waived(target, minutes), private=bool(epsilon))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(toml_text(study, heading), encoding="utf-8")
+    artefacts.replace_text(path, toml_text(study, heading))
     if not key.exists():
         logger.info("%s: its public key is %s", key, new_key(key))
     say(f"{path} and {contract}: read and correct them")

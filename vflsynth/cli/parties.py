@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say
 from vflsynth.cli.options import Option, port, whole
 from vflsynth.exceptions import ParameterError, ProtocolError
@@ -119,10 +120,9 @@ def _approve(options: argparse.Namespace) -> None:
 def _project(options: argparse.Namespace) -> None:
     from vflsynth.federation.kit import definitions
 
-    options.output.mkdir(parents=True, exist_ok=True)
     files = definitions(_job(options), options.host, options.port)
     for name, text in files.items():
-        (options.output / name).write_text(text, encoding="utf-8")
+        artefacts.replace_text(options.output / name, text)
     say(f"{options.output}: {', '.join(files)}; see 'vflsynth parties --help' for what comes next")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vflsynth import _artefacts as artefacts
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation import daemon
 from vflsynth.federation.job import Job
@@ -136,7 +137,7 @@ def prepare(kit: Path, site: Site) -> None:
         ("authorization.json", authorization),
         ("log_config.json", logs),
     ):
-        (local / name).write_text(json.dumps(content, indent=1) + "\n")
+        artefacts.replace_json(local / name, content)
     hide_keys(kit)
     site.write(local / SITE_FILE)
 
@@ -225,8 +226,7 @@ def write_job(job: Job, folder: Path, proposal: str | None = None) -> Path:
         ("server/config/config_fed_server.json", server),
         ("party/config/config_fed_client.json", party),
     ):
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-        (target / path).write_text(json.dumps(text, indent=1) + "\n")
+        artefacts.replace_json(target / path, text)
     return target
 
 

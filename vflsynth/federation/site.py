@@ -231,9 +231,7 @@ class Site:
                 privacy[name] = {str(k): as_text(v) for k, v in values.items()}
         secrets = {"shared": self.shared, "own": self.own, "schedule": self.schedule}
         content["secrets"] = {name: key.hex() for name, key in secrets.items() if key}
-        path.touch(mode=0o600)
-        path.chmod(0o600)
-        path.write_text(toml_text(content), encoding="utf-8")
+        artefacts.replace_text(path, toml_text(content), mode=0o600)
 
     def absolute(self) -> Self:
         """Return the same site with absolute paths."""
