@@ -82,6 +82,9 @@ class Publishing(FileTable):
         File of the private key that signs the release; 'vflsynth parties key' makes one.
     title : str, optional
         Of the published table.
+    account : str, optional
+        File of the privacy account that a private study books every fit in, also one that is done
+        again; 'vflsynth new' and 'vflsynth account --create' make one.
     rows : int, optional
         Default: as many as were matched; a private study has to say.
     audit_minutes : float, optional
@@ -97,6 +100,7 @@ class Publishing(FileTable):
     target: str | None = None
     key: str | None = None
     title: str | None = None
+    account: str | None = None
     rows: Annotated[int | None, Optional(Number(1, whole=True))] = None
     audit_minutes: Annotated[float | None, Optional(Number(0))] = None
     seed: Annotated[int, Number(0, whole=True)] = 0

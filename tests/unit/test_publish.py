@@ -27,6 +27,7 @@ from vflsynth.evaluation import pictures, train_test
 from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.run import ServerRun
 
 STEPS = ("inspect", "fit", "sample", "evaluate", "audit", "release", "verify")
@@ -205,8 +206,13 @@ def test_a_ctrl_c_in_the_trial_ends_the_job(study, tmp_path, monkeypatch):
 def test_a_training_goes_on_where_it_was_cut_off(study, tmp_path, monkeypatch):
     """From the last checkpoint, to the same model as in one go."""
     models = []
-    for name in ("release", "verify"):
-        monkeypatch.setattr(f"vflsynth.cli.{name}.run", lambda _: 0)
+
+    def release(options):
+        options.output.mkdir()
+        return 0
+
+    monkeypatch.setattr("vflsynth.cli.release.run", release)
+    monkeypatch.setattr("vflsynth.cli.verify.run", lambda _: 0)
     for cut in (False, True):
         folder = tmp_path / str(cut)
         folder.mkdir()
@@ -485,7 +491,7 @@ def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     write_table(pd.concat([frame] * 20, ignore_index=True), tmp_path / "lab.parquet")
     for name in ("study.toml", "contract.toml"):
         (tmp_path / name).unlink()
-    assert main(command) == 0
+    assert main(command) == 0, "the account that is there is kept"
     more = (tmp_path / "study.toml").read_text()
     differ = {*text.split("\n")} ^ {*more.split("\n")}
     assert all(line.startswith("seed = ") for line in differ), "whatever the number of records"
@@ -493,3 +499,26 @@ def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     (tmp_path / "study.toml").write_text(text.replace("rows = 1000", ""))
     assert main(["publish", str(tmp_path / "study.toml")]) == 2
     assert "a private study needs rows" in capsys.readouterr().err
+    (tmp_path / "account.json").unlink()
+    (tmp_path / "study.toml").write_text(text)
+    assert main(["publish", str(tmp_path / "study.toml"), "--plan"]) == 3
+    assert "account.json" in capsys.readouterr().err, "never taken for an empty one"
+
+
+def test_a_private_study_that_is_done_again_says_what_all_fits_spent(tmp_path):
+    """A change of the study is one more release about the same people."""
+    rng = np.random.default_rng(0)
+    ages = {"id": range(400), "age": rng.integers(18, 90, 400), "stay": rng.integers(0, 9, 400)}
+    write_table(pd.DataFrame(ages), tmp_path / "lab.parquet")
+    study = tmp_path / "study.toml"
+    command = ["new", str(tmp_path / "lab.parquet"), "--on", "id", "--target", "", "-q"]
+    assert main([*command, "--epsilon", "1", "--audit-minutes", "0", "-o", str(study)]) == 0
+    assert main(["publish", str(study), "-q"]) in (0, 1)
+    account = PrivacyAccount(tmp_path / "account.json")
+    assert account.epsilon(1e-6) == pytest.approx(1.0, rel=0.01)
+    study.write_text(study.read_text().replace("seed = ", "seed = 1"))
+    assert main(["publish", str(study), "-q"]) in (0, 1)
+    assert len(account.attempts) == 2
+    told = (tmp_path / "published/release.txt").read_text()
+    assert f"ε = {account.epsilon(1e-6):.4g}" in told
+    assert "1 other runs" in told

@@ -33,13 +33,15 @@ from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, 
 from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import ParameterError, VFLSynthError, did_you_mean
 from vflsynth.frames import align_party_frames, infers_types
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.release.measuring import QUESTIONS, limit_shown_by
 
 logger = logging.getLogger("vflsynth")
 
 DESCRIPTION = """\
-Write what 'vflsynth publish' needs: a study file, a contract proposed from the tables, and a key
-that signs the release. What is not given as an option is asked for: five questions.
+Write what 'vflsynth publish' needs: a study file, a contract proposed from the tables, a key that
+signs the release, and with --epsilon a privacy account. What is not given as an option is asked
+for: five questions.
 """
 EPILOG = """\
 examples:
@@ -81,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     """Ask, propose, write."""
     path: Path = options.output
     contract, key = path.with_name("contract.toml"), path.with_name("publisher.pem")
+    account = path.with_name("account.json")
     for file_ in (path, contract):
         check_file("--output", file_)
         if file_.exists():
@@ -105,6 +108,7 @@ def run(options: argparse.Namespace) -> int:
         "rows": 1000 if epsilon else None,
         "audit_minutes": minutes,
         "key": "publisher.pem",
+        "account": account.name if epsilon else None,
         "seed": secrets.randbelow(2**31) if options.seed is None else options.seed,
     }
     study = {
@@ -122,6 +126,9 @@ def run(options: argparse.Namespace) -> int:
     artefacts.replace_text(path, toml_text(study, heading))
     if not key.exists():
         logger.info("%s: its public key is %s", key, new_key(key))
+    if epsilon and not account.exists():
+        PrivacyAccount.create(account)
+        logger.info("%s: books every private fit of the study", account)
     say(f"{path} and {contract}: read and correct them")
     say(f"next: vflsynth publish {path}")
     return 0

@@ -21,6 +21,7 @@ from vflsynth.configuration import Configuration, Publishing, read_configuration
 from vflsynth.contract import Contract, read_contract
 from vflsynth.exceptions import ParameterError
 from vflsynth.frames import read_table
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.reporting import duration_text, quiet, size_text
 from vflsynth.run import Trial
 
@@ -67,11 +68,17 @@ class Study(Publishing):
                 f"{path}: a study needs all parties' tables. Fix: [parties] with a line PARTY = "
                 "\"FILE\" for each; parties that never meet use 'vflsynth parties'"
             )
-        if content.get("parameters", {}).get("privacy") and study.rows is None:
+        if study.is_private and study.rows is None:
             raise ParameterError(
                 f"{path}: publish: a private study needs rows = N: how many records there are is "
                 "private"
             )
+        if study.account is not None:
+            if not study.is_private:
+                raise ParameterError(
+                    f"{path}: publish.account is of private studies. Fix: [parameters.privacy]"
+                )
+            PrivacyAccount(study.path.parent / study.account).records()
         return study
 
     @property
@@ -114,6 +121,11 @@ class Study(Publishing):
         if isinstance(on, Mapping):
             return [f"{party}={column}" for party, column in on.items()]
         return [] if on is None else [on]
+
+    @property
+    def account_options(self) -> list[str]:
+        """Where releases are booked, as ``--account`` takes it."""
+        return [] if self.account is None else ["--account", str(self.path.parent / self.account)]
 
     @cached_property
     def choice(self) -> tuple[str, str]:
@@ -158,6 +170,7 @@ class Study(Publishing):
         # Tables and contract are looked at themselves.
         fitted = {"on": None, **self.content, "parties": list(self.parties)}
         fitted.pop("contract", None)
+        fitted |= {} if self.account is None else {"account": self.account}
         everything: dict[str, Any] = {
             "inspect": fitted["on"],
             "fit": [self.seed, self.method, fitted],

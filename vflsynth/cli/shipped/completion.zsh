@@ -20,7 +20,7 @@ _shtab_vflsynth_commands() {
     fit:'Match the parties'"'"' records, train a synthesizer, and save the model.'
     inspect:'Show what is in a saved model: parties, columns and how they are encoded, sizes, how it was trained,'
     methods:'List the methods that can be fitted: what they are, which mechanisms of differential privacy they'
-    new:'Write what '"'"'vflsynth publish'"'"' needs: a study file, a contract proposed from the tables, and a key'
+    new:'Write what '"'"'vflsynth publish'"'"' needs: a study file, a contract proposed from the tables, a key that'
     parties:'Train with every party in a process of its own, on NVIDIA FLARE (pip install '"'"'vflsynth[flare]'"'"').'
     publish:'From tables to a release that others can check: contract, model, synthetic table, audit, verdict,'
     release:'Hold a synthetic table against every clause of its contract: the worst column and pair, traces of'
