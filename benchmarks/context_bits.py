@@ -1,6 +1,6 @@
 """What the bound on contexts costs: bits per record against fidelity, for two and more parties.
 
-`AutoregressiveSynthesizer` with `bits_per_record` from 4 to 128 and otherwise default settings, on
+`AutoregressiveSynthesizer` with `bits_per_record` from 4 to 32 and otherwise default settings, on
 the rows and by the scores of `benchmarks.ladder`. Two parties have the columns that they have
 there; more have about as many each, in the table's order. Two parties at the default of 8 bits are
 measured by `benchmarks.ladder`.
@@ -24,7 +24,7 @@ from benchmarks._data import BenchmarkTable
 from benchmarks.ladder import STUDIED, TABLES, fit_and_score, split
 from vflsynth import AutoregressiveSynthesizer
 
-BITS = (4.0, 16.0, 32.0, 64.0, 128.0)
+BITS = (4.0, 16.0, 32.0)
 DEFAULT = AutoregressiveSynthesizer().bits_per_record
 _HEADS = {**STUDIED, "nearer": "closer_to_training_share"}
 
