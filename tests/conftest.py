@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -71,9 +72,17 @@ def _ctrl_c_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, outside)
 
 
+def _with(values: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """Have attributes, by owner and name, other values meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for place, value in values.items():
+            patch.setattr(*place, value)
+        yield
+
+
 _SMALL = {(party_model, "SAMPLE_BLOCK"): 256, (generator_sampler, "CALIBRATION_ROWS"): 2048}
 _LEAST_RECORDS = contract.LEAST_RECORDS
-_FULL = [(*place, getattr(*place)) for place in _SMALL]
+_FULL = {place: getattr(*place) for place in _SMALL}
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -82,35 +91,25 @@ def _small_blocks() -> Iterator[None]:
 
     Processes of their own are not reached: compare their results with each other.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        for (owner, name), value in _SMALL.items():
-            patch.setattr(owner, name, value)
-        yield
+    yield from _with(_SMALL)
 
 
 @pytest.fixture(scope="module")
 def wide_blocks() -> Iterator[None]:
     """Draw by more rows than other tests: whoever asks for thousands pays for every block."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(party_model, "SAMPLE_BLOCK", 2048)
-        yield
+    yield from _with({(party_model, "SAMPLE_BLOCK"): 2048})
 
 
 @pytest.fixture(scope="module")
 def full_blocks(tight_accountants: None) -> Iterator[None]:
     """Draw, calibrate and account as users do, where a test asks how good that is."""
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name, value in _FULL:
-            patch.setattr(owner, name, value)
-        yield
+    yield from _with(_FULL)
 
 
 @pytest.fixture(scope="module")
 def rough_shares() -> Iterator[None]:
     """Calibrate samplers by few rows, where no test asks what shares they give."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generator_sampler, "CALIBRATION_ROWS", 256)
-        yield
+    yield from _with({(generator_sampler, "CALIBRATION_ROWS"): 256})
 
 
 _PLD = next(a for a in accountants.ACCOUNTANTS if isinstance(a, accountants.PLDAccountant))
@@ -151,9 +150,7 @@ def tight_accountants() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _few_records_are_enough() -> Iterator[None]:
     """Have tests fit small tables; what is asked of users, `full_least_records` asks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contract, "LEAST_RECORDS", 1)
-        yield
+    yield from _with({(contract, "LEAST_RECORDS"): 1})
 
 
 @pytest.fixture
@@ -162,33 +159,23 @@ def full_least_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "LEAST_RECORDS", _LEAST_RECORDS)
 
 
-_QUICK = {"_CRITIC_HIDDEN": 32, "_CRITIC_OUT": 16, "_PATIENCE": 10}
-
-
 @pytest.fixture(scope="module")
 def quick_contexts() -> Iterator[None]:
     """Learn what contexts tell in few steps, where no test asks how much: it stops early, too."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in _QUICK.items():
-            patch.setattr(autoregressive_server, name, value)
-        yield
+    small = {"_CRITIC_HIDDEN": 32, "_CRITIC_OUT": 16, "_PATIENCE": 10}
+    yield from _with({(autoregressive_server, name): value for name, value in small.items()})
 
 
 @pytest.fixture(scope="module")
 def few_steps(quick_contexts: None) -> Iterator[None]:
     """Train in few steps where their number is no parameter."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autoregressive_server, "_MAX_STEPS", 20)
-        yield
+    yield from _with({(autoregressive_server, "_MAX_STEPS"): 20})
 
 
 @pytest.fixture(scope="module")
 def short_searches(quick_contexts: None) -> Iterator[None]:
     """Have private methods train and search in few steps too, where no test asks how well."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Detail, "n_steps", 30)
-        patch.setattr(gs_wgan, "PRETRAINING_STEPS", 20)
-        yield
+    yield from _with({(Detail, "n_steps"): 30, (gs_wgan, "PRETRAINING_STEPS"): 20})
 
 
 @pytest.fixture
