@@ -279,85 +279,63 @@ def test_a_server_that_sends_another_shape_is_refused(frames, monkeypatch, proto
         make(protocol=protocol).fit(frames, KEY)
 
 
-def test_parties_that_send_features_of_different_records_are_refused(frames, monkeypatch):
-    answer = AutoregressiveParty.record_features
-
-    def less(party, step):
-        message = answer(party, step)
-        if party.name == "party_2":
-            message = replace(message, features=message.features[:, 1:])
-        return message
-
-    monkeypatch.setattr(AutoregressiveParty, "record_features", less)
-    with pytest.raises(ProtocolError, match="do not go together"):
-        make().fit(frames, KEY)
+def fewer(numbers):
+    return numbers[:, 1:]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("wrong", [torch.inf, *later(torch.nan)])
-def test_a_party_that_sends_features_that_are_not_finite_is_named(
-    frames, monkeypatch, protocol, wrong
-):
+def narrower(numbers):
+    return numbers[..., 1:]
+
+
+def spoilt(wrong):
     """One such number would leave the contexts of everybody untrained, in silence."""
-    answer = AutoregressiveParty.record_features
 
-    def spoilt(party, step):
-        message = answer(party, step)
-        if party.name == "party_2":
-            message.features[0, 3, 1] = wrong
-        return message
+    def change(numbers):
+        numbers[0, 3] = wrong
+        return numbers
 
-    monkeypatch.setattr(AutoregressiveParty, "record_features", spoilt)
-    with pytest.raises(ProtocolError, match="party 'party_2' sent features that are not finite"):
-        make(protocol=protocol).fit(frames, KEY)
+    return change
+
+
+FEATURES, PARTS = ("record_features", "features"), ("context_parts", "parts")
+NOT_FINITE = [
+    (protocol, *FEATURES, "party 'party_2' sent features that are not finite")
+    for protocol in PROTOCOLS
+]
 
 
 @pytest.mark.parametrize(
-    ("protocol", "answer", "field", "words"),
+    ("change", "protocol", "answer", "field", "words"),
     [
-        ("bounded", "context_parts", "parts", "parts of contexts of shape"),
-        ("trained", "context_gradients", "gradients", "gradients of shape"),
+        (fewer, "bounded", *FEATURES, "do not go together"),
+        (fewer, "bounded", *PARTS, "different records: .*'party_2': 59"),
+        (narrower, "bounded", *PARTS, "party 'party_2' sent parts of contexts of shape"),
+        (
+            narrower,
+            "trained",
+            "context_gradients",
+            "gradients",
+            "'party_2' sent gradients of shape",
+        ),
+        (spoilt(torch.nan), "bounded", *PARTS, "'party_2' sent parts of contexts that are not"),
+        *((spoilt(torch.inf), *one) for one in NOT_FINITE),
+        *later(*((spoilt(torch.nan), *one) for one in NOT_FINITE)),
     ],
 )
-def test_a_party_that_answers_in_another_shape_is_named(
-    frames, monkeypatch, protocol, answer, field, words
+def test_a_party_that_answers_otherwise_is_named(
+    frames, monkeypatch, change, protocol, answer, field, words
 ):
     right = getattr(AutoregressiveParty, answer)
 
-    def wrong(party, step):
+    def otherwise(party, step):
         message = right(party, step)
         if party.name == "party_2":
-            message = replace(message, **{field: getattr(message, field)[..., 1:]})
+            message = replace(message, **{field: change(getattr(message, field))})
         return message
 
-    monkeypatch.setattr(AutoregressiveParty, answer, wrong)
-    with pytest.raises(ProtocolError, match=f"party 'party_2' sent {words}"):
+    monkeypatch.setattr(AutoregressiveParty, answer, otherwise)
+    with pytest.raises(ProtocolError, match=words):
         make(protocol=protocol).fit(frames, KEY)
-
-
-def test_parts_of_contexts_of_fewer_records_are_refused(frames, monkeypatch):
-    right = AutoregressiveParty.context_parts
-
-    def fewer(party, step):
-        message = right(party, step)
-        return replace(message, parts=message.parts[:, party.name == "party_2" :])
-
-    monkeypatch.setattr(AutoregressiveParty, "context_parts", fewer)
-    with pytest.raises(ProtocolError, match=r"different records: .*'party_2': 59"):
-        make().fit(frames, KEY)
-
-
-def test_parts_that_are_not_finite_end_the_run_by_name(frames, monkeypatch):
-    right = AutoregressiveParty.context_parts
-
-    def wrong(party, step):
-        message = right(party, step)
-        message.parts[:, 3:4] = torch.nan
-        return message
-
-    monkeypatch.setattr(AutoregressiveParty, "context_parts", wrong)
-    with pytest.raises(ProtocolError, match="party 'party_1' sent parts of contexts that are not"):
-        make().fit(frames, KEY)
 
 
 # -- halves --------------------------------------------------------------------------------------
