@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import warnings
 
 import numpy as np
@@ -10,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.callbacks import CtrlC
 from vflsynth import (
     DPLTSynthesizer,
     LatentTree,
@@ -24,11 +24,6 @@ from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.pairwise import product_mixtures
 
 pytestmark = pytest.mark.usefixtures("short_searches")
-
-
-class CtrlC:
-    def on_epoch_end(self, state):
-        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("synthesizer", [VFLGANSynthesizer, VertiGANSynthesizer])

@@ -16,6 +16,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
+from tests.callbacks import StopAfter
 from vflsynth import (
     DPLTSynthesizer,
     IndependentSynthesizer,
@@ -589,12 +590,8 @@ def test_training_books_epoch_by_epoch(account, frames):
         random_state=0,
     )
 
-    class Stop:
-        def on_epoch_end(self, state):
-            return state.epoch == 2
-
     account.set_budget(None)
-    synth.fit(frames, account=account, callbacks=[Stop()])
+    synth.fit(frames, account=account, callbacks=[StopAfter(2)])
     (attempt,) = account.attempts
     (booked,), (whole,) = attempt.entries, synth.privacy_ledger_.entries
     assert booked.event.steps * 4 == whole.event.steps * 3  # the next one is paid for already

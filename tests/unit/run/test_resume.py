@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.callbacks import StopAfter
 from tests.later import later
 from tests.smaller import narrow
 from vflsynth import VFLGANSynthesizer
@@ -23,14 +24,6 @@ from vflsynth.exceptions import ArtefactError
 from vflsynth.run.local import KIND, check_same_run
 
 KEY = "record_id"
-
-
-class StopAfter:
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_epoch_end(self, state):
-        return state.epoch == self.epoch
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from tests.callbacks import CtrlC, StopAfter
 from tests.later import later
 from vflsynth import registry
 from vflsynth.columns import TableTransformer
@@ -426,16 +427,12 @@ def test_classes_that_are_times_are_saved(tables, tmp_path, unit):
 def test_resumed_run_is_the_uninterrupted_one(tables, tmp_path):
     frames, y = tables
 
-    class Stop:
-        def on_epoch_end(self, state):
-            return state.epoch == 5
-
     def fitted(**options):
         classifier = MarvellClassifier(active="bank", device="cpu", **FAST)  # of equal bytes
         return classifier.fit(frames, y, on="id", **options)
 
     whole = fitted()
-    fitted(callbacks=[Stop()], checkpoint=tmp_path / "run", checkpoint_every=1)
+    fitted(callbacks=[StopAfter(5)], checkpoint=tmp_path / "run", checkpoint_every=1)
     resumed = fitted(resume=tmp_path / "run")
     assert np.array_equal(resumed.predict_proba(frames), whole.predict_proba(frames))
     ours, theirs = resumed.evidence_["shop"], whole.evidence_["shop"]
@@ -449,10 +446,6 @@ def test_resumed_run_is_the_uninterrupted_one(tables, tmp_path):
 
 def test_what_ctrl_c_before_the_first_epoch_leaves_is_said(tables):
     frames, y = tables
-
-    class CtrlC:
-        def on_epoch_end(self, state):
-            signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(RuntimeWarning, match="in epoch 2 of 12; the model so far was kept"):
         SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id", callbacks=[CtrlC()])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.callbacks import StopAfter
 from vflsynth._random import RandomStreams
 from vflsynth.codec import to_json
 from vflsynth.exceptions import ArtefactError, ParameterError, PartyNameError
@@ -75,11 +76,7 @@ def test_saving_and_resuming(tables, tmp_path):
     assert np.array_equal(loaded.predict_proba(frames), whole)
     assert to_json(loaded.malicious["shop"]) == to_json(MaliciousSGD())
 
-    class Stop:
-        def on_epoch_end(self, state):
-            return state.epoch == 2
-
-    options = {"checkpoint": tmp_path / "run", "checkpoint_every": 1, "callbacks": [Stop()]}
+    options = {"checkpoint": tmp_path / "run", "checkpoint_every": 1, "callbacks": [StopAfter(2)]}
     classifier.fit(frames, y, on="id", **options)
     classifier.fit(frames, y, on="id", resume=tmp_path / "run")
     assert np.array_equal(classifier.predict_proba(frames), whole)

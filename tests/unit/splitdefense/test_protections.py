@@ -10,6 +10,7 @@ import torch
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from tests.callbacks import StopAfter
 from vflsynth._random import HiddenStreams, RandomStreams
 from vflsynth.splitdefense import (
     PPDL,
@@ -256,10 +257,6 @@ def test_a_run_that_goes_on_has_the_responses_that_it_had(tables, fresh_response
     frames, y = tables
     seen = []
 
-    class Stop:
-        def on_epoch_end(self, state):
-            return state.epoch == 1
-
     class Noted(ActiveParty):
         def reply(self, *given):
             seen[-1] = self.labels.clone(), self.task.around.label_shares.clone()
@@ -272,7 +269,7 @@ def test_a_run_that_goes_on_has_the_responses_that_it_had(tables, fresh_response
             patch.setattr(method, "ActiveParty", Noted)
             model.fit(frames, y, on="id", **options)
 
-    fit(callbacks=[Stop()], checkpoint=tmp_path / "run", checkpoint_every=1)
+    fit(callbacks=[StopAfter(1)], checkpoint=tmp_path / "run", checkpoint_every=1)
     fit(resume=tmp_path / "run")
     for before, after in zip(*seen):
         assert torch.equal(before, after)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests.callbacks import StopAfter
 from tests.later import later
 from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import (
@@ -80,15 +81,11 @@ def test_held_out_labels_are_in_no_gradient(tables, monkeypatch):
 def test_a_resumed_run_stops_where_the_uninterrupted_one_does(tables, tmp_path):
     frames, y = tables
 
-    class Stop:
-        def on_epoch_end(self, state):
-            return state.epoch == 5
-
     def fitted(**options):
         return DIMIPClassifier(patience=3, **STOPS).fit(frames, y, on="id", **options)
 
     whole = fitted()
-    fitted(callbacks=[Stop()], checkpoint=tmp_path / "run", checkpoint_every=1)
+    fitted(callbacks=[StopAfter(5)], checkpoint=tmp_path / "run", checkpoint_every=1)
     resumed = fitted(resume=tmp_path / "run")
     assert np.array_equal(resumed.predict_proba(frames), whole.predict_proba(frames))
     assert resumed.history_["chosen"].tolist() == whole.history_["chosen"].tolist()

@@ -10,6 +10,7 @@ import torch
 from sklearn.linear_model import LinearRegression
 from torch.nn.functional import cross_entropy
 
+from tests.callbacks import StopAfter
 from tests.crossing import EVERY_RUN
 from tests.later import later
 from vflsynth import (
@@ -83,14 +84,6 @@ def make(**changes):
 def fitted(frames, quick_contexts):
     """For tests that read it only."""
     return make().fit(frames, KEY, transcript=True)
-
-
-class StopAfter:
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_epoch_end(self, state):
-        return state.epoch == self.epoch
 
 
 def assert_alike(one, other, **tolerance):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.callbacks import StopAfter
 from tests.later import later
 from vflsynth import (
     GaussianCopulaSynthesizer,
@@ -157,11 +158,7 @@ def test_a_run_that_is_resumed_has_the_bytes_of_one_that_was_not(frames, tmp_pat
     whole = fit(frames, **few, epochs=3)
     first = VFLGANSynthesizer(**SMALL | few | {"epochs": 3})
 
-    class Stop:
-        def on_epoch_end(self, state):
-            return state.epoch == 2
-
-    first.fit(frames, KEY, checkpoint=tmp_path / "d", checkpoint_every=2, callbacks=[Stop()])
+    first.fit(frames, KEY, checkpoint=tmp_path / "d", checkpoint_every=2, callbacks=[StopAfter(2)])
     again = fit(frames, **few, epochs=3, fit={"resume": tmp_path / "d"})
     assert same(again, whole)
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.callbacks import StopAfter
 from tests.later import later
 from vflsynth import AutoregressiveSynthesizer, GaussianCopulaSynthesizer
 from vflsynth.datasets import make_party_frames
@@ -148,13 +149,9 @@ def test_a_record_with_a_value_that_no_matched_one_has_is_left_out():
 def test_stopped_and_resumed_equals_unbroken_and_other_records_are_refused(
     frames, fitted, tmp_path, protocol
 ):
-    class StopAfterTwo:
-        def on_epoch_end(self, state):
-            return state.epoch == 2
-
     unbroken, folder = fitted(protocol), tmp_path / "run"
     make(protocol=protocol).fit(
-        frames, KEY, callbacks=[StopAfterTwo()], checkpoint=folder, checkpoint_every=1
+        frames, KEY, callbacks=[StopAfter(2)], checkpoint=folder, checkpoint_every=1
     )
     changed = frames | {"party_2": frames["party_2"].drop(index=_unmatched_row(frames))}
     with pytest.raises(ArtefactError, match="records"):

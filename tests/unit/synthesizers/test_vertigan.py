@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.callbacks import StopAfter
 from tests.crossing import EVERY_RUN
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
@@ -60,13 +61,11 @@ def test_resumed_run_is_the_uninterrupted_one(frames, tmp_path):
     whole = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
     expected = whole.fit(frames, on="record_id").sample(50, random_state=1)
 
-    class Stop:
-        def on_epoch_end(self, state):
-            return state.epoch == 3
-
     checkpoint = tmp_path / "checkpoint"
     part = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
-    part.fit(frames, on="record_id", callbacks=[Stop()], checkpoint=checkpoint, checkpoint_every=1)
+    part.fit(
+        frames, on="record_id", callbacks=[StopAfter(3)], checkpoint=checkpoint, checkpoint_every=1
+    )
     rest = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
     rest.fit(frames, on="record_id", resume=checkpoint)
     pd.testing.assert_frame_equal(rest.sample(50, random_state=1), expected)
