@@ -27,6 +27,8 @@ FAST = {
     "shared_hidden": [8],
     "discriminator_steps": 2,
 }
+JOB_TEXT = 'name = "j"\nparties = ["clinic", "lab"]\non = "id"\n[parameters]\nepochs = 1\n'
+SITE_TEXT = 'party = "lab"\ntable = "lab.csv"\nfolder = "lab-folder"\n'
 # What all trials' jobs say.
 JOB = {
     "name": "trial",
@@ -47,6 +49,15 @@ def _rough_shares(rough_shares):
 def _clock(monkeypatch):
     """The server's clock can be moved on."""
     monkeypatch.setattr("vflsynth.federation.exchange.time", Clock())
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A job and one of its sites, in the folder where commands run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(JOB_TEXT)
+    (tmp_path / "lab.toml").write_text(SITE_TEXT)
+    return tmp_path
 
 
 def trial_in(

@@ -7,23 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.federation.conftest import JOB_TEXT, SITE_TEXT
 from vflsynth._signatures import new_key
 from vflsynth.cli import main
 from vflsynth.exceptions import ConsentError, ParameterError
 from vflsynth.federation import consent, trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site, Telling
-
-JOB = 'name = "j"\nparties = ["clinic", "lab"]\non = "id"\n[parameters]\nepochs = 1\n'
-SITE = 'party = "lab"\ntable = "lab.csv"\nfolder = "lab-folder"\n'
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.toml").write_text(JOB)
-    (tmp_path / "lab.toml").write_text(SITE)
-    return tmp_path
 
 
 def refused(job, site):
@@ -71,7 +61,7 @@ def test_showing_is_not_approving(folder, capsys):
 
 def test_that_a_job_is_private_is_said(folder, capsys):
     privacy = '[parameters.privacy]\nmechanism = "dpsgd"\nepsilon = 1\ndelta = 1e-4\n'
-    text = JOB.replace("[par", 'method = "VertiGANSynthesizer"\n[par') + privacy
+    text = JOB_TEXT.replace("[par", 'method = "VertiGANSynthesizer"\n[par') + privacy
     (folder / "job.toml").write_text(text)
     assert main(["parties", "approve", "job.toml", "lab.toml", "--show"]) == 0
     shown = capsys.readouterr().out
@@ -81,9 +71,9 @@ def test_that_a_job_is_private_is_said(folder, capsys):
 
 def test_a_site_can_agree_to_every_job(folder):
     job = Job.read(folder / "job.toml")
-    (folder / "lab.toml").write_text('jobs = "any"\n' + SITE)
+    (folder / "lab.toml").write_text('jobs = "any"\n' + SITE_TEXT)
     consent.check_consent(job, Site.read(folder / "lab.toml"))
-    (folder / "lab.toml").write_text('jobs = "some"\n' + SITE)
+    (folder / "lab.toml").write_text('jobs = "some"\n' + SITE_TEXT)
     with pytest.raises(ParameterError, match="jobs must be 'any' or 'approved'"):
         Site.read(folder / "lab.toml")
 
@@ -110,7 +100,7 @@ def key(folder, capsys):
     """A proposer's key, and its public part in the site file."""
     assert main(["parties", "key", "proposer.pem"]) == 0
     public = re.search(r'name = "(\w+)"', capsys.readouterr().out)[1]
-    (folder / "lab.toml").write_text(f'{SITE}jobs = "signed"\n[proposers]\nann = "{public}"\n')
+    (folder / "lab.toml").write_text(f'{SITE_TEXT}jobs = "signed"\n[proposers]\nann = "{public}"\n')
     return folder / "proposer.pem"
 
 
@@ -151,8 +141,8 @@ def test_proposers_are_written_and_checked(folder, key):
     site.write(folder / "written.toml")
     assert Site.read(folder / "written.toml") == site.absolute()
     for text, words in [
-        (SITE + 'jobs = "signed"\n', "needs the public keys"),
-        (SITE + '[proposers]\nann = "ab"\n', "64 hexadecimal digits"),
+        (SITE_TEXT + 'jobs = "signed"\n', "needs the public keys"),
+        (SITE_TEXT + '[proposers]\nann = "ab"\n', "64 hexadecimal digits"),
     ]:
         (folder / "lab.toml").write_text(text)
         with pytest.raises(ParameterError, match=words):

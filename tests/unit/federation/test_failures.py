@@ -44,16 +44,17 @@ TIMEOUT = 600.0
 
 
 class Tampering(Direct):
-    """A link that does something at the exchange of discriminator step 5 of one party."""
+    """A link that does something at the exchange of one discriminator step of one party."""
 
     culprit = "party_1"
+    step = STEP
 
     def exchange(self, frame, timeout):
         message, *_ = decode(frame, 1 << 28).messages or [None]
         if (
             self._name == self.culprit
             and isinstance(message, DiscriminatorFeatures)
-            and message.step == STEP
+            and message.step == self.step
         ):
             frame = self.tamper(decode(frame, 1 << 28))
         return super().exchange(frame, timeout)
@@ -219,11 +220,16 @@ def test_another_version_of_the_package(make_trial, monkeypatch):
         assert "pip install" in str(error)
 
 
+def change_table(trial, change):
+    """Change the table of party_2."""
+    path = trial.sites["party_2"].table
+    change(pd.read_parquet(path)).to_parquet(path)
+
+
 def test_a_column_of_two_parties_is_found_without_its_name(make_trial):
     trial = make_trial()
-    table = pd.read_parquet(trial.sites["party_2"].table)
-    column = pd.read_parquet(trial.sites["party_1"].table).columns[1]
-    table.rename(columns={table.columns[1]: column}).to_parquet(trial.sites["party_2"].table)
+    column = trial.frames["party_1"].columns[1]
+    change_table(trial, lambda table: table.rename(columns={table.columns[1]: column}))
     trial.run()
     assert isinstance(trial.outcome["server"], SharedColumnError)
     assert column not in str(trial.outcome["server"])
@@ -231,18 +237,14 @@ def test_a_column_of_two_parties_is_found_without_its_name(make_trial):
 
 def test_no_common_record(make_trial):
     trial = make_trial()
-    table = pd.read_parquet(trial.sites["party_2"].table)
-    table["record_id"] += 10**6
-    table.to_parquet(trial.sites["party_2"].table)
+    change_table(trial, lambda table: table.assign(record_id=table["record_id"] + 10**6))
     trial.run()
     assert isinstance(trial.outcome["server"], NoOverlapError)
 
 
 def test_a_party_with_an_unusable_table_stops_everybody_and_shows_no_value(make_trial):
     trial = make_trial()
-    table = pd.read_parquet(trial.sites["party_2"].table)
-    table["shout"] = float("inf")
-    table.to_parquet(trial.sites["party_2"].table)
+    change_table(trial, lambda table: table.assign(shout=float("inf")))
     trial.run()
     assert "shout" in str(trial.outcome["party_2"])
     assert isinstance(trial.outcome["server"], PartyStoppedError)
@@ -389,18 +391,9 @@ def test_nobody_waits_for_ever_for_a_server_that_computes_for_ever(monkeypatch):
 
 
 class KilledLater(Killed):
-    """At the exchange of step 10, in epoch 4 of 4: there is a checkpoint of epoch 2."""
+    """In epoch 4 of 4: there is a checkpoint of epoch 2."""
 
-    def exchange(self, frame, timeout):
-        message, *_ = decode(frame, 1 << 28).messages or [None]
-        if (
-            self._name == self.culprit
-            and isinstance(message, DiscriminatorFeatures)
-            and message.step == 10
-        ):
-            self.outwait()
-            raise Dead
-        return Direct.exchange(self, frame, timeout)
+    step = 10
 
 
 def half(trial):

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.x509.oid import NameOID
 
+from tests.unit.federation.conftest import SITE_TEXT
 from vflsynth._locks import lock
 from vflsynth.cli import main
 from vflsynth.federation import consent, daemon, preflight
@@ -20,17 +21,7 @@ from vflsynth.federation.site import Site
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 
-JOB = 'name = "j"\nparties = ["clinic", "lab"]\non = "id"\n[parameters]\nepochs = 1\n'
-SITE = 'party = "lab"\ntable = "lab.csv"\nfolder = "lab-folder"\n'
 SECRET = f'[secrets]\nshared = "{"ab" * 32}"\n'
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.toml").write_text(JOB)
-    (tmp_path / "lab.toml").write_text(SITE)
-    return tmp_path
 
 
 def test_all_that_is_wrong_is_said_at_once_and_mended_one_by_one(folder, capsys):
@@ -46,11 +37,11 @@ def test_all_that_is_wrong_is_said_at_once_and_mended_one_by_one(folder, capsys)
     assert failing() == {"table", "secret", "consent"}
     (folder / "lab.csv").write_text("id,age\n1,40\n2,41\n3,42\n")
     assert failing() == {"secret", "consent"}
-    (folder / "lab.toml").write_text(SITE + SECRET)
+    (folder / "lab.toml").write_text(SITE_TEXT + SECRET)
     assert failing() == {"consent"}
     consent.approve(Job.read(folder / "job.toml"), Site.read(folder / "lab.toml"))
     assert failing() == set()
-    (folder / "lab.toml").write_text(f'{SITE}device = "no-such"\n{SECRET}')
+    (folder / "lab.toml").write_text(f'{SITE_TEXT}device = "no-such"\n{SECRET}')
     assert failing() == {"device"}
 
 
