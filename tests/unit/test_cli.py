@@ -75,14 +75,29 @@ def folder(tmp_path_factory):
     return folder
 
 
+def tables_in(folder):
+    return [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+
+
 def fit(folder, output="model"):
-    tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
-    return ["fit", *tables, "--on", "id", "--output", str(folder / output)]
+    return ["fit", *tables_in(folder), "--on", "id", "--output", str(folder / output)]
 
 
 def evaluate(folder, synthetic):
-    tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    tables = tables_in(folder)
     return ["evaluate", "--real", *tables, "--on", "id", "--synthetic", str(synthetic)]
+
+
+def code_of(arguments):
+    """What a command returns, or ends with."""
+    try:
+        return main(arguments)
+    except SystemExit as end:
+        return end.code
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
 
 
 # help
@@ -90,9 +105,7 @@ def evaluate(folder, synthetic):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_explains_every_option(command, capsys):
-    with pytest.raises(SystemExit) as end:
-        main([command, "--help"])
-    assert end.value.code == 0
+    assert code_of([command, "--help"]) == 0
     assert "vflsynth" in capsys.readouterr().out
     (own,) = [a for a in command_parser()._subparsers._group_actions if command in a.choices]
     for action in own.choices[command]._actions:
@@ -100,16 +113,14 @@ def test_help_explains_every_option(command, capsys):
 
 
 def test_help_lists_the_commands_and_exit_codes(capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
+    assert code_of(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(re.search(rf"^    {command} ", text, re.M) for command in COMMANDS)
     assert re.findall(r"^  (\d+)  +\w", text, re.M) == ["0", "1", "2", "3", "4", "5", "130"]
 
 
 def test_help_of_evaluate_says_that_it_joins_real_rows(capsys):
-    with pytest.raises(SystemExit):
-        main(["evaluate", "--help"])
+    assert code_of(["evaluate", "--help"]) == 0
     assert "real rows of all parties side by side" in " ".join(capsys.readouterr().out.split())
 
 
@@ -493,11 +504,8 @@ def test_a_delta_of_one_over_n_is_said_by_what_was_published(tmp_path, capsys):
 def test_what_cannot_be_fitted_is_said_before(folder, monkeypatch, capsys, options, says):
     monkeypatch.chdir(folder)
     Path("wrong.toml").write_text("epochs = 3\n")
-    try:
-        returned = main(["fit", "fixed-lab.parquet", "--on", "id", "-o", "m", "-q", *options])
-    except SystemExit as end:
-        returned = end.code
-    assert returned == 2
+    command = ["fit", "fixed-lab.parquet", "--on", "id", "-o", "m", "-q"]
+    assert code_of([*command, *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
 
@@ -867,7 +875,7 @@ def test_inspect_tables_names_what_cannot_be_used(folder, tmp_path, capsys):
 
 def test_a_corrected_contract_is_not_proposed_over(folder, tmp_path, capsys):
     path = tmp_path / "c.toml"
-    command = ["inspect", *fit(folder)[1:5], "--write-contract", str(path)]
+    command = ["inspect", *tables_in(folder), "--on", "id", "--write-contract", str(path)]
     assert main(command) == main(command) == 0, "the same proposal may be written again"
     path.write_text(corrected := path.read_text() + "# seen")
     assert main(command) == 2
@@ -876,7 +884,7 @@ def test_a_corrected_contract_is_not_proposed_over(folder, tmp_path, capsys):
 
 
 def test_inspect_tables_shows_what_can_be_matched(folder, capsys):
-    assert main(["inspect", *fit(folder)[1:5]]) == 0
+    assert main(["inspect", *tables_in(folder), "--on", "id"]) == 0
     text = capsys.readouterr().out
     assert re.search(r"id +\S+ +key", text)
     assert "clinic: 140 rows, 140 matched" in text
@@ -947,7 +955,7 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
     assert main(["parties", "key", str(key)]) == 0
     public = re.search(r"[0-9a-f]{64}", capsys.readouterr().out)[0]
     (tmp_path / "lenient.toml").write_text(LENIENT)
-    tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    tables = tables_in(folder)
     command = ["release", str(folder / "model"), "--real", *tables, "--on", "id",
                "--synthetic", str(table), "--target", "diagnosis", "-q"]  # fmt: skip
 
@@ -1012,9 +1020,6 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, capsys):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("vflsynth.cli.fit.run", interrupt)
     assert main(["demo", "--output", str(tmp_path)]) == 130
     messages = capsys.readouterr().err
@@ -1079,11 +1084,7 @@ def test_an_interruption_while_a_command_is_imported_is_no_traceback(monkeypatch
 def test_failures_are_one_line_and_a_code(folder, monkeypatch, capsys, arguments, code, says):
     monkeypatch.chdir(folder)
     before = sorted(folder.rglob("*"))
-    try:
-        returned = main([*arguments, "--quiet"] if arguments else [])
-    except SystemExit as end:
-        returned = end.code
-    assert returned == code
+    assert code_of([*arguments, "--quiet"] if arguments else []) == code
     result, messages = capsys.readouterr()
     assert result == ""
     (line,) = messages.splitlines()
@@ -1125,11 +1126,8 @@ def test_wrong_options_are_found_before_long_work(
         "sample": ["model", "-n", "5"],
     }
     before = contents(folder)
-    try:
-        returned = main([arguments[0], *rest[arguments[0]], *arguments[1:], "--quiet"])
-    except SystemExit as end:
-        returned = end.code
-    assert returned == code
+    command, *options = arguments
+    assert code_of([command, *rest[command], *options, "--quiet"]) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
     assert contents(folder) == before
@@ -1164,11 +1162,8 @@ def test_audit_wants_the_tables_of_the_model(folder, tmp_path, monkeypatch, caps
     [([], "nothing was saved"), (["--cache", "seen"], "seen has what was observed of the models")],
 )
 def test_an_interrupted_audit_says_what_is_left(folder, monkeypatch, capsys, cache, says):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
     monkeypatch.setitem(_SCHEMES, "assd", interrupt)
-    command = ["audit", str(folder / "model"), "--real", *fit(folder)[1:5], *cache]
+    command = ["audit", str(folder / "model"), "--real", *tables_in(folder), "--on", "id", *cache]
     assert main(command) == 130
     messages = capsys.readouterr().err
     assert f"interrupted; {says}" in messages
@@ -1199,9 +1194,6 @@ def test_unexpected_errors_are_one_line_too(folder, capsys, monkeypatch):
 
 
 def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("vflsynth.cli.inspect.describe_model", interrupt)
     assert main(["inspect", str(folder / "model")]) == 130
     assert "nothing was saved" in capsys.readouterr().err
@@ -1216,9 +1208,6 @@ def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, mon
     ],
 )
 def test_ctrl_c_does_not_hide_what_a_job_has_left(capsys, monkeypatch, arguments, says):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
     action = ACTIONS[arguments[0]]
     monkeypatch.setitem(ACTIONS, arguments[0], action._replace(do=interrupt))
     assert main(["parties", *arguments]) == 130
@@ -1330,14 +1319,12 @@ def test_the_doctor_knows_every_extra_for_users():
     ],
 )
 def test_wrong_words_are_answered_with_near_ones(arguments, meant, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert end.value.code == 2
+    assert code_of(arguments) == 2
     assert f"did you mean '{meant}'?" in capsys.readouterr().err
 
 
 def test_wrong_columns_are_answered_with_near_ones(folder, tmp_path, capsys):
-    tables = [f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    tables = tables_in(folder)
     assert main(["fit", *tables, "--on", "ID", "-o", str(tmp_path / "m"), "-q"]) == 3
     assert "column is absent (did you mean 'id'?); the" in capsys.readouterr().err
     (tmp_path / "c.toml").write_text("[parties.lab.columns.markr]\nrole = 'sensitive'\n")
