@@ -93,6 +93,14 @@ def copied(study, folder):
     return folder / "study.toml"
 
 
+def trained(study, folder, epochs):
+    """A copy of the study whose method trains in epochs."""
+    path = copied(study, folder)
+    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
+    path.write_text(f"{text}[parameters]\nepochs = {epochs}\nbatch_size = 16\n")
+    return path
+
+
 def left(folder):
     """Return what recipient and publisher have, but for commitments, their digests, the date."""
     model = folder / "published" / "model"
@@ -193,9 +201,7 @@ def test_a_ctrl_c_that_a_step_swallows_ends_the_job(study, tmp_path, monkeypatch
 
 
 def test_a_ctrl_c_in_the_trial_ends_the_job(study, tmp_path, monkeypatch):
-    path = copied(study, tmp_path)
-    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
-    path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
+    path = trained(study, tmp_path, epochs=7)
     pressed = lambda *_: signal.raise_signal(signal.SIGINT)  # noqa: E731
     monkeypatch.setattr("vflsynth.cli.study.Trial.on_epoch_end", pressed)
     assert main(["publish", str(path)]) == 130
@@ -216,9 +222,8 @@ def test_a_training_goes_on_where_it_was_cut_off(study, tmp_path, monkeypatch):
     for cut in (False, True):
         folder = tmp_path / str(cut)
         folder.mkdir()
-        path = copied(study, folder)
-        text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
-        path.write_text(f"checkpoint_every = 2\n{text}[parameters]\nepochs = 6\nbatch_size = 16\n")
+        path = trained(study, folder, epochs=6)
+        path.write_text(f"checkpoint_every = 2\n{path.read_text()}")
         if cut:
             epochs = []
 
@@ -357,27 +362,22 @@ def test_the_plan_says_what_by_which_method_and_why(study, tmp_path, capsys):
 
 
 def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, capsys):
-    path = copied(study, tmp_path)
-    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
-    path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
+    path = trained(study, tmp_path, epochs=7)
     assert main(["publish", str(path), "--plan"]) == 0
     assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().err)
 
 
 def test_as_many_records_are_tried_as_are_drawn(study, tmp_path, monkeypatch, capsys):
-    path = copied(study, tmp_path)
-    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
-    path.write_text("max_records = 60\n" + text + "[parameters]\nepochs = 2\nbatch_size = 16\n")
+    path = trained(study, tmp_path, epochs=2)
+    path.write_text("max_records = 60\n" + path.read_text())
     monkeypatch.delattr("vflsynth.cli.study.read_party_frames")
     assert main(["publish", str(path), "--plan"]) == 0
     assert "fit: at most 2 epochs" in capsys.readouterr().err
 
 
 def test_an_audit_too_short_to_speak_is_refused_before_anything_is_done(study, tmp_path, capsys):
-    path = copied(study, tmp_path)
-    text = path.read_text().replace("IndependentSynthesizer", "VFLGANSynthesizer")
-    text = text.replace("[publish]", "[publish]\naudit_minutes = 1e-5")
-    path.write_text(text + "[parameters]\nepochs = 7\nbatch_size = 16\n")
+    path = trained(study, tmp_path, epochs=7)
+    path.write_text(path.read_text().replace("[publish]", "[publish]\naudit_minutes = 1e-5"))
     assert main(["publish", str(path)]) == 2
     assert "publish.audit_minutes = 1e-05 is too short" in capsys.readouterr().err
     assert not (tmp_path / "published" / "model").exists()

@@ -1,6 +1,7 @@
 """Histograms that private fits publish: noise, what a record moves, columns that do not fit."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import torch
 from sklearn.base import clone
 
 from tests import planted
+from tests.unit.synthesizers.private_steps import RECORDS, SCHEMA, with_one_more
 from vflsynth import MixtureSynthesizer, PairwiseTables
 from vflsynth._random import secret_from
 from vflsynth.columns.bins import Bins
@@ -29,11 +31,6 @@ from vflsynth.testing import noninterference
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
-SCHEMA = PublicSchema(
-    dtypes="given",
-    bounds={"age": (0, 100), "income": (0.0, 10.0)},
-    categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
-)
 PUBLIC = {name: SCHEMA[name] for name in ("smoker", "income", "grade")}
 PUBLIC["age"] = Bounds(0, 100, step=1)
 PRIVACY = PairwiseTables(epsilon=5.0, delta=1e-3, public_schema=SCHEMA, n_bins=8)
@@ -191,24 +188,16 @@ def plant_forgotten_column(patch):
     planted.in_noise(patch, changed)
 
 
-def plant_round_without_noise(patch, which):
+def plant_round_without_noise(patch, *, first):
     honest = histograms_module.release_histograms
 
     def release_histograms(frame, cells, **rest):
         with pytest.MonkeyPatch.context() as inner:
-            if is_first_round(frame, cells) == (which == "first"):
+            if is_first_round(frame, cells) == first:
                 planted.no_noise(inner)
             return honest(frame, cells, **rest)
 
     patch.setattr(histograms_module, "release_histograms", release_histograms)
-
-
-def plant_first_round_without_noise(patch):
-    plant_round_without_noise(patch, "first")
-
-
-def plant_second_round_without_noise(patch):
-    plant_round_without_noise(patch, "second")
 
 
 def plant_noise_of_one_partys_columns(patch):
@@ -229,8 +218,8 @@ def plant_noise_of_one_partys_columns(patch):
         plant_scalar_per_column,
         plant_forgotten_party,
         plant_forgotten_column,
-        plant_first_round_without_noise,
-        plant_second_round_without_noise,
+        partial(plant_round_without_noise, first=True),
+        partial(plant_round_without_noise, first=False),
         plant_noise_of_one_partys_columns,
     ],
 )
@@ -241,24 +230,10 @@ def test_planted_bugs_in_the_noise_of_histograms_are_noticed(frames, plant, monk
         assert_noise_is_claimed(found)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"age": 40, "smoker": "no", "income": 2.0, "grade": 1},
-        {"age": 10**9, "smoker": "a word that is not public", "income": -1e300, "grade": -7},
-        {"age": 0, "smoker": None, "income": float("nan"), "grade": 3},
-    ],
-)
+@pytest.mark.parametrize("record", RECORDS)
 def test_one_more_record_moves_histograms_by_at_most_their_sensitivity(frames, record):
-    more = {
-        name: pd.concat(
-            [frame, pd.DataFrame({c: pd.Series([record[c]], dtype=frame[c].dtype) for c in frame})],
-            ignore_index=True,
-        )
-        for name, frame in frames.items()
-    }
     _, parties = joined(frames)
-    _, parties_more = joined(more, histograms_of=parties)
+    _, parties_more = joined(with_one_more(frames, record), histograms_of=parties)
     divided = {n: h.cells for p in parties for n, h in p.transformer.histograms_.items()}
     for cells in (first_cells(PUBLIC, divided, 8), divided):  # the second is made given the first
         exact = [
@@ -288,15 +263,12 @@ def test_columns_of_dates_are_learned(frames, bounds, monkeypatch):
     assert not bounds or (sampled == sampled.dt.normalize()).all()
 
 
-def test_a_column_that_cannot_have_its_bounds_is_named(frames):
-    frames["bank"]["income"] = pd.Timestamp("2020-01-01")
-    with pytest.raises(ColumnKindError, match=r"'bank', column 'income'.*bounds.*do not fit"):
-        synthesizer().fit(frames)
-
-
-def test_a_column_that_cannot_hold_its_public_categories_is_named(frames):
-    frames["bank"]["grade"] = pd.Timestamp("2020-01-01")
-    with pytest.raises(ColumnKindError, match="'bank', column 'grade'"):
+@pytest.mark.parametrize(
+    ("column", "words"), [("income", r"'income'.*bounds.*do not fit"), ("grade", "'grade'")]
+)
+def test_a_column_that_cannot_have_its_public_bounds_or_categories_is_named(frames, column, words):
+    frames["bank"][column] = pd.Timestamp("2020-01-01")
+    with pytest.raises(ColumnKindError, match=f"'bank', column {words}"):
         synthesizer().fit(frames)
 
 
