@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from vflsynth import registry
 from vflsynth.contract import contract
 from vflsynth.datasets import make_party_frames
 from vflsynth.methods.autoregressive import server as autoregressive_server
@@ -176,6 +177,14 @@ def few_steps(quick_contexts: None) -> Iterator[None]:
 def short_searches(quick_contexts: None) -> Iterator[None]:
     """Have private methods train and search in few steps too, where no test asks how well."""
     yield from _with({(Detail, "n_steps"): 30, (gs_wgan, "PRETRAINING_STEPS"): 20})
+
+
+@pytest.fixture
+def own_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what a test registers."""
+    for group, classes in registry._classes.items():
+        monkeypatch.setitem(registry._classes, group, dict(classes))
+    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
 
 
 @pytest.fixture

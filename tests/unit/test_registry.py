@@ -11,13 +11,7 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import Isotropic, Marvell, Protection
 from vflsynth.splitdefense.protections.marvell import Marvell as TheSame
 
-
-@pytest.fixture(autouse=True)
-def _own_classes(monkeypatch):
-    """What a test registers is forgotten."""
-    for group, classes in registry._classes.items():
-        monkeypatch.setitem(registry._classes, group, dict(classes))
-    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+pytestmark = pytest.mark.usefixtures("own_classes")
 
 
 def a_class(name="Marvell", module="somebody.else", base=Protection):

@@ -22,6 +22,8 @@ from vflsynth.testing import (
     synthesizer_checks,
 )
 
+pytestmark = pytest.mark.usefixtures("own_classes")
+
 
 def broken(checks):
     """Names of the laws that do not hold, with what each says."""
@@ -33,13 +35,6 @@ def broken(checks):
             found[check.law.__name__] = str(error)
     assert all(f"breaks the law {law!r}: " in says for law, says in found.items())
     return found
-
-
-@pytest.fixture(autouse=True)
-def _own_classes(monkeypatch):
-    """What a test registers is forgotten."""
-    for group, classes in registry._classes.items():
-        monkeypatch.setitem(registry._classes, group, dict(classes))
 
 
 # -- synthesizers ----------------------------------------------------------------------------------
