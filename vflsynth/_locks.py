@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -22,7 +20,7 @@ _PATIENCE = 0.5
 
 
 def lock(path: Path, problem: str, patience: float = _PATIENCE) -> TextIO:
-    """Lock a file, which is made with its folder; closing it unlocks it.
+    """Lock a file, which is made with its folder; closing it, as ``with`` does, unlocks it.
 
     Waits for it some seconds of patience. Raises ParameterError with the `problem`, what it means
     if another process, or another part of this one, has it.
@@ -56,10 +54,3 @@ def is_locked(path: Path) -> bool:
         except OSError:
             return True
     return False
-
-
-@contextmanager
-def locked(path: Path, problem: str, patience: float = _PATIENCE) -> Iterator[None]:
-    """Hold a lock for a while; see `lock`."""
-    with lock(path, problem, patience):
-        yield

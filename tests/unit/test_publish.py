@@ -246,7 +246,7 @@ def test_a_training_goes_on_where_it_was_cut_off(study, tmp_path, monkeypatch):
 def test_two_jobs_at_once_in_a_folder_are_refused(study, tmp_path, capsys):
     path = copied(study, tmp_path)
     locks = pytest.importorskip("vflsynth._locks")
-    with locks.locked(tmp_path / "published" / ".lock", ""):
+    with locks.lock(tmp_path / "published" / ".lock", ""):
         assert main(["publish", str(path), "-q"]) == 2
     assert "another 'vflsynth publish' is at work here" in capsys.readouterr().err
     assert [entry.name for entry in (tmp_path / "published").iterdir()] == [".lock"]

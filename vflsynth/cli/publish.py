@@ -75,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
             return 0
         if os.name != "posix":
             return job.run(check)
-        from vflsynth._locks import locked
+        from vflsynth._locks import lock
 
-        with locked(job.out / ".lock", "another 'vflsynth publish' is at work here; wait for it"):
+        with lock(job.out / ".lock", "another 'vflsynth publish' is at work here; wait for it"):
             return job.run(check)
 
 

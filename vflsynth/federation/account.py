@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsynth import _artefacts as artefacts
-from vflsynth._locks import locked
+from vflsynth._locks import lock
 from vflsynth.exceptions import AccountRewoundError, ArtefactError, ToldTooMuchError
 from vflsynth.federation import trail
 from vflsynth.federation.site import Site
@@ -72,7 +72,7 @@ def remember(folder: Path, shown: Mapping[str, Mapping[str, Any]]) -> None:
     """
     if not shown:
         return
-    with locked(folder / f".{KNOWN}.lock", f"its {KNOWN} is in use for too long"):
+    with lock(folder / f".{KNOWN}.lock", f"its {KNOWN} is in use for too long"):
         known = _known(folder)
         for party, account in shown.items():
             before = known.get(party)
@@ -167,7 +167,7 @@ def book(site: Site, job: str, snapshot: str, bits: Mapping[str, float]) -> None
     job, by name, is sent again, and tells nothing new. Raises ToldTooMuchError if it would be more
     than the site file says; nothing was told.
     """
-    with locked(site.folder / f".{TOLD}.lock", "its account of bits is in use", 60.0):
+    with lock(site.folder / f".{TOLD}.lock", "its account of bits is in use", 60.0):
         for line in trail.lines(site.folder):
             said = line["details"]
             if line["event"] == TOLD and (said["job"], said["snapshot"]) == (job, snapshot):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsynth import _artefacts as artefacts
-from vflsynth._locks import locked
+from vflsynth._locks import lock
 from vflsynth._signatures import is_signed, sign
 from vflsynth.exceptions import ArtefactError, ConsentError, PublishingWarning
 from vflsynth.federation import trail
@@ -110,7 +110,7 @@ def check_consent(job: Job, site: Site, proposal: str | None = None) -> None:
         if site.proposers:
             content = _content(proposal)
             name = _proposer(job, site, content)
-            with locked(site.folder / ".proposals.lock", "its proposals are looked at"):
+            with lock(site.folder / ".proposals.lock", "its proposals are looked at"):
                 _check_use(site, content)
                 said = {"job": job.name, "digest": job.digest, "proposer": name}
                 trail.append(site.folder, PROPOSED, said | {"proposal": content["id"]})

@@ -16,7 +16,7 @@ import pandas as pd
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
-from vflsynth._locks import locked
+from vflsynth._locks import lock
 from vflsynth._random import KeySchedule, Purpose, RandomStreams, derive, repeatable
 from vflsynth.columns import TableTransformer, check_kinds
 from vflsynth.columns.public import with_public_types
@@ -251,7 +251,7 @@ class PartyNode(BlindedRun):
         self.greeted = True
         if self.method.padding(len(self.job.parties)) is not None:
             folder = self.site.folder
-            with locked(folder / f".{COUNTED}.lock", "its counts are looked at", 60.0):
+            with lock(folder / f".{COUNTED}.lock", "its counts are looked at", 60.0):
                 before = [r for r in trail.lines(folder) if r["event"] == COUNTED]
                 self.site.bounds.check_counts(self.name, len(before))
                 trail.append(folder, COUNTED, {"job": self.job.name})
@@ -282,7 +282,7 @@ class PartyNode(BlindedRun):
 
     def run(self, link: Link) -> None:
         """Take part to the end; save this party's half, and in any case a report."""
-        with locked(self.folder / LOCK, RUNS_ALREADY):
+        with lock(self.folder / LOCK, RUNS_ALREADY):
             self._run(link)
 
     def _run(self, link: Link) -> None:

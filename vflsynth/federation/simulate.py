@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from vflsynth._locks import locked
+from vflsynth._locks import lock
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ProtocolError
 from vflsynth.federation import guardian
@@ -187,7 +187,7 @@ def simulate(
     for name in job.parties:
         check_table(job, sites[name], job.method_for_node())
         _ = sites[name].the_shared  # an error, if there is none
-    with locked(folder / ".lock", "another simulation is going on here. Wait for it, or stop it"):
+    with lock(folder / ".lock", "another simulation is going on here. Wait for it, or stop it"):
         kits = make_kits(project(job, HOST, free_port()), _next_attempt(folder))
         # Whoever runs a simulation has all the sites, and starts this job only.
         willing = {name: replace(site, jobs="any", proposers={}) for name, site in sites.items()}

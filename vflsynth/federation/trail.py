@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsynth import _artefacts as artefacts
-from vflsynth._locks import locked
+from vflsynth._locks import lock
 from vflsynth._version import __version__
 from vflsynth.exceptions import ArtefactError
 from vflsynth.privacy.account_file import START, Head, contains, first_broken, link
@@ -38,7 +38,7 @@ def append(folder: Path, event: str, details: Mapping[str, Any]) -> None:
     Raises ArtefactError if the trail is broken, or cannot be written.
     """
     path = folder / FILE
-    with locked(folder / f".{FILE}.lock", "its audit trail is in use", _PATIENCE):
+    with lock(folder / f".{FILE}.lock", "its audit trail is in use", _PATIENCE):
         n, last = verify(folder)
         record = link(n + 1, last, event, details)
         try:

@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from vflsynth._locks import locked
+from vflsynth._locks import lock
 from vflsynth.cli import main
 from vflsynth.exceptions import ParameterError
 from vflsynth.federation import trail
@@ -69,7 +69,7 @@ def test_a_job_that_is_running(site):
     found = {"node": "a", "phase": "training", "updated": 0.0, "epoch": 3, "n_epochs": 10}
     found |= {"seconds_left": 600.0, "sent_bytes": 2_500_000, "received_bytes": 10}
     (own / FILE).write_text(json.dumps(found))
-    with locked(own / LOCK, "running"):
+    with lock(own / LOCK, "running"):
         state = SiteState.of(site)
         shown, text = page(state), metrics(state)
     assert "job is running" in shown

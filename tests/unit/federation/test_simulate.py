@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.federation.trial import Direct
 from vflsynth import _locks as locks
-from vflsynth._locks import locked
+from vflsynth._locks import lock
 from vflsynth.cli import main
 from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation import administrator, guardian, simulate
@@ -91,7 +91,7 @@ def test_what_no_node_could_use_is_found_before_any_starts(
 
 
 def test_one_simulation_at_a_time(folder, started, capsys):
-    with locked(folder / "kits" / ".lock", "the test's"):
+    with lock(folder / "kits" / ".lock", "the test's"):
         assert main(["parties", "simulate", "job.toml"]) == 2
     assert "another simulation is going on here" in capsys.readouterr().err
     assert not started
