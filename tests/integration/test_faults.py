@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.integration.processes import PATIENCE, epoch, job_process, same_bytes, trains
+from tests.integration.processes import PATIENCE, epoch, job_process, trains
 from vflsynth.federation.administrator import Administrator, abort
 from vflsynth.federation.daemon import REFUSED
 from vflsynth.federation.kit import node_command
@@ -34,8 +34,7 @@ def test_connections_that_are_reset_end_no_run(running):
         after = min(epoch(running, "resets") + 10, 35)
         running.wait_for(lambda after=after: epoch(running, "resets") >= after)
     assert running.administrator.wait(job_id, PATIENCE) == "FINISHED:COMPLETED"
-    for name, half in running.in_process(job).parties_.items():
-        assert same_bytes(running.half(name, job), half)
+    running.assert_as_in_one_process(job)
 
 
 def killed(running, name):
@@ -121,8 +120,7 @@ def test_a_copy_of_a_kit_is_refused_and_told_so_and_the_run_goes_on(running):
     assert running.administrator.wait(job_id, PATIENCE) == "FINISHED:COMPLETED"
     log = (running.federation.kits["server"] / "log.txt").read_text()
     assert "another process uses this kit: 'party_2'" in log
-    for name, half in running.in_process(job).parties_.items():
-        assert same_bytes(running.half(name, job), half)
+    running.assert_as_in_one_process(job)
 
 
 @pytest.mark.slow
@@ -175,17 +173,12 @@ def job_file(job, path):
 def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
     """First a party's process of the job, then the server with all that it started."""
     job, federation = running.job("supervised", epochs=300), running.federation
-
-    def beyond(epoch):
-        folder = running.folder / "party_1" / job.name / "checkpoints"
-        return lambda: any(int(path.name[6:]) > epoch for path in folder.glob("epoch-*"))
-
     running.administrator.close()  # it would not outlive its server
     began = time.monotonic()
     supervisor = submitted(running, job, "--attempts", "4", "--timeout", "1800")
-    running.wait_for(beyond(0))
+    running.wait_for(trains(running, job.name))
     os.kill(job_process(running, "party_2"), signal.SIGKILL)
-    running.wait_for(beyond(100))
+    running.wait_for(lambda: epoch(running, job.name) > 100)
     federation.kill("server")
     federation.start("server")
     code = supervisor.wait()
@@ -194,8 +187,7 @@ def test_a_supervisor_brings_a_run_to_its_end_whoever_is_killed(running):
     print(f"{time.monotonic() - began:.0f} s for 300 epochs with two kills\n{said}")
     assert code == 0
     assert said.count("is submitted again") >= 2
-    for name, half in running.in_process(job).parties_.items():
-        assert same_bytes(running.half(name, job), half)
+    running.assert_as_in_one_process(job)
     outcomes = [running.outcome("server", job.name, number) for number in (1, 2, 3)]
     assert "the process of party_2 is gone" in outcomes[0]
     assert outcomes[1:] == [KILLED, "finished"]
@@ -212,8 +204,7 @@ def test_a_party_that_hangs_joins_the_same_job_again(running):
     running.federation.signal("party_2", signal.SIGCONT)
     assert "'party_2'" in running.outcome("server", job.name)
     assert running.administrator.wait(job_id, PATIENCE) == "FINISHED:COMPLETED"
-    for name, half in running.in_process(job).parties_.items():
-        assert same_bytes(running.half(name, job), half)
+    running.assert_as_in_one_process(job)
 
 
 HOSTILE = """

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.integration.processes import KEY, PATIENCE, Running, same_bytes
+from tests.integration.processes import KEY, PATIENCE, Running, epoch, trains
 from vflsynth._artefacts import read_tensors
 from vflsynth.federation.kit import prepare, project
 from vflsynth.federation.preflight import preflight
@@ -149,8 +149,7 @@ def test_a_party_that_is_killed(running):
     """Every other node says who, when, what next."""
     federation, job = running.federation, running.job("killed", epochs=100_000)
     job_id = running.submit(job)
-    checkpoints = running.folder / "party_1" / "killed" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
+    running.wait_for(trains(running, "killed"))
     federation.kill("party_2")
     died = time.monotonic()
     running.wait_for(
@@ -172,8 +171,7 @@ def test_a_party_that_is_killed(running):
 def test_a_party_that_hangs(running):
     federation, job = running.federation, running.job("hung", epochs=100_000)
     job_id = running.submit(job)
-    checkpoints = running.folder / "party_1" / "hung" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
+    running.wait_for(trains(running, "hung"))
     federation.signal("party_2", signal.SIGSTOP)
     running.wait_for(
         lambda: all(running.outcome(node, "hung") for node in ("server", "party_1")),
@@ -188,8 +186,7 @@ def test_a_party_that_hangs(running):
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(running):
     federation, job = running.federation, running.job("goes-on", epochs=200)
     job_id = running.submit(job)
-    checkpoints = running.folder / "party_1" / "goes-on" / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
+    running.wait_for(trains(running, "goes-on"))
     federation.kill("party_2")
     running.administrator.wait(job_id, PATIENCE)
     assert "finished" not in (running.outcome(node, job.name) for node in running.sites)
@@ -198,8 +195,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(running):
     status = running.administrator.wait(running.submit(job), PATIENCE)
     assert status == "FINISHED:COMPLETED"
     assert running.outcome("server", job.name, 2) == "finished"
-    for name, half in running.in_process(job).parties_.items():
-        assert same_bytes(running.half(name, job), half)
+    running.assert_as_in_one_process(job)
 
 
 @pytest.mark.slow
@@ -207,8 +203,7 @@ def test_a_renewed_certificate_takes_a_run_on(running):
     """As docs/how-to/operate.md says: another key, the same authority, the same folder."""
     job, federation = running.job("renewed", epochs=60), running.federation
     before = running.submit(job)
-    checkpoints = running.folder / "party_2" / job.name / "checkpoints"
-    running.wait_for(lambda: checkpoints.exists() and any(checkpoints.iterdir()))
+    running.wait_for(trains(running, job.name, "party_2"))
     federation.kill("party_2")
     running.administrator.wait(before, PATIENCE)
 
@@ -224,8 +219,7 @@ def test_a_renewed_certificate_takes_a_run_on(running):
     assert all(f.good for f in preflight(job, running.sites["party_2"], kit))
     assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
     assert running.outcome("party_2", job.name, 2) == "finished"
-    for name, half in running.in_process(job).parties_.items():
-        assert same_bytes(running.half(name, job), half)
+    running.assert_as_in_one_process(job)
 
 
 @pytest.mark.slow
@@ -234,8 +228,7 @@ def test_three_parties_and_600_steps_give_the_bytes_of_one_process(tmp_path):
     job = running.job("three", epochs=200)  # of three steps
     with running.open():
         assert running.administrator.wait(running.submit(job), PATIENCE) == "FINISHED:COMPLETED"
-    for name, half in running.in_process(job).parties_.items():
-        assert same_bytes(running.half(name, job), half)
+    running.assert_as_in_one_process(job)
 
 
 @pytest.mark.slow
@@ -258,14 +251,9 @@ def test_memory_does_not_grow_over_5000_steps(running):
     """FLARE keeps threads and notes of late replies for some time: first more, then no more."""
     job = running.job("long", epochs=1_700)  # of three steps
     job_id = running.submit(job)
-    checkpoints = running.folder / "party_1" / "long" / "checkpoints"
-
-    def epoch():
-        return max((int(p.name[6:]) for p in checkpoints.glob("epoch-*")), default=0)
-
     found = {}
     for reached in (200, 700, 1_200, 1_690):
-        running.wait_for(lambda least=reached: epoch() >= least)
+        running.wait_for(lambda least=reached: epoch(running, "long") >= least)
         found[reached] = {node: round(mib) for node, mib in running.memory().items()}
     print("MiB after epochs:", found)
     assert running.administrator.wait(job_id, PATIENCE) == "FINISHED:COMPLETED"
