@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from vflsynth.columns import TableTransformer
-from vflsynth.learning import FromRecords
+from vflsynth.learning.base import FromRecords
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import Shape
 from vflsynth.methods.vflgan.method import VFLGAN
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
 from vflsynth.methods.vflgan.server import EndToEndServer, VFLGANServer
 from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.run import match_records
+from vflsynth.run.local import match_records
 
 BATCH = 8
 STEEPER = 3.0

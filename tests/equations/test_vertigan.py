@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vflsynth.columns import TableTransformer
-from vflsynth.learning import FromRecords
+from vflsynth.learning.base import FromRecords
 from vflsynth.methods.gan.critics import Critic
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vertigan.method import (
@@ -19,7 +19,7 @@ from vflsynth.methods.vertigan.method import (
 )
 from vflsynth.networks.layers import BatchNorm
 from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.run import match_records
+from vflsynth.run.local import match_records
 
 BATCH, STEPS, WEIGHT, RATE, BETAS, TAU = 8, 3, 10.0, 0.01, (0.5, 0.9), 0.7
 SETTINGS = Settings(

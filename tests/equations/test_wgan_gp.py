@@ -9,7 +9,8 @@ from torch import nn
 from vflsynth import WGANGPSynthesizer
 from vflsynth._random import RandomStreams
 from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.run import JOINED, Options
+from vflsynth.run import Options
+from vflsynth.run.joined import JOINED
 
 BATCH, STEPS, WEIGHT, RATE = 8, 2, 7.0, 0.01
 

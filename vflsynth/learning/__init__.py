@@ -3,6 +3,6 @@
 The methods themselves are in `vflsynth.methods`, a folder each; `vflsynth.run` calls them.
 """
 
-from vflsynth.learning.base import Algorithm, FromRecords, Learning, Method, Party, Releasing
+from vflsynth.learning.base import Algorithm, Learning, Method, Party, Releasing
 
-__all__ = ["Algorithm", "FromRecords", "Learning", "Method", "Party", "Releasing"]
+__all__ = ["Algorithm", "Learning", "Method", "Party", "Releasing"]

@@ -1,7 +1,7 @@
 """Runs: match, encode, agree, build, train, keep. In one process or across processes."""
 
-from vflsynth.run.joined import JOINED, JoinedRun
-from vflsynth.run.local import LocalRun, Options, check_memory, match_records
+from vflsynth.run.joined import JoinedRun
+from vflsynth.run.local import LocalRun, Options, check_memory
 from vflsynth.run.loop import Callback, EarlyStopping, EpochState, Progress, Trial
 from vflsynth.run.party_run import PartyRun, Seat, party_templates
 from vflsynth.run.server_run import (
@@ -16,7 +16,6 @@ from vflsynth.run.server_run import (
 )
 
 __all__ = [
-    "JOINED",
     "Agreed",
     "Callback",
     "EarlyStopping",
@@ -35,7 +34,6 @@ __all__ = [
     "history_frame",
     "history_from_json",
     "history_to_json",
-    "match_records",
     "party_templates",
     "shown_accounts",
 ]

@@ -14,10 +14,9 @@ from vflsynth.secure.membership import (
     Pair,
     Proof,
     coordinates_of,
-    pairs_of,
 )
 from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
-from vflsynth.secure.ring import Arithmetic, Masks, record_blocks
+from vflsynth.secure.ring import Arithmetic
 
 __all__ = [
     "MOST_STATES",
@@ -26,13 +25,10 @@ __all__ = [
     "Code",
     "Codebook",
     "MaskedBlock",
-    "Masks",
     "Pair",
     "ProductParty",
     "ProductServer",
     "Proof",
     "coordinates_of",
-    "pairs_of",
     "product_blocks",
-    "record_blocks",
 ]

@@ -6,8 +6,7 @@ import torch
 from vflsynth._random import RandomStreams
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning import FromRecords
-from vflsynth.learning.base import RunningLosses
+from vflsynth.learning.base import FromRecords, RunningLosses
 from vflsynth.learning.messages import MaskedFake
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
@@ -23,7 +22,7 @@ from vflsynth.methods.vflgan.party import Cut, VFLGANParty
 from vflsynth.methods.vflgan.server import VFLGANServer
 from vflsynth.protocol import LocalChannel, Schedule
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
-from vflsynth.run import match_records
+from vflsynth.run.local import match_records
 from vflsynth.splitdefense.messages import BottomGradients
 
 ENCODER = FromRecords(TableTransformer())

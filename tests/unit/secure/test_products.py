@@ -13,10 +13,10 @@ from vflsynth.secure import (
     Codebook,
     ProductParty,
     ProductServer,
-    pairs_of,
     product_blocks,
 )
 from vflsynth.secure import ring as ring_module
+from vflsynth.secure.membership import pairs_of
 
 
 def drawn(rng, codebook, n):

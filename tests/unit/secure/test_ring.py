@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.secure import Arithmetic, Masks, record_blocks
 from vflsynth.secure import ring as ring_module
 from vflsynth.secure.ring import (
+    Arithmetic,
+    Masks,
     column_products,
     elements_of,
+    record_blocks,
     tensor_of,
     to_ring,
 )

@@ -23,13 +23,13 @@ from vflsynth import (
 )
 from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.exceptions import MemoryLimitError
-from vflsynth.learning import FromRecords
-from vflsynth.learning.base import Size
+from vflsynth.learning.base import FromRecords, Size
 from vflsynth.methods.gan.settings import estimate_memory
 from vflsynth.methods.latent_tree import method, model
 from vflsynth.methods.vflgan.party import VFLGANParty
 from vflsynth.protocol import LocalChannel
-from vflsynth.run import local, match_records
+from vflsynth.run import local
+from vflsynth.run.local import match_records
 
 
 def mixed(n, n_columns, seed=0):

@@ -21,8 +21,8 @@ from vflsynth import (
 from vflsynth.privacy import PublicSchema
 from vflsynth.protocol import MESSAGES, SERVER, MadeOf, Transcript
 from vflsynth.run import Options, local
-from vflsynth.secure import Masks
 from vflsynth.secure import ring as ring_module
+from vflsynth.secure.ring import Masks
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
