@@ -186,37 +186,6 @@ def filled(values, number):
                 "counts of up to",
             ),
         ),
-        *later(  # what declarations refuse: protocol/test_tensors has every kind of message
-            (TREE, SumShares, lambda m: {"shares": m.shares.float()}, "SumShares whose shares"),
-            (
-                PAIRS,
-                ColumnTables,
-                lambda m: {"kinds": m.kinds.double()},
-                "ColumnTables whose kinds",
-            ),
-            (TREE, LatentTables, lambda m: {"sizes": m.sizes.double()}, "LatentTables whose sizes"),
-            (TREE, LatentTables, lambda m: {"sizes": m.sizes[0]}, "LatentTables whose sizes are"),
-            (TREE, LatentTables, lambda m: {"sizes": m.sizes[:, None]}, "LatentTables whose sizes"),
-            (
-                PAIRS,
-                ColumnTables,
-                lambda m: {"sizes": m.sizes.double()},
-                "ColumnTables whose sizes",
-            ),
-            (PAIRS, ColumnTables, lambda m: {"sizes": m.sizes[0]}, "ColumnTables whose sizes are"),
-            (
-                PAIRS,
-                ColumnTables,
-                lambda m: {"sizes": m.sizes[:, None]},
-                "ColumnTables whose sizes",
-            ),
-            (
-                PAIRS,
-                ColumnTables,
-                lambda m: {"kinds": m.kinds[:, None]},
-                "ColumnTables whose kinds",
-            ),
-        ),
     ],
 )
 @pytest.mark.parametrize("of", ["party_1", *later("party_2")])
@@ -248,26 +217,6 @@ def test_what_is_wrong_with_a_message_ends_the_run_by_name(
         (TREE, LatentTree, lambda m: {"shares": -m.shares}, "states of a latent attribute"),
         (TREE, LatentTree, lambda m: {"sizes": m.sizes + 1}, "whose latent attributes have"),
         (TREE, LatentTree, lambda m: {"first": m.first + 1}, "a tree of 4 latent attributes"),
-        *later(  # what declarations refuse: protocol/test_tensors has every kind of message
-            (PAIRS, Mixture, lambda m: {"weights": m.weights[0]}, "Mixture whose weights are"),
-            (TREE, LatentTree, lambda m: {"shares": m.shares.float()}, "LatentTree whose shares"),
-            (
-                PAIRS,
-                Mixture,
-                lambda m: {"weights": m.weights[:, None]},
-                "Mixture whose weights are",
-            ),
-            (PAIRS, Mixture, lambda m: {"weights": m.weights.long()}, "Mixture whose weights are"),
-            (PAIRS, Mixture, lambda m: {"weights": m.weights > 0.0}, "Mixture whose weights are"),
-            (PAIRS, Mixture, lambda m: {"shares": m.shares[:, 0]}, "Mixture whose shares are"),
-            (
-                PAIRS,
-                Mixture,
-                lambda m: {"shares": m.shares.double() * 1e300},
-                "Mixture whose shares",
-            ),
-            (TREE, LatentTree, lambda m: {"parents": m.parents[0]}, "LatentTree whose parents are"),
-        ),
         *later(  # further values of the same check
             (
                 PAIRS,
