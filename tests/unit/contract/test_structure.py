@@ -89,12 +89,16 @@ def rules_within():
     ]
 
 
+def with_another(frame, **columns):
+    """A table and another party's, whose records are matched by their index."""
+    other = pd.DataFrame(columns or {"z": np.arange(len(frame)) % 7.0 + 0.5})
+    keys = pd.Index([f"k{i}" for i in range(len(frame))])
+    return {"one": frame.set_axis(keys, axis=0), "two": other.set_axis(keys, axis=0)}
+
+
 def fitted(frame, **parameters):
     """The simplest model of one table, beside another party's."""
-    frames = {"one": frame, "other": pd.DataFrame({"z": np.arange(len(frame)) % 7.0 + 0.5})}
-    keys = pd.Index([f"k{i}" for i in range(len(frame))])
-    frames = {name: own.set_axis(keys, axis=0) for name, own in frames.items()}
-    return IndependentSynthesizer(random_state=0, **parameters).fit(frames)
+    return IndependentSynthesizer(random_state=0, **parameters).fit(with_another(frame))
 
 
 # -- discovery -------------------------------------------------------------------------------------
@@ -581,16 +585,13 @@ def test_copies_are_found_of_any_size(factor):
 def test_infinite_values_are_refused_in_the_words_of_the_table():
     frame = payments(dtype="float64")
     frame.loc[3, "paid"] = frame.loc[7, ["bill", "paid"]] = np.inf
-    keys = [f"k{i}" for i in range(3000)]
-    frames = {"one": frame.set_axis(keys), "two": pd.DataFrame({"z": np.arange(3000) % 3.5}, keys)}
     with pytest.raises(InfiniteValueError, match="party 'one', column 'bill': 1 infinite"):
-        AutoregressiveSynthesizer(**NARROW).fit(frames)
+        AutoregressiveSynthesizer(**NARROW).fit(with_another(frame))
 
 
 def test_one_model_learns_copies_and_knows_of_them_when_asked():
     frame = payments(1000)
-    keys = [f"k{i}" for i in range(1000)]
-    frames = {"one": frame.set_axis(keys), "two": pd.DataFrame({"z": np.arange(1000) % 3.5}, keys)}
+    frames = with_another(frame, z=np.arange(1000) % 3.5)
     other = VFLGANSynthesizer(**SMALL, random_state=0).fit(frames)
     assert other.parties_["one"].preparation is None
     model = AutoregressiveSynthesizer(**NARROW | {"epochs": 12}).fit(frames)
@@ -674,10 +675,8 @@ def test_records_are_as_probable_as_what_is_modelled_of_them():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 3, (2, 600))
     frame = pd.DataFrame({"a": np.array(list("xyz"))[a], "same": a + 5, "b": b})
-    keys = pd.Index([f"k{i}" for i in range(600)])
-    frames = {"one": frame.set_axis(keys, axis=0), "two": pd.DataFrame({"c": b}, keys)}
     model = AutoregressiveSynthesizer(**NARROW)
-    model.fit(frames)
+    model.fit(with_another(frame, c=b))
     assert "same" not in model.parties_["one"].transformer.kinds_
     some = frame.head(20).assign(c=b[:20])
     assert np.allclose(model.log_prob(some), model.log_prob(some.drop(columns="same")))
@@ -693,11 +692,8 @@ def test_under_privacy_nobody_looks_for_it(mechanism, monkeypatch):
 
     for name in ("discover", "codes_among"):
         monkeypatch.setattr(f"vflsynth.contract.structure.{name}", refuse)
-    frames = {
-        "one": pd.DataFrame({"a": np.arange(200.0) % 9, "b": np.arange(200.0) % 9}),
-        "two": pd.DataFrame({"c": np.arange(200.0) % 5}),
-    }
-    frames = {k: f.set_axis([f"k{i}" for i in range(200)], axis=0) for k, f in frames.items()}
+    twice = pd.DataFrame({"a": np.arange(200.0) % 9, "b": np.arange(200.0) % 9})
+    frames = with_another(twice, c=np.arange(200.0) % 5)
     schema = PublicSchema(bounds={"a": (0, 9), "b": (0, 9), "c": (0, 5)}, dtypes="given")
     privacy = mechanism(epsilon=1.0, delta=1e-5, public_schema=schema)
     kinds = {PairwiseTables: MixtureSynthesizer, LatentTree: DPLTSynthesizer}

@@ -260,9 +260,9 @@ def test_labels_that_a_csv_file_made_numbers_of_are_refused_everywhere(coded, ju
         judge(coded, read_back)
 
 
-@pytest.mark.parametrize("judge", [evaluate, report])
+@pytest.mark.parametrize("judge", [evaluate, proximity, report])
 def test_a_held_out_table_is_named_where_it_is_at_fault(coded, judge):
-    with pytest.raises(ColumnKindError, match="in the held-out table"):
+    with pytest.raises(ColumnKindError, match="numbers of type int64 in the held-out table"):
         judge(coded, coded, holdout=coded.astype({"label": "int64"}))
     with pytest.raises(PartyDataError, match="column 'x': the held-out table has no such column"):
         judge(coded, coded, holdout=coded[["label"]])

@@ -417,6 +417,12 @@ def ledger(covers=True) -> PrivacyLedger:
     )
 
 
+def book(account, ledger, run="this fit"):
+    opened = account.open(run, ledger)
+    opened.spend(ledger.entries)
+    opened.close()
+
+
 class Model:
     def __init__(self, covers=True):
         self.contract, self.privacy_ledger_ = CONTRACT, ledger(covers)
@@ -492,9 +498,7 @@ def test_epsilon_is_that_of_all_that_an_account_has(judged, synthetic, tmp_path)
     with pytest.raises(ParameterError, match="does not have the releases of this model"):
         judged(synthetic, None, model=Model(), account=account)
     for run in ("this fit", "another fit"):
-        opened = account.open(run, ledger())
-        opened.spend(ledger().entries)
-        opened.close()
+        book(account, ledger(), run)
     clause = judged(synthetic, None, model=Model(), account=account)["epsilon"]
     assert clause.value == pytest.approx(account.epsilon(1e-5))
     assert clause.value > 1.3 * ledger().epsilon()
@@ -506,9 +510,7 @@ def test_epsilon_is_that_of_all_that_an_account_has(judged, synthetic, tmp_path)
 
 def test_an_account_that_has_an_equal_fit_does_not_have_this_one(judged, synthetic, tmp_path):
     account = PrivacyAccount.create(tmp_path / "account.json")
-    opened = account.open("this fit", ledger())
-    opened.spend(ledger().entries)
-    opened.close()
+    book(account, ledger())
     booked, forgotten = Model(), Model()
     booked.settings_ = {"account": account.attempts[-1].digest}
     forgotten.settings_ = {"account": ""}
@@ -539,10 +541,8 @@ def test_what_an_epsilon_depends_on_is_said_with_it(judged, synthetic, tmp_path)
     assert page.count(shouted) >= 2  # headline and clause
     assert page.count("CONDITIONAL") >= 3
     account = PrivacyAccount.create(tmp_path / "account.json")
-    for ledger_ in (plain, model.privacy_ledger_):
-        opened = account.open("a fit", ledger_)
-        opened.spend(ledger_.entries)
-        opened.close()
+    for own in (plain, model.privacy_ledger_):
+        book(account, own)
     for own in (model.privacy_ledger_, plain):  # the account's ε has the other's condition, too
         model.privacy_ledger_ = own
         says = judged(synthetic, None, model=model, account=account)["epsilon"].says
