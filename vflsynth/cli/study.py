@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
+from joblib import cpu_count
 
 from vflsynth.cli.fit import draw_records
 from vflsynth.cli.tables import label, match_on, read_party_frames
@@ -229,7 +229,7 @@ class Study(Publishing):
         said = f"fit: at most {trial.n_epochs:,} epochs, {duration_text(seconds)}{memory}"
         if self.audit_minutes is None:
             return f"{said}; audit: as long again at the most"
-        workers = os.cpu_count() or 1
+        workers = cpu_count()
         least, most = _LEAST * trial.taken[0] / workers, _ENOUGH * seconds / workers
         if 0 < 60 * self.audit_minutes < least:
             raise ParameterError(
