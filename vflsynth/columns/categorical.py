@@ -157,9 +157,9 @@ def merged(
     """Return a column in which all values are among those that are kept, or are `OTHER`.
 
     For `rare` see `CategoricalTransformer`. What a value becomes depends on the value and on what
-    is kept, and not on the other records. The categories of a type are those that are kept and
-    those that no record has. CardinalityError if nothing is kept that a number or an ordered
-    category could become.
+    is kept, and not on the other records. The categories of a type are those that are kept, and no
+    others: beside those that no record has, what is missing of a public list would be what few
+    have. CardinalityError if nothing is kept that a number or an ordered category could become.
     """
     known = set(kept)
     present = column.dropna().unique()
@@ -168,7 +168,7 @@ def merged(
     found = _replacements(dtype, lost, list(present), kept, shares, rare, column.name)
     becomes = dict(zip(lost, found))
     if isinstance(dtype, pd.CategoricalDtype):
-        left = (value for value in dtype.categories if value not in becomes)
+        left = (value for value in dtype.categories if value in known)
         categories = list(dict.fromkeys([*left, *becomes.values()]))
         dtype = pd.CategoricalDtype(categories, ordered=dtype.ordered)
     objects = column.astype(object).map(lambda value: becomes.get(value, value))

@@ -98,9 +98,11 @@ def composite_of(
 
 
 def kept_type(column: pd.Series[Any], kept: Collection[Any], *, private: bool = False) -> Any:
-    """Return a column's type, of categories without those that it has and that are not kept.
+    """Return a column's type, of categories those that are kept, if it has any others.
 
-    If `private`, of those that are kept and no others: which it has, no record may say.
+    Then it names none that no record has, either: beside them, what is missing of a public list
+    would be what few have. If `private`, of those that are kept in any case: which it has, no
+    record may say.
     """
     dtype: Any = column.dtype
     if not isinstance(dtype, pd.CategoricalDtype):
@@ -108,7 +110,9 @@ def kept_type(column: pd.Series[Any], kept: Collection[Any], *, private: bool = 
     if private:
         listed = [value for value in (dtype.categories if dtype.ordered else kept) if value in kept]
         return in_order(pd.Series(dtype=pd.CategoricalDtype(listed, dtype.ordered))).dtype
-    return column.cat.remove_categories(list({*column.dropna().unique()} - {*kept})).dtype
+    if {*column.dropna().unique()} <= {*kept}:
+        return dtype
+    return column.cat.remove_categories(list({*dtype.categories} - {*kept})).dtype
 
 
 def is_true(found: pd.Series[Any]) -> pd.Series[Any]:

@@ -232,12 +232,13 @@ def is_matched(frame: pd.DataFrame, on: Hashable, common: pd.Index) -> npt.NDArr
 def without_labels_of_others(matched: pd.DataFrame, whole: pd.DataFrame) -> pd.DataFrame:
     """Return matched rows with types that name no label which the other rows of a table alone have.
 
-    Categories that no row has are part of the type, and stay.
+    Categories that no row has are part of the type, and stay, unless there are such labels: these
+    would be what is missing of a public list.
     """
     made = matched.copy(deep=False)
     for label in made.columns[made.dtypes == "category"] if len(matched) < len(whole) else ():
-        gone = set(whole[label].dropna().unique()) - set(made[label].dropna().unique())
-        made[label] = made[label].cat.remove_categories(list(gone))
+        if set(whole[label].dropna().unique()) - set(made[label].dropna().unique()):
+            made[label] = made[label].cat.remove_unused_categories()
     return made
 
 

@@ -301,7 +301,7 @@ def test_forgotten_values_are_encoded_like_others(dtype):
     decoded = table.inverse_transform(table.transform(column.to_frame()))["x"]
     assert values[-1] not in decoded.tolist() or dtype == "bool"
     if dtype == "ordered":
-        assert decoded.dtype.categories.tolist() == ["b", "a", "d"]
+        assert decoded.dtype.categories.tolist() == ["b", "a"]
         assert decoded.tolist()[-1] == "b"  # the nearest
 
 

@@ -71,6 +71,28 @@ def test_what_few_hold_is_neither_in_samples_nor_in_halves(seed, tmp_path):
     assert found == []
 
 
+PUBLIC = ["flu", "gout", "leprosy", "rabies"]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("rare", [*range(1, 5), "unmatched"])
+def test_what_a_type_lacks_of_a_public_list_does_not_say_what_few_have(rare, ordered):
+    """Nobody can tell which one it is, of those that are not common."""
+
+    def published(secret):
+        code = np.resize(np.array(["flu", "gout"], object), 101)
+        code[slice(100, 101) if rare == "unmatched" else slice(rare)] = secret
+        name = np.where(code == "flu", "a cold", np.where(code == "gout", "a pain", secret))
+        lists = {"code": PUBLIC, "name": ["a cold", "a pain", *PUBLIC]}
+        lab = pd.DataFrame({"id": range(101), "code": code, "name": name})
+        lab = lab.astype({k: pd.CategoricalDtype(own, ordered) for k, own in lists.items()})
+        frames = {"lab": lab, "clinic": lab[["id"]][:100].assign(age=np.arange(100) % 60)}
+        table = IndependentSynthesizer(random_state=0).fit(frames, on="id").sample(20)
+        return [table[label].cat.categories.tolist() for label in ("code", "name")]
+
+    assert published("leprosy") == published("rabies") == [["flu", "gout"], ["a cold", "a pain"]]
+
+
 def test_a_value_of_four_is_not_filled_in_until_it_is_common():
     four = pd.Series([20.25] * 4 + [k + 0.5 for k in range(40)])
     assert (steps._drawn_like(four, 1000, 5) == 20.25).sum() < 30
