@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -97,33 +97,42 @@ class TwoPartCode:
 def shared_slots(counts: Codes, fewest: int) -> tuple[Codes, npt.NDArray[np.bool_]]:
     """Give levels of a public list their slots: rare ones share one with their neighbours.
 
-    Of `counts`, shape (level,), those below `fewest` share a slot with the rare levels that follow,
-    until so many records hold them together. Returns slots, numbered as their first levels are, and
+    Of `counts`, shape (level,), those below `fewest` share a slot with rare levels beside them, so
+    that as many records hold them together. Returns slots, numbered as their first levels are, and
     which levels come out: not rare ones that are not held often enough by all together, whose
     records count as those of the nearest level with a slot. ValueError if that is all of them.
+
+    Slots do not end where so many records are reached: somebody would have the last level of each.
+    They are halves, quarters or eighths of larger ones.
     """
     frequent = counts >= max(fewest, 1)
     rare = np.flatnonzero(~frequent)
     before = np.concatenate([[0], counts[rare].cumsum()])
     owner = np.full(len(counts), -1, dtype=np.intp)  # the level that a slot is named after
     owner[frequent] = np.flatnonzero(frequent)
-    start = 0
-    while start < len(rare):
-        stop = int(np.searchsorted(before, before[start] + max(fewest, 1)))
-        if stop > len(rare):
-            break  # the rest is held too rarely
-        owner[rare[start:stop]] = rare[start]
-        start, last = stop, start
-    comes_out = owner >= 0
-    if start < len(rare) and start:  # a shared slot was made: the rest goes there
-        owner[rare[start:]] = rare[last]
-        comes_out[rare[start:]] = True
-    if not comes_out.any():
+    comes_out = np.ones(len(counts), dtype=np.bool_)
+    if before[-1] >= max(fewest, 1):
+        for start, stop in _public_parts(before, 0, len(rare), max(fewest, 1)):
+            owner[rare[start:stop]] = rare[start]
+    elif frequent.any():
+        comes_out[rare] = False
+    else:
         raise ValueError(f"fewer than {fewest} records hold any of the levels")
-    placed = np.flatnonzero(comes_out)
-    lost = np.flatnonzero(~comes_out)
+    placed, lost = np.flatnonzero(comes_out), np.flatnonzero(~comes_out)
     owner[lost] = owner[placed[nearest_places(placed, lost)]]
     return np.unique(owner, return_inverse=True)[1].astype(np.intp), comes_out
+
+
+def _public_parts(before: Codes, start: int, stop: int, fewest: int) -> Iterator[tuple[int, int]]:
+    """Cut levels into parts of as many levels, and records, `before` each and after all."""
+    for share in (1 / 2, 1 / 4, 3 / 4, 1 / 8, 3 / 8, 5 / 8, 7 / 8):
+        cut = start + int(share * (stop - start))
+        parts = (start, cut), (cut, stop)
+        if all(b - a >= fewest and before[b] - before[a] >= fewest for a, b in parts):
+            for a, b in parts:
+                yield from _public_parts(before, a, b, fewest)
+            return
+    yield start, stop
 
 
 def allocate(shares: Sequence[float], n_records: int) -> Codes:
@@ -257,8 +266,8 @@ class CategoricalTransformer(ColumnTransformer):
     categories : tuple, optional
         Public list of all values there can be, zip codes for instance, in any order. If it has more
         than 256, those that fewer than `rare_records` (at least 5) records hold are kept: they
-        share a slot with their neighbours in sorted order until as many records hold the slot, and
-        a sample takes any of them alike, whether a record holds them or not.
+        share a slot with their neighbours in sorted order, so that as many records hold the slot,
+        and a sample takes any of them alike, whether a record holds them or not.
 
     Attributes
     ----------

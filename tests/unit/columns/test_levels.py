@@ -76,6 +76,19 @@ def test_every_shared_slot_is_held_by_enough_records(counts: list[int], fewest: 
         assert len(own) == 1 or (records[own] < fewest).all()  # frequent ones stay alone
 
 
+def test_nobody_need_have_the_level_with_which_a_shared_slot_ends() -> None:
+    """Whoever draws many rows sees where slots end: levels of one are drawn alike."""
+    held: list[int] = []
+    for seed in range(20):
+        records = np.zeros(2000, np.intp)
+        records[np.random.default_rng(seed).choice(2000, 40, replace=False)] = 1
+        slots, comes_out = shared_slots(records, 5)
+        assert comes_out.all()
+        assert slots.max() >= 4
+        held += records[np.flatnonzero(np.diff(slots))].tolist()  # the last slot ends with the list
+    assert np.mean(held) < 0.1  # one in fifty
+
+
 def test_levels_of_a_slot_take_turns() -> None:
     levels = np.array([0, 1, -1, 1, 1])
     drawn = members(np.array([1] * 3000 + [0] * 5), levels, 2)
