@@ -433,13 +433,12 @@ class Ordered(Step):
         if whole:
             limits = np.iinfo(numpy_dtype(self.dtype))
             found = found.clip(limits.min, limits.max)
-        if self.decimals is not None:
-            found = found.round(self.decimals)
         if self.ends is not None:
             for end, beyond in zip(self.ends, (found < self.ends[0], found > self.ends[1])):
                 found = found.mask(is_true(beyond), end - (found - end))  # mirrored: none piles up
-            found = self._within(beside, found)
-        return found.astype(self.dtype)
+        if self.decimals is not None:
+            found = found.round(self.decimals)
+        return (found if self.ends is None else self._within(beside, found)).astype(self.dtype)
 
     def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Return the column, no further than the other."""

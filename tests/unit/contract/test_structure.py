@@ -293,6 +293,14 @@ def test_missing_values_stay_where_they_belong():
     assert ((table["state"] == "open") == table["closed"].isna()).all()
 
 
+def test_what_is_mirrored_at_an_end_has_as_few_decimals_as_others():
+    rng = np.random.default_rng(2)
+    low = rng.lognormal(3, 1, 400).round(2)
+    frame = pd.DataFrame({"low": low, "high": (low + rng.lognormal(3, 1.5, 400)).round(2)})
+    high = fitted(frame).sample(5000)["high"]
+    assert (high == high.round(2)).all()
+
+
 def hard_tables():
     """Tables in which one column is in several relations, or none is free."""
     rng = np.random.default_rng(0)
