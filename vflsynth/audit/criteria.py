@@ -28,7 +28,7 @@ from scipy.stats import fisher_exact
 from vflsynth.adversary.encoding import Attribute, Booleans, Floats
 from vflsynth.adversary.intervals import Estimate, binomial_interval, holm
 from vflsynth.audit.findings import plain
-from vflsynth.audit.settings import check_values
+from vflsynth.audit.settings import check_names, check_values
 from vflsynth.evaluation.columns import check_is_table, check_listed, common_columns
 from vflsynth.evaluation.tables import typed_table
 from vflsynth.exceptions import ColumnMismatchError, PartyDataError
@@ -267,6 +267,7 @@ class Compared:
         options: QuestionOptions,
     ) -> Compared:
         """Check tables (real, synthetic, control) and parameters."""
+        check_names(owner, options, QuestionOptions)
         tables = dict(zip(("real", "synthetic", "control"), map(typed_table, given_tables)))
         for kind, table in tables.items():
             check_is_table(table, kind)

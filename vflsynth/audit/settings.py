@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from vflsynth.adversary import Adversary
+from vflsynth.exceptions import ParameterError, did_you_mean
 from vflsynth.registry import Choice, Jobs, Number, Optional, Rule, check_parameters
 
 LEAST_MODELS = 10
@@ -35,6 +36,17 @@ RULES: dict[str, Rule] = {
 def check_values(owner: str, **values: Any) -> None:
     """Check parameters of an audit by `RULES` (ParameterError)."""
     check_parameters(owner, values, {name: RULES[name] for name in values})
+
+
+def check_names(owner: str, options: Mapping[str, Any], known: type[Any]) -> None:
+    """Refuse keywords that are not those of a TypedDict (ParameterError)."""
+    names = known.__annotations__
+    for name in options:
+        if name not in names:
+            raise ParameterError(
+                f"{owner} has no parameter {name!r}{did_you_mean(name, names)}. Fix: give some of "
+                f"{', '.join(names)}, or none of them"
+            )
 
 
 class AuditOptions(TypedDict, total=False):
@@ -99,6 +111,7 @@ class AuditSettings:
     @classmethod
     def of(cls, owner: str, options: Mapping[str, Any]) -> AuditSettings:
         """Return the settings that an audit was called with; errors name the audit."""
+        check_names(owner, options, AuditOptions)
         made = cls(**options)
         check_values(owner, **{name: value for name, value in vars(made).items() if name in RULES})
         return made

@@ -287,6 +287,18 @@ def test_bad_input_is_refused_by_name():
         linkability(REAL, FRESH, CONTROL, {"left": "a", "right": ["d"]})
 
 
+def test_unknown_keywords_are_refused_in_the_words_of_who_was_called():
+    """An error spoke of `Compared.__init__`, or of `AuditSettings.__init__`."""
+    with pytest.raises(ParameterError, match=r"^singling_out has no .* 'n_attack' \(did you"):
+        singling_out(REAL, FRESH, CONTROL, n_attack=20)
+    with pytest.raises(ParameterError, match=r"linkability has no parameter 'seed'.*random_state"):
+        linkability(REAL, FRESH, CONTROL, PARTIES, seed=0)
+    with pytest.raises(ParameterError, match="attribute_inference has no parameter 'known'"):
+        attribute_inference(REAL, FRESH, CONTROL, "a", known=["b"])
+    with pytest.raises(ParameterError, match="audit_synthetic_data has no parameter 'models'"):
+        audit_synthetic_data(ANY, {}, models=10)
+
+
 def test_tables_of_other_libraries_are_read_and_a_column_named_twice_counts_once():
     tables = [table.drop(columns="b") for table in TABLES]
     twice, once = (
