@@ -101,13 +101,22 @@ def as_labels(given: Any) -> Labels:
 
 
 def check_one_type(labels: Labels, what: str) -> None:
-    """Check that labels are of one type, or raise ParameterError, which says `what` they are."""
-    if labels.dtype == object and infer_dtype(labels, skipna=False) in ("mixed", "mixed-integer"):
-        types = sorted({type(label).__name__ for label in labels})
+    """Check that labels are of one type, which files and JSON can hold.
+
+    Raises ParameterError, which says `what` they are.
+    """
+    if labels.dtype.kind not in "OS" or infer_dtype(labels, skipna=False) == "string":
+        return
+    types = sorted({type(label).__name__ for label in labels.tolist()})
+    if len(types) > 1:
         raise ParameterError(
             f"{what} must be labels of one type, got {' and '.join(types)}. Fix: make all of them "
             "text, or all whole numbers"
         )
+    raise ParameterError(
+        f"{what} must be text, truth values or whole numbers of 64 bits, got {', '.join(types)}. "
+        "Fix: make all of them text, such as [str(label) for label in y]"
+    )
 
 
 def check_labels(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -223,6 +224,28 @@ def test_predictions_are_labels_as_they_were_given(labels, kind, joined, stated)
     assert model.predict(X).dtype.kind == kind
     assert model.classes_.tolist() == list(labels)
     assert 0.0 <= model.score(X, y) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (pd.Series(pd.cut([0.0, 1.0] * 20, 2)), "Interval"),
+        (pd.period_range("2020", periods=2, freq="Y").repeat(20), "Period"),
+        ([b"a", b"b"] * 20, "bytes"),
+        ([Decimal(1), Decimal(2)] * 20, "Decimal"),
+        (pd.Series([(1,), (2,)] * 20), "tuple"),
+        (pd.date_range("2020", periods=2, tz="UTC").repeat(20), "Timestamp"),
+    ],
+)
+def test_labels_that_no_file_could_hold_are_refused_by_type(labels, kind):
+    """scikit-learn took them for numbers of a regression, or a fitted model could not be saved."""
+    X = pd.DataFrame({"a": range(40)})
+    with pytest.raises(ParameterError, match=f"^y must be text, .* got {kind}. Fix: .*str"):
+        SplitNNClassifier(epochs=1).fit(X, labels)
+    if kind != "tuple":
+        stated = [*pd.unique(pd.Series(labels))]
+        with pytest.raises(ParameterError, match=f"^classes must be text, .* got {kind}"):
+            SplitNNClassifier(epochs=1, classes=stated).fit(X, labels)
 
 
 @pytest.mark.parametrize("form", [list, pd.Series, pd.Categorical])
