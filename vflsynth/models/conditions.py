@@ -101,7 +101,7 @@ def complete_rows(
     column or no draw resembles a record, RuleError if what is given breaks a rule, PartyDataError
     for values that the model does not know.
     """
-    known = _typed(halves, known)
+    known = typed_rows(halves, known)
     check_columns(halves, known.columns)
     demands, known = Demands(contract_rules(halves)), known.reset_index(drop=True)
     _check_given(demands.rules, known)
@@ -124,8 +124,8 @@ def complete_rows(
     return _with_attrs(tables, effective_sample_size=sizes.tolist()), demands.cost
 
 
-def _typed(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.DataFrame:
-    """Read what is given in the model's types."""
+def typed_rows(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.DataFrame:
+    """Read what is given in the model's types; PartyDataError if it is no table, or has others."""
     known = as_frame(known)
     check_is_frame(known, None)
     check_names([*known.columns], None)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tests.later import later
@@ -317,6 +318,20 @@ def test_what_is_no_table_is_refused_to_complete(independent):
         independent.complete({"a": ["w"]})
     with pytest.raises(PartyDataError, match="column 'a': several columns have the same name"):
         independent.complete(pd.DataFrame([["w", "w"]], columns=["a", "a"]))
+
+
+def test_what_is_given_has_probabilities_however_it_is_held(synth, frames):
+    """Text, objects and sparse columns were refused, and what is no table ended in an attribute."""
+    given = pd.concat(frames.values(), axis=1)[["b", "when", "a"]].head(4)
+    expected = synth.log_prob(given)
+    written = given.assign(b=given["b"].astype("str"), when=given["when"].dt.strftime("%Y-%m-%d"))
+    sparse = given["b"].astype(pd.SparseDtype("int64", 0))
+    for held in (written, given.astype(object), given.assign(b=sparse), pa.table(given)):
+        pd.testing.assert_series_equal(synth.log_prob(held), expected)
+    with pytest.raises(PartyDataError, match="expected a pandas DataFrame, got a dict"):
+        synth.log_prob({"a": ["w"]})
+    with pytest.raises(PartyDataError, match="column 'a': several columns have the same name"):
+        synth.log_prob(pd.DataFrame([["w", "w"]], columns=["a", "a"]))
 
 
 def test_a_range_of_whole_numbers_is_several(independent):

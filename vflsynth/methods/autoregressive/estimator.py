@@ -13,6 +13,7 @@ from vflsynth._random import RandomState, secret_from
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod
 from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.models.completing import weigh_rows
+from vflsynth.models.conditions import typed_rows
 from vflsynth.registry import Choice, Number, Optional, Rule, check_parameters, register
 
 
@@ -195,7 +196,8 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
         check_is_fitted(self, "parties_")
         check_parameters("log_prob", {"n_draws": n_draws}, {"n_draws": Number(1, whole=True)})
         secret = secret_from(random_state)
-        drawn = weigh_rows(self.parties_, frame, n_draws, secret, missing_is_value=True)
-        found = pd.Series(drawn.log_probability, frame.index, name="log_prob")
+        known = typed_rows(self.parties_, frame)
+        drawn = weigh_rows(self.parties_, known, n_draws, secret, missing_is_value=True)
+        found = pd.Series(drawn.log_probability, known.index, name="log_prob")
         found.attrs["effective_sample_size"] = drawn.effective_sample_size.tolist()
         return found
