@@ -57,6 +57,9 @@ from vflsynth.registry import Number, Optional, Rule, Several
 # Of the range: how wide an interval stands for a value that may lie anywhere.
 _SMALL = 1e-6
 
+# Of the range: steps of a grid that scaled numbers of 64 bits still tell apart.
+_FINEST = 1e-14
+
 
 @dataclass(repr=False, eq=False)
 class NumericTransformer(ColumnTransformer):
@@ -255,7 +258,8 @@ class NumericTransformer(ColumnTransformer):
 
         They are meaningless where a record's state is not the ordinary one. The third result is 0
         for values on a grid. Others get intervals of a millionth of the range; then it is the
-        logarithm of their width, to be subtracted for a density in the column's unit.
+        logarithm of their width, to be subtracted for a density in the column's unit. So do values
+        on a grid that scaled numbers cannot tell apart, whose unit is a step of it.
         """
         assert self.axis_ is not None
         assert self.encoder_ is not None
@@ -263,14 +267,17 @@ class NumericTransformer(ColumnTransformer):
         coordinates = self.encoder_.decoded(self.axis_.to_coordinates(raw))
         low, high = self._ends(self.axis_, self._raw_dtype)
         grid = self.axis_.grid
-        width = (high - low) * _SMALL if grid is None else grid
+        step = None if grid is None or grid < (high - low) * _FINEST else grid
+        width = (high - low) * _SMALL if step is None else step
         lower = self.encoder_.scale(coordinates - width / 2.0)
         upper = self.encoder_.scale(coordinates + width / 2.0)
-        if grid is None:
-            unit = (self.axis_.upper - self.axis_.lower) / (high - low)
-            return lower, upper, math.log(width * unit)
-        lower = np.where(coordinates <= low, -np.inf, lower)
-        return lower, np.where(coordinates >= high, np.inf, upper), 0.0
+        if step is not None:
+            lower = np.where(coordinates <= low, -np.inf, lower)
+            return lower, np.where(coordinates >= high, np.inf, upper), 0.0
+        if grid is not None:
+            return lower, upper, math.log(width / grid)
+        unit = (self.axis_.upper - self.axis_.lower) / (high - low)
+        return lower, upper, math.log(width) + math.log(unit)  # whose product may be 0
 
     def check_parameters(self) -> None:
         """Raise ParameterError for a parameter out of range."""

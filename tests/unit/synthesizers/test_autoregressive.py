@@ -719,6 +719,22 @@ def test_densities_of_numbers_that_may_lie_anywhere_integrate_to_one():
     )
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-318])
+def test_numbers_on_the_finest_grids_have_probabilities(unit):
+    """Steps that scores cannot tell apart had none, and intervals among the smallest floats."""
+    draws = np.random.default_rng(0).random(300)
+    x = pd.Series(draws * unit if unit < 1.0 else (draws * 10**17).astype("int64"))
+    times = pd.Series(pd.to_datetime((draws * 10**18).astype("int64")))
+    frames = {"one": pd.DataFrame({"x": x}), "two": pd.DataFrame({"t": times})}
+    synth = make(epochs=1, column_kinds={"x": "continuous" if unit < 1.0 else "integer"})
+    drawn = synth.fit(frames).sample(50, random_state=1)
+    assert drawn["t"].dtype == times.dtype
+    for label, n_values in (("x", 10**17 if unit == 1.0 else 1e-318), ("t", 10**18)):
+        own = drawn[[label]]
+        assert (synth.log_prob(own) + np.log(n_values)).median() == pytest.approx(0.0, abs=2.0)
+        assert synth.complete(own, random_state=2)[label].equals(own[label])
+
+
 def test_what_is_given_is_checked(tiny):
     synth, *_ = tiny
     with pytest.raises(ParameterError, match=r"no party has columns \['e'\]"):
