@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
-from vflsynth.codec import as_frame, check_names
+from vflsynth.codec import as_frame, check_names, family_of
+from vflsynth.columns.arrays import read_floats
 from vflsynth.columns.base import naming
 from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
@@ -134,6 +135,8 @@ def typed_rows(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> pd.Data
             if label in known:
                 with naming(name, label):
                     known = like_model(known, {label: domain.dtype})
+                    if family_of(known[label].dtype) == "number":
+                        read_floats(known[label])  # infinity is an error
     return known
 
 

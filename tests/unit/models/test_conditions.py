@@ -339,7 +339,9 @@ def test_a_range_of_whole_numbers_is_several(independent):
 
 
 @pytest.mark.parametrize("kind", ["synth", "independent", "mixture"])
-@pytest.mark.parametrize("given", [{"b": [2.5]}, {"b": ["two"]}, {"when": ["some day"]}])
+@pytest.mark.parametrize(
+    "given", [{"b": [2.5]}, {"b": ["two"]}, {"when": ["some day"]}, {"free": [np.inf]}]
+)
 def test_what_a_column_cannot_hold_is_refused(kind, given, request):
     with pytest.raises(PartyDataError, match=f"column '{next(iter(given))}'"):
         request.getfixturevalue(kind).complete(pd.DataFrame(given), random_state=0)
