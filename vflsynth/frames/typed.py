@@ -204,10 +204,13 @@ def _with_labels(
     column: pd.Series[Any], dtype: Any, labels: Collection[Any] | None
 ) -> pd.Series[Any]:
     """Convert to categories or objects; every value becomes the public label that it equals."""
-    if isinstance(dtype, pd.CategoricalDtype) and dtype.categories is not None:
+    listed = isinstance(dtype, pd.CategoricalDtype) and dtype.categories is not None
+    if listed:
         labels = list(dtype.categories)
     _check_labels(column, labels, dtype)
-    if labels is None or (isinstance(dtype, pd.CategoricalDtype) and dtype.categories is not None):
+    if listed and not column.dropna().isin(dtype.categories).all():
+        raise ValueError("labels that are not listed, which pandas would call missing")
+    if listed or labels is None:
         return in_order(column.astype(dtype))
     label_of = {label: label for label in labels}
     made = pd.Series(
@@ -215,8 +218,8 @@ def _with_labels(
     )
     if not isinstance(dtype, pd.CategoricalDtype):
         return made
-    listed: Any = pd.CategoricalDtype(pd.Index(list(labels)), ordered=dtype.ordered)
-    return in_order(made.astype(listed))
+    public: Any = pd.CategoricalDtype(pd.Index(list(labels)), ordered=dtype.ordered)
+    return in_order(made.astype(public))
 
 
 def _check_labels(column: pd.Series[Any], labels: Collection[Any] | None, dtype: Any) -> None:

@@ -7,9 +7,9 @@ import pyarrow.parquet
 import pytest
 
 from vflsynth.codec import as_frame
-from vflsynth.exceptions import ColumnKindError
+from vflsynth.exceptions import ColumnKindError, OwnTableWarning
 from vflsynth.frames import read_table, write_table
-from vflsynth.frames.typed import with_type
+from vflsynth.frames.typed import readable, with_type
 
 OTHERS = {
     "str": (["1", "2", "03"], ["", "true", "1.0", "A7", "2020-01-01"]),
@@ -21,6 +21,18 @@ OTHERS = {
     "datetime64[s]": (["2020-01-01", "2021-01-01", "2022-01-01"], ["", "2020-01-01 10:30:00"]),
     "timedelta64[s]": (["1 days", "2 days", "3 days"], ["", "01:30:00"]),
 }
+
+
+@pytest.mark.parametrize("given", ["str", "object", "category"])
+def test_a_label_that_is_not_listed_is_not_lost(given):
+    """pandas calls it missing: somebody's typing error was silently a gap."""
+    listed, column = pd.CategoricalDtype(["a", "b"]), pd.Series(["a", "q", None], dtype=given)
+    with pytest.raises(ColumnKindError, match="not all of the type category"):
+        with_type(column, listed)
+    with pytest.warns(OwnTableWarning, match="1 of 3 values"):
+        found = readable(column, listed)
+    assert found.dtype == listed
+    assert found.isna().tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("kind", ["csv", "xlsx"])

@@ -354,6 +354,19 @@ def test_a_label_that_no_record_has_is_named(kind, request):
         request.getfixturevalue(kind).complete(given, random_state=0)
 
 
+@pytest.mark.parametrize("model", [IndependentSynthesizer, AutoregressiveSynthesizer])
+def test_a_category_that_the_model_lacks_is_not_taken_for_missing(model, frames):
+    """pandas converts it to a missing one, and completing made another of it."""
+    one = frames["one"].astype({"a": "category"})
+    options = {"epochs": 1, "hidden": 8, "verbose": 0} if model is AutoregressiveSynthesizer else {}
+    fitted = model(random_state=0, **options).fit({**frames, "one": one})
+    given = pd.DataFrame({"a": pd.Categorical(["w", "q", None])})
+    with pytest.raises(PartyDataError, match="party 'one', column 'a': its values are not all of"):
+        fitted.complete(given)
+    known = given.drop(index=1)
+    assert fitted.complete(known)["a"].notna().all()
+
+
 def test_completing_twice_continues_the_sequence_of_fit(frames):
     model = IndependentSynthesizer(random_state=0).fit(frames)
     again = IndependentSynthesizer(random_state=0).fit(frames)
