@@ -126,6 +126,10 @@ class TrainedSynthesizer(BaseSynthesizer):
         account: PrivacyAccount | str | os.PathLike[str] | None = None,
     ) -> tuple[list[Self], LocalRun]:
         """Train, and return the run as well."""
+        if not hasattr(random_states, "__len__"):
+            raise ParameterError(
+                f"random_states must be a list of one state per model, got {random_states!r}"
+            )
         if not len(random_states):
             raise ParameterError("random_states is empty; give one state per model")
         models = [clone(self).set_params(random_state=state) for state in random_states]

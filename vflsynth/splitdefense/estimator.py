@@ -336,6 +336,10 @@ class BaseSplitClassifier(FittedSplitClassifier):
         >>> [model.power_scale for model in curve]
         [1.0, 4.0]
         """
+        if not hasattr(random_states, "__len__"):
+            raise ParameterError(
+                f"random_states must be a list of one state per classifier, got {random_states!r}"
+            )
         if not len(random_states):
             raise ParameterError("random_states is empty; give one state per classifier")
         if parameters is not None and len(parameters) != len(random_states):

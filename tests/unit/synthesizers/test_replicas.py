@@ -125,5 +125,7 @@ def test_wrong_rows_are_refused(frames, rows, message):
 
 
 def test_no_states_are_refused(frames):
+    with pytest.raises(ParameterError, match=r"random_states must be a list .* got 3"):
+        make().fit_replicas(frames, KEY, random_states=3)
     with pytest.raises(ParameterError, match="random_states is empty"):
         make().fit_replicas(frames, KEY, random_states=[])
