@@ -47,6 +47,7 @@ PartyFrames = Mapping[str, pd.DataFrame]
 
 # Each party's half of a model is saved in a folder of its name, on any operating system.
 _NOT_IN_FOLDER_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f\ud800-\udfff]')
+_DEVICES = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9])(\..*)?", re.I)  # of Windows
 _MAX_NAME_BYTES = 100
 # Who else sends messages, and what the history calls the discriminator of nobody in particular.
 _RESERVED_NAMES = {"server", "shared"}
@@ -354,6 +355,7 @@ def _check_party_names(party_frames: PartyFrames) -> None:
             or party != party.strip(" ")
             or party.endswith(".")
             or _NOT_IN_FOLDER_NAMES.search(party)
+            or _DEVICES.fullmatch(party)
             or len(party.encode()) > _MAX_NAME_BYTES
         ):
             raise PartyNameError(

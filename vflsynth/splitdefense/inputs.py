@@ -88,13 +88,24 @@ def check_frames(
     return checked
 
 
-def as_labels(given: Any) -> Labels:
+def as_labels(given: Any, what: str = "y") -> Labels:
     """Return labels in the type of each.
 
+    Raises ParameterError, which says `what` they are, if they are no column of labels.
+
+    Notes
+    -----
     Beside text, NumPy makes text of numbers; scikit-learn makes floats of pandas's nullable types.
     """
     plain = np.asarray(given) if hasattr(given, "dtype") or hasattr(given, "dtypes") else given
-    labels: Labels = column_or_1d(plain, warn=True)
+    try:
+        labels: Labels = column_or_1d(plain, warn=True)
+    except (TypeError, ValueError):  # scikit-learn's words may show all of them
+        kind = f"{type(given).__name__} of {getattr(plain, 'dtype', 'values')}"
+        shape = f", shape {plain.shape}" if isinstance(plain, np.ndarray) else ""
+        raise ParameterError(
+            f"{what} must be one column of text, truth values or whole numbers, got a {kind}{shape}"
+        ) from None
     if labels.dtype.kind == "U" and infer_dtype(own := np.array(given, object).ravel()) != "string":
         labels = own
     return labels if labels.dtype != object else pd.Series(labels).infer_objects().to_numpy()

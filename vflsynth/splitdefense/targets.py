@@ -108,7 +108,7 @@ class Classes:
         if stated is None:
             classes, codes = np.unique(labels, return_inverse=True)
         else:
-            check_one_type(known := as_labels(list(stated)), "classes")
+            check_one_type(known := as_labels(list(stated), "classes"), "classes")
             classes = np.unique(known)
             codes = _codes_of(labels, classes, private)
         if len(classes) < 2:

@@ -35,6 +35,7 @@ BAD = {
     "name has a blank end": ({"lab ": lab()}, "PartyNameError", ["'lab '"]),
     "name is too long": ({"é" * 60: lab()}, "PartyNameError", ["100 bytes"]),
     "name is no text": ({"\udcff": lab()}, "PartyNameError", ["udcff", "folder"]),
+    "name is of a device": ({"Con": lab()}, "PartyNameError", ["'Con'", "every system"]),
     "name is reserved": ({"Server": lab()}, "PartyNameError", ["'Server'", "protocol"]),
     "names differ in case": ({"lab": lab(), "Lab": clinic()}, "PartyNameError", ["'Lab'", "'lab'"]),
     "repeated column": (

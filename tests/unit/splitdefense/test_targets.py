@@ -248,6 +248,16 @@ def test_labels_that_no_file_could_hold_are_refused_by_type(labels, kind):
             SplitNNClassifier(epochs=1, classes=stated).fit(X, labels)
 
 
+@pytest.mark.parametrize(
+    "labels", [[1j, 7j] * 20, np.ones((40, 2)), 3, pd.DataFrame({"y": [7] * 40, "z": 1}), [[7], 7]]
+)
+def test_what_is_no_column_of_labels_is_refused_and_not_shown(labels):
+    """scikit-learn printed all labels."""
+    with pytest.raises(ParameterError, match=r"^y must be one column of text, truth") as caught:
+        SplitNNClassifier(epochs=1).fit(pd.DataFrame({"a": range(40)}), labels)
+    assert "7" not in str(caught.value)
+
+
 @pytest.mark.parametrize("form", [list, pd.Series, pd.Categorical])
 def test_labels_of_several_types_are_refused(form):
     X, mixed = pd.DataFrame({"a": range(40)}), [1, "a"] * 20

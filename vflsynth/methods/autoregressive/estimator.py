@@ -184,7 +184,7 @@ class AutoregressiveSynthesizer(TrainedSynthesizer):
             Log probability, a density in the unit of columns whose values may lie anywhere. The
             expectation of its exponential is the model's; attribute ``"effective_sample_size"`` of
             ``.attrs`` tells, per record, how many draws the estimate rests on. Rare categories that
-            share a slot count as their slot.
+            share a slot count as their slot, numbers beyond the range that was learned as its end.
 
         Raises
         ------
