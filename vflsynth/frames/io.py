@@ -164,8 +164,11 @@ def _without_cells(error: Exception) -> str:
     text = str(error)
     if "CSV" not in text or "Empty" in text:
         return text
-    counted = re.search(r"(Row #\d+: )?Expected \d+ columns, got \d+", text)
-    return f"in a line, {counted[0]}" if counted else "a line of it is malformed"
+    counted = re.search(r"(?:Row #(\d+): )?(Expected \d+ columns, got \d+)", text)
+    if counted is None:
+        return "a line of it is malformed"
+    where = "in a line" if counted[1] is None else f"in row {counted[1]} (the header is row 1)"
+    return f"{where}: {counted[2]}"
 
 
 def infers_types(path: str | os.PathLike[str]) -> bool:
@@ -320,7 +323,13 @@ def read_csv(
 
     def parsed() -> pa.Table:
         source = path if lines is None else pa.BufferReader(lines[0])
-        return pa.csv.read_csv(source, read, parse, convert)
+        try:
+            return pa.csv.read_csv(source, read, parse, convert)
+        except pa.ArrowInvalid:
+            if lines is not None:
+                raise
+            read.use_threads = False  # then the error says which row
+            return pa.csv.read_csv(source, read, parse, convert)
 
     table = parsed()
     names = table.column_names
