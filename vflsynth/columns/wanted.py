@@ -144,8 +144,10 @@ def value_from_text(domain: Domain, text: str) -> Any:
         return None
     if domain.labels is not None:
         for label in domain.labels:
-            if str(label) == text:
+            if text == str(label):
                 return label
+            if isinstance(label, bool | np.bool_) and text == str(label).lower():
+                return label  # as a csv file has it
         raise ValueError(text)
     if ".." in text:  # a range, which the parser of times would make one time of
         raise ValueError(text)

@@ -18,7 +18,7 @@ from vflsynth import (
 from vflsynth.cli.main import main
 from vflsynth.columns.evidence import _scores_of as scores_of
 from vflsynth.columns.evidence import evidence_of_wanted
-from vflsynth.columns.wanted import wanted_of
+from vflsynth.columns.wanted import Domain, value_from_text, wanted_of
 from vflsynth.exceptions import ColumnKindError, ConditionError, ParameterError, PartyDataError
 from vflsynth.models.satisfying import draw_until
 from vflsynth.privacy import PublicSchema
@@ -392,6 +392,15 @@ def test_draws_stop_when_there_are_enough_or_too_many():
     found = draw_until(draw, lambda t: (t, t["p"]["x"].to_numpy() > 9), 99, b"s", most=10_000_000)
     assert 200_000 <= found.n_drawn < 300_000
     assert len(draw_until(draw, lambda t: (t, t["p"]["x"] == 0), 0, b"s", most=10).tables["p"]) == 0
+
+
+@pytest.mark.parametrize("dtype", ["bool", "boolean"])
+def test_truth_values_are_asked_for_as_csv_files_have_them(dtype):
+    domain = Domain(dtype, (np.False_, np.True_))
+    for text in ("true", "True"):
+        assert value_from_text(domain, text) == np.True_
+    with pytest.raises(ValueError, match="yes"):
+        value_from_text(domain, "yes")
 
 
 def test_the_command_line_has_conditions(synth, tmp_path, capsys):
