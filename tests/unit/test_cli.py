@@ -820,11 +820,23 @@ def test_key_columns_of_several_names(folder, tmp_path, capsys):
     assert "party 'clinic': on= (--on) names the key columns of 'lab'" in capsys.readouterr().err
 
 
-def test_evaluate_uses_held_out_records(folder, synthetic, capsys):
-    held_out = ["--holdout", f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+def test_evaluate_uses_held_out_records(folder, synthetic, tmp_path, capsys):
+    held_out = ["--holdout"]
+    for file in ("lab.csv", "clinic.parquet"):
+        other = read_table(folder / file)
+        write_table(other.assign(id="other " + other["id"]), tmp_path / file)
+        held_out.append(f"{Path(file).stem}={tmp_path / file}")
     assert main([*evaluate(folder, synthetic), *held_out, "--json", "-q"]) == 0
     results = json.loads(capsys.readouterr().out)
     assert results["closer_to_training_share"]["value"] is not None
+
+
+def test_records_that_were_trained_on_are_not_held_out(folder, synthetic, capsys):
+    held_out = ["--holdout", f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
+    assert main([*evaluate(folder, synthetic), *held_out]) == 3
+    assert "140 of the 140 records of --holdout are in the tables of --real" in (
+        capsys.readouterr().err
+    )
 
 
 # inspect

@@ -25,7 +25,7 @@ from vflsynth.cli.tables import (
 )
 from vflsynth.contract import Contract, read_contract
 from vflsynth.evaluation import RuleCost, RuleViolations, TableMetric
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.frames import MatchOn, StoredTable, align_party_frames, stored_table
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.release import promised_rules
@@ -142,11 +142,14 @@ def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Jud
     else:
         frames = read_party_frames(by_party(options.real))
         on = match_on(frames, on_of(options.on), options.key_form)
-        real, parties = _side_by_side(frames, on)
+        real, parties, keys = _side_by_side(frames, on)
         texts = texts_of(real.dtypes.to_dict())
         synthetic = read(options.synthetic, dtypes=texts)
         if options.holdout:
-            holdout, _ = _side_by_side(read_party_frames(by_party(options.holdout), texts), on)
+            held_out = read_party_frames(by_party(options.holdout), texts)
+            holdout, _, others = _side_by_side(held_out, on)
+            if on is not None:
+                _check_disjoint(keys, others)
     target = None if options.target is None else label([real], options.target)
     categorical = [label([real], name) for name in options.categorical]
     return Judged(frames, on, real, synthetic, parties, holdout, target, categorical)
@@ -163,9 +166,21 @@ def _stored_like(real: StoredTable, path: Path) -> StoredTable:
 
 def _side_by_side(
     frames: dict[str, pd.DataFrame], on: Any
-) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    """Join the parties' records, and say who owns which column."""
-    aligned, _, alignment = align_party_frames(frames, on=on, allow_empty_columns=True)
+) -> tuple[pd.DataFrame, dict[str, list[Any]], pd.Index]:
+    """Join the parties' records, say who owns which column, and return the records' keys."""
+    aligned, keys, alignment = align_party_frames(frames, on=on, allow_empty_columns=True)
     logger.info("%s", alignment)
     owned = {party: list(frame.columns) for party, frame in aligned.items()}
-    return pd.concat(list(aligned.values()), axis="columns"), owned
+    return pd.concat(list(aligned.values()), axis="columns"), owned, keys
+
+
+def _check_disjoint(keys: pd.Index, held_out: pd.Index) -> None:
+    """Check that no record was held out and trained on, which would make copies look like chance.
+
+    PartyDataError if there is one.
+    """
+    if n := int(held_out.isin(keys).sum()):
+        raise PartyDataError(
+            f"{n:,} of the {len(held_out):,} records of --holdout are in the tables of --real, too",
+            fix="give each record to one of them: what is held out, no model was fitted on",
+        )

@@ -288,8 +288,8 @@ class Usefulness:
         unscaled = self.is_classification or rescaled
         if self.protocol == "holdout" and tables.holdout is None:
             rows.notes.append(
-                "tested on 30 % of the real rows, which the synthesizer may know; better pass "
-                "holdout="
+                "tested on 30 % of the real rows, which the synthesizer may know; better give "
+                "rows that were held out (holdout=, --holdout)"
             )
         return _Trial(
             target=target,
