@@ -1119,7 +1119,7 @@ def test_failures_are_one_line_and_a_code(folder, monkeypatch, capsys, arguments
         (["audit", "--cache", "model"], 3, "could not be opened any more"),
         (["audit", "--jobs", "0"], 2, "'0' is not a number of processes"),
         (["audit", "--jobs", "two"], 2, "'two' is not a number of processes"),
-        (["audit", "--models", "-5"], 2, "'-5' is not a whole number"),
+        (["audit", "--models", "9"], 2, "--models: '9' is not a whole number from 10 up"),
         (["evaluate", "--categorical", "agee"], 3, "column 'agee': named in categorical= (--cat"),
         (["sample", "-o", "lab.csv/s.csv"], 2, "lab.csv is not a folder"),
         (["sample", "-o", "s", "--jobs", "0"], 2, "'0' is not a number of processes"),

@@ -17,10 +17,11 @@ from vflsynth.audit import (
     audit_intermediate_features,
     audit_synthetic_data,
 )
+from vflsynth.audit.settings import LEAST_MODELS
 from vflsynth.audit.targets import RULES
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import READER, REAL, check_reader
-from vflsynth.cli.options import Option, check_file, check_folder, jobs
+from vflsynth.cli.options import Option, check_file, check_folder, jobs, whole
 from vflsynth.cli.records import open_model
 from vflsynth.cli.tables import (
     KEY,
@@ -81,8 +82,9 @@ OPTIONS = [
     ),
     Option(
         "--models N",
-        "models to train with, and without, each record (default: 100)",
+        f"models to train with, and without, each record, from {LEAST_MODELS} up (default: 100)",
         default=100,
+        type=whole(LEAST_MODELS),
     ),
     Option(
         "--minutes N",
