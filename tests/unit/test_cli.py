@@ -1195,6 +1195,13 @@ def test_debug_shows_where_an_error_comes_from(folder, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_mistakes_of_one_file_are_told_apart(tmp_path, capsys):
+    (tmp_path / "job.toml").write_text('nmae = "study"\nepocs = 2\n')
+    assert main(["fit", "--config", str(tmp_path / "job.toml"), "-o", str(tmp_path / "model")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "; " + str(tmp_path / "job.toml") + ": unknown 'epocs'" in line
+
+
 def test_unexpected_errors_are_one_line_too(folder, capsys, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError("two\nlines")

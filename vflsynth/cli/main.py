@@ -285,8 +285,11 @@ def exit_code(error: Exception) -> ExitCode:
 
 
 def _one_line(error: Exception) -> str:
-    said = [str(error).removesuffix("."), *getattr(error, "__notes__", ())]
-    text = " ".join((". ".join(said) if said[1:] else str(error)).split())
-    if isinstance(error, VFLSynthError | OSError | argparse.ArgumentTypeError):
+    known = isinstance(error, VFLSynthError | OSError | argparse.ArgumentTypeError)
+    # Of ours, each line is a mistake of its own.
+    told = "; ".join(str(error).splitlines()) if known else str(error)
+    said = [told.removesuffix("."), *getattr(error, "__notes__", ())]
+    text = " ".join((". ".join(said) if said[1:] else told).split())
+    if known:
         return text
     return f"unexpected {type(error).__name__}: {text} (--debug shows where it comes from)"
