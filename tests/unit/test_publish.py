@@ -200,6 +200,23 @@ def test_a_ctrl_c_that_a_step_swallows_ends_the_job(study, tmp_path, monkeypatch
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.parametrize(
+    ("said", "code", "says"),
+    [
+        ('key = "lost.pem"', 2, "lost.pem cannot be read as a private key"),
+        ('key = "study.toml"', 2, "study.toml cannot be read as a private key"),
+        ('holdout.hospital = "lost.csv"', 3, "party 'hospital': there is no file"),
+    ],
+)
+def test_what_the_last_steps_read_is_looked_for_first(study, tmp_path, capsys, said, code, says):
+    text = study.read_text().replace('key = "publisher.pem"\n', "")
+    copied = tmp_path / "study.toml"
+    copied.write_text(text.replace("[publish]", f"[publish]\n{said}"))
+    assert main(["publish", str(copied)]) == code
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "published").exists()
+
+
 def test_a_ctrl_c_in_the_trial_ends_the_job(study, tmp_path, monkeypatch):
     path = trained(study, tmp_path, epochs=7)
     pressed = lambda *_: signal.raise_signal(signal.SIGINT)  # noqa: E731

@@ -30,6 +30,7 @@ from vflsynth.cli.options import Option, declare
 from vflsynth.cli.study import Study
 from vflsynth.cli.tables import check_target
 from vflsynth.exceptions import ArtefactError, ContractError, VFLSynthError
+from vflsynth.frames.io import kind_of_file
 from vflsynth.frames.sources import records_of
 
 logger = logging.getLogger("vflsynth")
@@ -140,6 +141,16 @@ def _ending_at_ctrl_c() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, usual)
 
 
+def _check_later_files(study: Study) -> None:
+    """Check files that only the last steps read, which come after training."""
+    from vflsynth._signatures import public_key
+
+    for party, path in study.held_out.items():
+        kind_of_file(path, party)
+    if study.private_key is not None:
+        public_key(study.private_key)
+
+
 @dataclass(frozen=True)
 class Step:
     """One command of the job.
@@ -161,6 +172,7 @@ class _Job:
 
     def __init__(self, study: Study, *, quiet: bool) -> None:
         self.study, self.quiet = study, quiet
+        _check_later_files(study)
         self.out = study.path.parent / study.output
         self.contract = study.contract
         if self.contract is None and not study.is_private:
