@@ -83,7 +83,7 @@ _shtab_vflsynth_audit_options=(
   "--scheme[what the attacker sees\: the synthetic table, or intermediate features (default\: assd)]:scheme:(assd asif)"
   "--target[keys of records to ask about, or farthest or most_outlying (default\: both)]:KEY:"
   "--categorical[numeric columns that the attacker should read as labels, such as codes]:COLUMN:"
-  "--models[models to train with, and without, each record (default\: 100)]:N:"
+  "--models[models to train with, and without, each record, from 10 up (default\: 100)]:N:"
   "--minutes[time for it all\: train as many models as that allows, at most --models, and where these are too few, models of fewer epochs than usual]:N:"
   "--attacker[what the attacker holds\: \'model\' asks models that can tell how probable a record is (default\: table)]:attacker:(table model)"
   "--questions[ask only whether records can be singled out, linked and inferred\: one model is trained]"
