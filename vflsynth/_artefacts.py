@@ -209,7 +209,7 @@ def _left_behind(root: Path) -> str:
             return (
                 f". Saving it was cut off; move the earlier version back from {attic / root.name}"
             )
-    return ""
+    return ". Fix: check the path"
 
 
 def _files(root: Path) -> dict[str, Path]:
@@ -233,7 +233,7 @@ def file_digest(file: Path) -> str:
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
-        raise ArtefactError(f"{file} cannot be read: {error}") from error
+        raise ArtefactError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _replace(target: Path, side: Path) -> None:
@@ -323,7 +323,7 @@ def read_json(path: Path) -> Any:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ArtefactError(f"{path} cannot be read: {error}") from error
+        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
     return parse_json(content, path)
 
 

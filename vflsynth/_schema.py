@@ -145,7 +145,8 @@ def read_toml(path: Path, failure: Failure = ParameterError) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise failure(f"{path} cannot be read: {error}") from error
+        why = getattr(error, "strerror", error)
+        raise failure(f"{path} cannot be read: {why}") from error
     return parsed_toml(text, str(path), failure)
 
 

@@ -336,9 +336,9 @@ def test_damage_is_noticed(saved, damage):
 
 
 def test_a_missing_directory(tmp_path):
-    with pytest.raises(ArtefactError, match=r"nothing does not exist$"):
+    with pytest.raises(ArtefactError, match=r"nothing does not exist\. Fix: check the path$"):
         artefacts.open_directory(tmp_path / "nothing", KIND)
-    with pytest.raises(ArtefactError, match=r"nothing does not exist$"):
+    with pytest.raises(ArtefactError, match=r"nothing does not exist\. Fix: check the path$"):
         artefacts.kind_of(tmp_path / "nothing")
 
 

@@ -150,10 +150,10 @@ def _questions(
             "--questions trains one model, as long as it takes. Fix: leave out --scheme and "
             "--minutes"
         )
-    logger.info("a model is trained on half of the records, for the other half to compare with")
     asked = {"attacker": options.attacker, "random_state": options.seed}
-    asked["verbose"] = 0 if options.quiet else 1
-    return audit_disclosure(synth, frames, on, **asked, **_disclosure(frames, options))
+    asked |= {"verbose": 0 if options.quiet else 1, **_disclosure(frames, options)}
+    logger.info("a model is trained on half of the records, for the other half to compare with")
+    return audit_disclosure(synth, frames, on, **asked)
 
 
 def _audit(

@@ -422,7 +422,7 @@ class NumberRanges:
         if numpy_dtype(dtype).kind not in "iuf":
             raise ColumnKindError(
                 f"dtype {dtype} is not numeric, so the column cannot be {self.kind}",
-                fix="convert it with pandas.to_numeric, or declare another kind",
+                fix="convert it to numbers (pandas.to_numeric), or declare another kind (--kind)",
                 column=name,
             )
 
@@ -475,7 +475,7 @@ class TimeRanges:
         if numpy_dtype(dtype).kind not in "mM":
             raise ColumnKindError(
                 f"dtype {dtype} is not a datetime",
-                fix="convert it with pandas.to_datetime, or declare another kind",
+                fix="convert it to times (pandas.to_datetime), or declare another kind (--kind)",
                 column=name,
             )
 

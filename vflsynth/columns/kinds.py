@@ -149,7 +149,7 @@ def check_kinds(
         with naming(party, label):
             if label not in columns:
                 raise ColumnKindError(
-                    f"column_kinds says {kind!r}, but there is no such column",
+                    f"column_kinds (--kind) says {kind!r}, but there is no such column",
                     fix=f"use one of {list(columns)}; a key has no kind",
                 )
             column_kind(kind)
