@@ -128,3 +128,19 @@ def test_only_states_that_occur_are_drawn(counts, scores):
     Marginal(None, 0, shares, None).draw_into(np.array(scores), rows)
     assert (rows.sum(1) == 1).all()
     assert not rows[:, np.array(counts) == 0].any()
+
+
+def test_what_many_records_share_does_not_show_the_next_records_values():
+    rng = np.random.default_rng(0)
+    pay = rng.permutation(
+        np.repeat([9_000.0, *np.round(rng.normal(9_000, 800, 460), 2)], [40] + [1] * 460)
+    )
+    transformer = TableTransformer(rare_records=5, extreme_records=5).fit(
+        pd.DataFrame({"pay": pay})
+    )
+    marginals = fit_marginals(transformer.transform(pd.DataFrame({"pay": pay})), transformer.spans_)
+    rows = draw_marginals(marginals, rng.normal(size=(20_000, 1)), transformer.width_)
+    drawn = transformer.inverse_transform(rows.astype(np.float32))["pay"]
+    assert 1_400 < (drawn == 9_000.0).sum() < 1_800
+    beside = drawn.between(8_990.0, 9_010.0) & (drawn != 9_000.0)
+    assert beside.sum() < 2 * 20_000 * ((pay != 9_000.0) & (abs(pay - 9_000.0) <= 10.0)).mean()

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
-from vflsynth.columns.categorical import TwoPartCode
-from vflsynth.columns.encoders import Encoder, NormalScores
+from vflsynth.columns.categorical import MANY_RECORDS, TwoPartCode
+from vflsynth.columns.encoders import Encoder, NormalScores, Ranks
 from vflsynth.learning.base import Algorithm, AtOnce, OneRound, Party
 from vflsynth.learning.messages import (
     MaskedBlocks,
@@ -48,9 +48,9 @@ class Marginal:
 
     `value` is the matrix column of the scaled value, `first_state` the first one of the one-hot
     state or category; either may be None. `probabilities` are of the states, ``[1.0]`` if there is
-    only the value; with a value, state 0 is "ordinary". `quantiles` are of the ordinary values: at
-    most 1000 knots and a quarter of the records. `code` is of categories that have one in two
-    parts.
+    only the value; with a value, state 0 is "ordinary". `quantiles` are of the ordinary values, and
+    of those that enough records share as `Ranks` keep them. `code` is of categories that have one
+    in two parts.
     """
 
     value: int | None
@@ -69,10 +69,14 @@ class Marginal:
             raise ValueError("a code of another number of categories")
 
     @classmethod
-    def fit(cls, matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan]) -> Self:
+    def fit(
+        cls, matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan], least: int = MANY_RECORDS
+    ) -> Self:
         """Learn the distribution of one column, of encoded records and the column's spans.
 
-        They are a value, a state or category, or both; or both parts of a code.
+        They are a value, a state or category, or both; or both parts of a code. A value of `least`
+        records stays one. Were it spread as far as the next knots, its rows would end at them, and
+        show values of single records.
         """
         if spans[-1].within is not None:
             code, start = TwoPartCode(spans[-1].within), spans[0].start
@@ -91,7 +95,9 @@ class Marginal:
         if not ordinary.any():
             value = None  # as may be in rows drawn from noisy counts
         if value is not None:
-            quantiles = NormalScores().fit(np.sort(matrix[ordinary, value].astype(np.float64)))
+            ordered = np.sort(matrix[ordinary, value].astype(np.float64))
+            kept = Ranks() if ordered[0] < ordered[-1] else NormalScores()
+            quantiles = kept.fit(ordered, least=least)
         return cls(value, None if state is None else state.start, shares, quantiles)
 
     def scores(self, matrix: npt.NDArray[np.float32]) -> Floats:
@@ -171,9 +177,12 @@ def _normal_scores(content: Mapping[str, Any]) -> NormalScores:
 
 
 def fit_marginals(
-    matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan]
+    matrix: npt.NDArray[np.float32], spans: Sequence[OutputSpan], least: int = MANY_RECORDS
 ) -> tuple[Marginal, ...]:
-    """Learn the marginals of all columns of an encoded table; constant columns have none."""
+    """Learn the marginals of all columns of an encoded table; constant columns have none.
+
+    Numbers of fewer than `least` records are not kept as they are.
+    """
     found = []
     gates = {span.gate for span in spans if span.gate is not None}
     states = {span.start: span for span in spans}
@@ -183,7 +192,7 @@ def fit_marginals(
             continue  # goes with its value, or with the first part
         both = [span] if span.gate is None else [span, states[span.gate]]
         both += [second[span.stop]] if span.stop in second else []
-        found.append(Marginal.fit(matrix, both))
+        found.append(Marginal.fit(matrix, both, least))
     return tuple(found)
 
 
@@ -274,7 +283,12 @@ class MarginalParty(Party):
 
     def build(self, settings: Any, schedule: Schedule, streams: RandomStreams) -> None:
         """Learn the marginals of the matched records."""
-        self.marginals = fit_marginals(self.encode(), self.transformer.spans_)
+        self._learn(self.encode())
+
+    def _learn(self, encoded: npt.NDArray[np.float32]) -> None:
+        columns = self.transformer.transformers_.values()
+        least = max((getattr(own, "rare_records", 0) for own in columns), default=0)
+        self.marginals = fit_marginals(encoded, self.transformer.spans_, max(least, MANY_RECORDS))
 
 
 class CopulaParty(MarginalParty):
@@ -288,7 +302,7 @@ class CopulaParty(MarginalParty):
         """Learn the marginals, and mask scores in so many messages."""
         self.schedule = schedule
         encoded = self.encode()
-        self.marginals = fit_marginals(encoded, self.transformer.spans_)
+        self._learn(encoded)
         self._scores = torch.tensor(marginal_scores(self.marginals, encoded))
         self._masked = MaskedBlocks(self._mask, settings.n_masked_blocks)
 
