@@ -502,10 +502,11 @@ _IQR_OF_NORMAL = 1.349
 
 @register
 class Auto(Standardizer):
-    """Standard scores, and normal scores of ranks for a column with long tails.
+    """Standard scores, and `Ranks` for a column with long tails.
 
     Standardised, most values of such a column would lie within a few hundredths of each other,
-    where a network cannot tell them apart.
+    where a network cannot tell them apart. By `NormalScores`, a value that many records share would
+    be decoded to anything as far as the next knots, and where that ends, to a single record's.
     """
 
     name: ClassVar[str] = "auto"
@@ -513,13 +514,13 @@ class Auto(Standardizer):
     def fit(
         self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
     ) -> Encoder:
-        """Return a fitted `Standardizer` or `NormalScores`."""
+        """Return a fitted `Standardizer` or `Ranks`."""
         standard = Standardizer().fit(ordered)
         scaled = standard.scale(ordered)
         low, high = np.quantile(scaled, [0.25, 0.75])
         wide = _WIDE * (high - low) < _IQR_OF_NORMAL
         long_tails = wide or max(-scaled[0], scaled[-1]) > _FAR
-        return NormalScores().fit(ordered) if long_tails else standard
+        return Ranks().fit(ordered, least=least) if long_tails else standard
 
     def published(self) -> Standardizer:
         """Return standard scores: histograms tell no ranks."""

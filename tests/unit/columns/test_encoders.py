@@ -192,3 +192,13 @@ def test_normal_scores_of_one_value_give_it_back():
     assert np.allclose(scores.unscale(np.array([-4.0, 0.0, 4.0])), 3.5)
     again = Encoder.from_dict(scores.to_dict())
     assert np.allclose(again.unscale(np.array([0.3])), 3.5)
+
+
+def test_long_tails_keep_what_many_records_share_and_show_none_of_those_beside_it():
+    rng = np.random.default_rng(0)
+    pay = np.sort([*[9_000.0] * 40, *np.round(np.exp(rng.normal(9, 1.5, 460)), 2)])
+    fitted = encoder_of("auto").fit(pay, least=5)
+    drawn = fitted.unscale(rng.normal(size=20_000))
+    assert 1_400 < (drawn == 9_000.0).sum() < 1_800
+    beside = (abs(drawn - 9_000.0) < 100.0) & (drawn != 9_000.0)
+    assert beside.sum() < 20_000 * 3 * ((abs(pay - 9_000.0) < 100.0) & (pay != 9_000.0)).mean()
