@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from vflsynth._version import __version__
-from vflsynth.contract import CLAUSES, Contract, Rule
+from vflsynth.contract import CLAUSES, Check, Contract, Rule
 from vflsynth.evaluation.metric import MetricResult, MetricResults, by_part
 from vflsynth.evaluation.rules import NOTHING_EXACT
 from vflsynth.evaluation.suite import all_metrics, results_of
 from vflsynth.evaluation.tables import Known, TableMetric, Tables
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ContractError, ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
@@ -257,8 +257,20 @@ def _exact_structure(result: MetricResult) -> Measured | NotMeasured:
         return NotMeasured("no relation of up to three columns is exact in the real table", False)
     says = f"Relations that all real rows keep: {len(result.parts)}; synthetic rows keep all."
     if result.value < 1.0:
-        says = f"{1.0 - result.value:.2%} of the rows break {worst['rule']!r}, as no real row does."
+        said = _without_values(worst["rule"])
+        says = f"{1.0 - result.value:.2%} of the rows break {said}, as no real row does."
     return Measured(max(0.0, usual - result.value), says)
+
+
+def _without_values(title: str) -> str:
+    """Name a relation that was found, by its columns where it tells what values go together."""
+    try:
+        rule = Check(title)
+    except ContractError:
+        return repr(title)
+    if rule.repaired_column is not None or rule.ordered is not None:
+        return repr(title)
+    return f"what values of {' and '.join(repr(str(c)) for c in rule.columns)} say of each other"
 
 
 def _detection(result: MetricResult) -> Measured | NotMeasured:

@@ -593,3 +593,16 @@ def test_a_contract_that_was_put_in_after_the_fit_binds_nothing(judged, syntheti
 def test_waivers_are_listed_in_what_is_signed(judged, synthetic):
     content = judged(synthetic).public_content({"rows": 600}, {})
     assert len(content["contract"]["not_measured"]) == len(WAIVED)
+
+
+def test_a_relation_that_few_rows_break_is_named_without_the_values_that_it_ties():
+    def people(seed):
+        rng = np.random.default_rng(seed)
+        ward = rng.choice(["psychiatry", "surgery", "eyes"], 600)
+        fee = np.where(ward == "psychiatry", 1234.56, np.round(rng.lognormal(6, 1, 600), 2))
+        return pd.DataFrame({"ward": ward, "fee": fee})
+
+    synthetic = people(1)
+    synthetic.loc[synthetic.index[synthetic["ward"] == "psychiatry"][:2], "fee"] = 77.77
+    says = release_gate(people(0), synthetic)["exact_structure"].says
+    assert "0.33% of the rows break what values of 'ward' and 'fee' say of each other" in says
