@@ -10,7 +10,7 @@ from typing import Any
 
 from vflsynth._device import resolve_device
 from vflsynth._locks import lock
-from vflsynth._random import KeySchedule, repeatable
+from vflsynth._random import KeySchedule, derive, repeatable
 from vflsynth.exceptions import NoCommonCheckpointError, ParameterError, TimeLimitError
 from vflsynth.federation.account import (
     KeptSnapshot,
@@ -75,7 +75,7 @@ class ServerNode(ServerRun):
         self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             method,
-            own=[site.own or kept_secret(self.folder / _OWN)],
+            own=[self._own_secret()],
             device=resolve_device(site.device),
             checkpoints=self.node_checkpoints,
             checkpoint_every=job.checkpoint_every,
@@ -160,9 +160,19 @@ class ServerNode(ServerRun):
                 f"{having}",
                 fix="bring back the lost checkpoints, or give the job another name to start anew",
             )
-        if self.site.own is None:  # also what protects gradients is drawn of it
-            self.own = [kept_secret(self.folder / _OWN, anew=True)]
+        self.own = [self._own_secret(anew=True)]
         return 0
+
+    def _own_secret(self, *, anew: bool = False) -> bytes:
+        """Return what the server draws of in this run; other runs, and those begun anew, do not.
+
+        Also what protects gradients is drawn of it, and it decides under which name parties book
+        contexts. So a secret in the site file does not stand alone, but to reproduce a run.
+        """
+        if self.site.own is not None and self.site.schedule is not None:
+            return self.site.own
+        kept = kept_secret(self.folder / _OWN, anew=anew)
+        return kept if self.site.own is None else derive(self.site.own, kept.hex())
 
     @property
     def ledger(self) -> PrivacyLedger | None:

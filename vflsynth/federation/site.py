@@ -153,7 +153,8 @@ class Site:
     shared : bytes, optional
         The secret that all parties share and the server does not know: at least 32 bytes.
     own : bytes, optional
-        The site's own secret, for initial weights. Default: fresh for every run.
+        The site's own secret, for initial weights. Default: fresh for every run. The server draws
+        of it what no other run has: it draws noise, too.
     budget : Budget, optional
         With it the site takes part in private runs only, and only as far as the budget goes, all
         runs of its folder together.

@@ -146,15 +146,18 @@ def test_noise_does_not_cancel_in_the_difference_of_contexts(make_trial, drawn):
     assert difference.std() > 0.65 * 2**0.5 * settings.noise_std
 
 
-def test_what_protects_labels_is_drawn_anew_if_a_run_begins_anew(make_split_trial):
-    """Noise of gradients follows from the active party's own secret."""
+@pytest.mark.parametrize("own", [None, bytes(range(32))])
+def test_what_protects_labels_is_drawn_anew_if_a_run_begins_anew(make_split_trial, own):
+    """Noise of gradients follows from the active party's own secret, if its site file has one."""
     trial = make_split_trial(
         parameters={
             "label_privacy": {"class": "RandomizedResponse", "epsilon": 1.5},
             "epochs": 2,
         }
     )
-    trial.server_site = replace(trial.server_site, own=None)
+    trial.server_site = replace(trial.server_site, own=own, schedule=None)
+    for party in trial.sites:
+        trial.change(party, schedule=None)
     secrets = []
     for _ in range(2):
         begin_anew(trial)
@@ -164,3 +167,6 @@ def test_what_protects_labels_is_drawn_anew_if_a_run_begins_anew(make_split_tria
     assert secrets[0] != secrets[1]
     trial.run()
     assert trial.server.own == secrets[1], "a run that goes on draws as it did"
+    trial.job = replace(trial.job, name="another")
+    trial.run()
+    assert trial.server.own != secrets[1]

@@ -79,6 +79,18 @@ def test_other_features_get_no_second_snapshot(trial):
     assert not contexts(made)
 
 
+def test_contexts_with_other_noise_are_booked_whatever_the_server_draws_its_weights_of(trial):
+    """With the same weights parties took them for the same, and booked nothing."""
+    made = trial(telling=Telling(9.0))
+    made.server_site = replace(made.server_site, own=bytes(range(32)))
+    made.run()
+    assert set(made.outcome.values()) == {None}
+    lose_checkpoints(made)
+    shutil.rmtree(made.folder / "server")
+    made.run()
+    assert isinstance(made.outcome["party_1"], ToldTooMuchError)
+
+
 def test_bits_of_jobs_of_any_name_add_up_to_the_limit(trial):
     """A snapshot is eight bits: the second, which would make them sixteen, is not made."""
     made = trial(telling=Telling(9.0))
