@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +130,7 @@ KIND = "vflsynth contexts that were sent"
 TOLD = "told"
 """In the audit trail: so many bits of every record leave, by receiver."""
 
-_TIME = "%Y-%m-%dT%H:%M:%S%z"
+_DAY = 86_400
 
 
 class KeptSnapshot:
@@ -189,10 +189,15 @@ def book(site: Site, job: str, snapshot: str, bits: Mapping[str, float]) -> None
 
 def told_bits(site: Site) -> dict[str, float]:
     """Return how many bits each receiver was told of every record, in the site file's period."""
-    since = datetime.now(UTC) - timedelta(days=site.telling.days)
+    now, latest = datetime.now(UTC), datetime.min.replace(tzinfo=UTC)
     found: dict[str, float] = defaultdict(float)
     for line in trail.lines(site.folder):
-        if line["event"] == TOLD and datetime.strptime(line["time"], _TIME) >= since:
+        said = datetime.fromisoformat(line["time"])
+        if said <= now:
+            latest = max(latest, said)
+        # A clock that was set back must not have it forgiven: lines are in order.
+        age = now - max(said, latest)
+        if line["event"] == TOLD and age.total_seconds() <= _DAY * site.telling.days:
             for name, bits in line["details"]["bits"].items():
                 found[name] += float(bits)
     return dict(found)

@@ -134,6 +134,25 @@ def test_what_was_told_long_ago_is_forgiven(tmp_path, monkeypatch):
         book(site, "three", "s", {"b": 9.0})
 
 
+def test_a_clock_that_was_set_back_forgives_nothing(tmp_path, monkeypatch):
+    site = Site("a", tmp_path, telling=Telling(10.0, days=30))
+    trail.append(site.folder, "approved", {})
+    monkeypatch.setattr("time.strftime", lambda _: "1970-01-01T00:00:09+0000")
+    book(site, "one", "s", {"b": 9.0})
+    assert told_bits(site) == {"b": 9.0}
+    with pytest.raises(ToldTooMuchError):
+        book(site, "two", "s", {"b": 9.0})
+    monkeypatch.setattr("time.strftime", lambda _: "2999-01-01T00:00:00+0000")
+    trail.append(site.folder, "approved", {})
+    assert told_bits(site) == {"b": 9.0}
+
+
+def test_any_number_of_days_can_be_counted(tmp_path):
+    site = Site("a", tmp_path, telling=Telling(10.0, days=10**9))
+    book(site, "one", "s", {"b": 9.0})
+    assert told_bits(site) == {"b": 9.0}
+
+
 def test_the_limit_is_in_the_site_file(tmp_path):
     for telling in (Telling(), Telling(12.5, 90), Telling(math.inf)):
         site = Site("a", tmp_path / "folder", telling=telling)
