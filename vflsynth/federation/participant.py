@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from vflsynth.exceptions import (
@@ -55,9 +55,16 @@ class Rules:
         self._last: dict[type[Message], int] = {}
         self._taken: set[type[Message]] = set()
 
-    def allow(self, steps: dict[type[Message], int]) -> None:
-        """Allow kinds of messages whose number of steps is known only later."""
+    def allow(
+        self, steps: dict[type[Message], int], done: Mapping[type[Message], int] | None = None
+    ) -> None:
+        """Allow kinds of messages whose number of steps is known only later.
+
+        Steps below those of `done` were answered before, in an attempt that this one goes on from.
+        """
         self._steps |= steps
+        for kind, first in (done or {}).items():
+            self._last[kind] = max(self._last.get(kind, -1), first - 1)
 
     def check(self, request: Request) -> None:
         """Refuse what was not agreed to (ProtocolError)."""

@@ -421,9 +421,8 @@ class PartyNode(BlindedRun):
         if not self.matching.verified:
             raise ProtocolError(f"the server skipped the matching of party {self.name!r}")
         super().build(message)
-        self.rules.allow(
-            {kind: self._times(kind) for kind in self.method.asks if self._times(kind)}
-        )
+        asked = {kind: self._times(kind) for kind in self.method.asks if self._times(kind)}
+        self.rules.allow(asked, {kind: self._done(kind) for kind in asked})
 
     def _times(self, kind: type[Message]) -> int:
         """Say below which step the server may ask for a kind of message."""
@@ -436,6 +435,11 @@ class PartyNode(BlindedRun):
         if again and declared.made_of in (MadeOf.RECORDS, MadeOf.NETWORKS):
             return 0
         return self.method.n_blocks(self.settings) if declared.when is When.BLOCK else 1
+
+    def _done(self, kind: type[Message]) -> int:
+        """Say from which step on: what was answered before the checkpoint was paid for then."""
+        steps = {When.STEP: self.duration.steps_per_epoch, When.EPOCH: 1}
+        return self.agreed.epoch * steps.get(kind.declared.when, 0)
 
 
 def template_of(job: Job, site: Site, columns: Collection[Hashable]) -> TableTransformer:

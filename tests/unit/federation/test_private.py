@@ -721,6 +721,31 @@ def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(
         assert half.minter.offset == 10**18
 
 
+def test_a_server_has_no_step_again_that_a_checkpoint_is_after(make_private_trial):
+    """It was paid for once; asked again it has other records, which nothing paid for."""
+    small = {"epochs": 3, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
+    trial = make_private_trial(privacy=DPSGD, parameters=small, budget=Budget(20.0, 1e-3))
+    trial.job = replace(trial.job, method="VFLGANSynthesizer")
+    trial.run(ending((SampledFeatures, 7)))
+    asked = []
+
+    class Link(Direct):
+        def exchange(self, data, timeout):
+            reply = super().exchange(data, timeout)
+            frame = decode(reply, 1 << 28)
+            if frame.request is None or frame.request.kind is not SampledFeatures:
+                return reply
+            asked.append(frame.request.step)
+            return encode(replace(frame, request=replace(frame.request, step=5)))
+
+    trial.run(Link)
+    assert asked[0] == 6, "after two epochs of three steps"
+    assert isinstance(trial.outcome["party_1"], ProtocolError)
+    assert "SampledFeatures of step 5, which is not part of this run, or was asked" in str(
+        trial.outcome["party_1"]
+    )
+
+
 def test_a_latent_tree_is_paid_for_before_anything_of_it_leaves(make_private_trial):
     """Its encoded sizes follow from noisy histograms too; a crash repeats everything."""
     trial = make_private_trial(
