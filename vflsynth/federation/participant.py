@@ -14,6 +14,7 @@ from vflsynth.exceptions import (
     ProtocolError,
     RunAbortedError,
     RunInterruptedError,
+    ToldTooMuchError,
     VFLSynthError,
 )
 from vflsynth.federation.limits import GRACE, Limits, Pause
@@ -199,7 +200,9 @@ def say_why(
     """Tell the server at which exchange this party stops; details, maybe data, stay in its log."""
     logger.error("%s", error)
     details = f"the log of site {name!r} has the details"
-    text = error.problem if isinstance(error, ExchangeError) else details
+    # What this site told in other jobs, and how much it may, is not for those of this one.
+    said = isinstance(error, ExchangeError) and not isinstance(error, ToldTooMuchError)
+    text = error.problem if said else details
     if (why := fault_of(error)) is not None:
         text = f"{why}; {details}"
     step = None if request is None else request.step

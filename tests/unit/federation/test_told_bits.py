@@ -101,6 +101,10 @@ def test_bits_of_jobs_of_any_name_add_up_to_the_limit(trial):
         assert (outcome is None) == (turn < 1)
     assert isinstance(outcome, ToldTooMuchError)
     assert "to party_2; together with what was told in 365 days that is 16" in str(outcome)
+    for other in ("server", "party_2"):
+        said = str(made.outcome[other])
+        assert "ToldTooMuchError: the log of site 'party_1' has the details" in said
+        assert "16" not in said, "what other jobs were told stays at the site"
     site = made.sites["party_1"]
     assert told_bits(site) == pytest.approx({"party_2": 8.0})
     assert sum(line["event"] == TOLD for line in trail.lines(site.folder)) == 1
