@@ -199,10 +199,10 @@ def say_why(
 ) -> None:
     """Tell the server at which exchange this party stops; details, maybe data, stay in its log."""
     logger.error("%s", error)
-    details = f"the log of site {name!r} has the details"
+    text = details = f"the log of site {name!r} has the details"
     # What this site told in other jobs, and how much it may, is not for those of this one.
-    said = isinstance(error, ExchangeError) and not isinstance(error, ToldTooMuchError)
-    text = error.problem if said else details
+    if isinstance(error, ExchangeError) and not isinstance(error, ToldTooMuchError):
+        text = error.problem
     if (why := fault_of(error)) is not None:
         text = f"{why}; {details}"
     step = None if request is None else request.step
