@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.integration.processes import same_bytes
+from tests.integration.processes import assert_same_bytes
 from vflsynth import PartyModel, VFLGANSynthesizer
 from vflsynth.cli import main
 from vflsynth.frames import read_table
@@ -46,7 +46,7 @@ def test_the_commands_of_the_tutorial(tmp_path, monkeypatch, capfd, times, epoch
     synth = VFLGANSynthesizer(epochs=epochs, random_state=0, device="cpu", verbose=0)
     synth.fit(frames, "patient_id")
     for name, half in synth.parties_.items():
-        assert same_bytes(PartyModel.load(f"{name}-folder/breast-cancer/half"), half)
+        assert_same_bytes(PartyModel.load(f"{name}-folder/breast-cancer/half"), half)
     report = json.loads(Path("lab-folder/breast-cancer/report-001.json").read_text())
     left = {row["message"]: row for row in report["left"]}
     arrived = {row["message"]: row for row in report["arrived"]}

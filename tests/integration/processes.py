@@ -35,6 +35,13 @@ EXCHANGE = 40.0  # seconds; a machine with other work must make a step within it
 PATIENCE = 1800.0  # for what happens soon where nothing else runs
 
 
+def assert_same_bytes(half, other):
+    ours, theirs = half.sampler.tensors(), other.sampler.tensors()
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert value.numpy().tobytes() == theirs[name].numpy().tobytes(), name
+
+
 class Authority:
     """Makes kits as organisations do: no private key leaves the folder that it is made in."""
 
@@ -178,10 +185,7 @@ class Running:
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in job.parameters.items()}
         synth = VFLGANSynthesizer(**values, random_state=0, device="cpu", verbose=0)
         for name, half in synth.fit(self.frames, KEY).parties_.items():
-            ours, theirs = self.half(name, job).sampler.tensors(), half.sampler.tensors()
-            assert ours.keys() == theirs.keys()
-            for key, value in ours.items():
-                assert value.numpy().tobytes() == theirs[key].numpy().tobytes(), (name, key)
+            assert_same_bytes(self.half(name, job), half)
 
     def half(self, name, job):
         return PartyModel.load(self.folder / name / job.name / "half")

@@ -78,7 +78,8 @@ def proposal_text(reasons: Mapping[str, list[str]]) -> str:
     lines = [
         "Proposed from the records: correct it before use.",
         "Bounds and categories are left out: they must be known without looking at the records.",
-        "Whether it may be handed out is for the tables' owners to say: it holds no value of them.",
+        "Whether it may be handed out is for the tables' owners to say: it holds no value of them,",
+        "but how many records keep what was found; where that is all but one, it says so.",
     ]
     for party, said in reasons.items():
         lines += ["", f"party {party!r}", *(f"  {reason}" for reason in said)]
