@@ -65,17 +65,21 @@ class Rules:
         """
         self._steps |= steps
         for kind, first in (done or {}).items():
-            self._last[kind] = max(self._last.get(kind, -1), first - 1)
+            self._last[kind] = max(self.last(kind), first - 1)
 
     def check(self, request: Request) -> None:
         """Refuse what was not agreed to (ProtocolError)."""
         kind, step = request.kind, request.step
-        if not self._last.get(kind, -1) < step < self._steps.get(kind, 0):
+        if not self.last(kind) < step < self._steps.get(kind, 0):
             raise ProtocolError(
                 f"the server asked for {kind.__name__} of step {step}, which is not part of this "
                 "run, or was asked before. Nothing was sent"
             )
         self._last[kind] = step
+
+    def last(self, kind: type[Message]) -> int:
+        """Return the last step that a kind of message was asked for; -1 if there is none."""
+        return self._last.get(kind, -1)
 
     def receive(self, message: Message) -> None:
         """Refuse what a server sends once, such as the terms, if it comes again (ProtocolError)."""

@@ -70,6 +70,7 @@ from vflsynth.protocol.messages import (
     AlignmentNotice,
     AllAccountHeads,
     BlindedKeys,
+    CheckpointNotice,
     CommonPositions,
     EncodedSize,
     EncodedSizes,
@@ -80,6 +81,7 @@ from vflsynth.protocol.messages import (
     ReblindedKeys,
     ReturnedKeys,
     Terms,
+    TrainingReport,
 )
 from vflsynth.run import Agreed, PartyRun, Seat, check_memory, shown_accounts
 
@@ -423,6 +425,20 @@ class PartyNode(BlindedRun):
         super().build(message)
         asked = {kind: self._times(kind) for kind in self.method.asks if self._times(kind)}
         self.rules.allow(asked, {kind: self._done(kind) for kind in asked})
+
+    @takes(CheckpointNotice)
+    def write_checkpoint(self, message: CheckpointNotice) -> None:
+        """Write the party's state, of a private run at the end of the epoch that was reported last.
+
+        Whoever goes on from it has paid up to that epoch, and takes the steps that it lacks.
+        """
+        reports = self.method.is_private and TrainingReport in self.method.asks
+        if reports and message.step != self.rules.last(TrainingReport):
+            raise ProtocolError(
+                f"the server ordered a checkpoint of epoch {message.step} from party "
+                f"{self.name!r}, which did not report that epoch last"
+            )
+        super().write_checkpoint(message)
 
     def _times(self, kind: type[Message]) -> int:
         """Say below which step the server may ask for a kind of message."""

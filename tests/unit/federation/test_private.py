@@ -39,7 +39,7 @@ from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
 from vflsynth.methods.vertigan.messages import BackboneGradients
 from vflsynth.methods.vflgan.messages import SampledFeatures
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, SampledRelease
-from vflsynth.protocol.messages import EncodedSize
+from vflsynth.protocol.messages import CheckpointNotice, EncodedSize
 from vflsynth.secure import ProductParty, ring
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -744,6 +744,26 @@ def test_a_server_has_no_step_again_that_a_checkpoint_is_after(make_private_tria
     assert "SampledFeatures of step 5, which is not part of this run, or was asked" in str(
         trial.outcome["party_1"]
     )
+
+
+def test_a_checkpoint_before_an_epoch_is_over_is_not_written(make_private_trial):
+    """A run that went on from it took the steps that it lacked, with fresh noise, for nothing."""
+    small = {"epochs": 3, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
+    trial = make_private_trial(privacy=DPSGD, parameters=small, budget=Budget(20.0, 1e-3))
+    trial.job = replace(trial.job, method="VertiGANSynthesizer")
+
+    class Link(Direct):
+        def exchange(self, data, timeout):
+            frame = decode(super().exchange(data, timeout), 1 << 28)
+            if frame.request is not None and frame.request.kind is BackboneGradients:
+                early = CheckpointNotice("server", self._name, 2)
+                frame = replace(frame, messages=(*frame.messages, early))
+            return encode(frame)
+
+    trial.run(Link)
+    said = [str(trial.outcome[name]) for name in trial.sites]
+    assert any("ordered a checkpoint of epoch 2" in text for text in said)
+    assert not [*trial.folder.glob("party_*/trial/checkpoints/*2")]
 
 
 def test_a_latent_tree_is_paid_for_before_anything_of_it_leaves(make_private_trial):
