@@ -122,13 +122,13 @@ def run(options: argparse.Namespace) -> int:
         "publish": publish,
     }
     heading = _HEADING + _PRIVATE * bool(epsilon)
+    if epsilon and not account.exists():  # an error if there was one: nothing is written then
+        PrivacyAccount.create(account)
+        logger.info("%s: books every private fit of the study", account)
     _propose(frames, on, contract, _waived(target, minutes), private=bool(epsilon))
     artefacts.replace_text(path, toml_text(study, heading))
     if not key.exists():
         logger.info("%s: its public key is %s", key, new_key(key))
-    if epsilon and not account.exists():
-        PrivacyAccount.create(account)
-        logger.info("%s: books every private fit of the study", account)
     say(f"{path} and {contract}: read and correct them")
     say(f"next: vflsynth publish {path}")
     return 0
