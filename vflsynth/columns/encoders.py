@@ -502,11 +502,12 @@ _IQR_OF_NORMAL = 1.349
 
 @register
 class Auto(Standardizer):
-    """Standard scores, and `Ranks` for a column with long tails.
+    """Standard scores, and scores of ranks for a column with long tails.
 
     Standardised, most values of such a column would lie within a few hundredths of each other,
-    where a network cannot tell them apart. By `NormalScores`, a value that many records share would
-    be decoded to anything as far as the next knots, and where that ends, to a single record's.
+    where a network cannot tell them apart. `Ranks` take the place of `NormalScores` where records
+    share values: these would be decoded to anything as far as the next knots, which are single
+    records' values.
     """
 
     name: ClassVar[str] = "auto"
@@ -514,13 +515,16 @@ class Auto(Standardizer):
     def fit(
         self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
     ) -> Encoder:
-        """Return a fitted `Standardizer` or `Ranks`."""
+        """Return a fitted `Standardizer`, `NormalScores` or `Ranks`."""
         standard = Standardizer().fit(ordered)
         scaled = standard.scale(ordered)
         low, high = np.quantile(scaled, [0.25, 0.75])
         wide = _WIDE * (high - low) < _IQR_OF_NORMAL
         long_tails = wide or max(-scaled[0], scaled[-1]) > _FAR
-        return Ranks().fit(ordered, least=least) if long_tails else standard
+        if not long_tails:
+            return standard
+        ranks = Ranks().fit(ordered, least=least)
+        return ranks if (ranks.lower_ < ranks.upper_).any() else NormalScores().fit(ordered)
 
     def published(self) -> Standardizer:
         """Return standard scores: histograms tell no ranks."""
