@@ -198,7 +198,7 @@ def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:
 
 
 def _left_behind(root: Path) -> str:
-    """Point to what a process left that was killed while it replaced `root`.
+    """Say what to do where nothing is: a process that replaced `root` may have been killed.
 
     Moving it back by ourselves could pull it away from a process that is replacing it right now.
     """

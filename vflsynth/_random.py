@@ -55,6 +55,16 @@ _BLOCK_BYTES = 16
 _FloatArray: TypeAlias = npt.NDArray[np.float32]
 
 
+def check_states(random_states: object) -> None:
+    """Check that there is a list of states, one per model, or raise ParameterError."""
+    if not hasattr(random_states, "__len__"):
+        raise ParameterError(
+            f"random_states must be a list of one state per model, got {random_states!r}"
+        )
+    if not len(random_states):
+        raise ParameterError("random_states is empty; give one state per model")
+
+
 def secret_from(random_state: RandomState) -> bytes:
     """Turn scikit-learn's ``random_state`` into a 32-byte secret.
 

@@ -214,8 +214,8 @@ class _Job:
         audits = () if study.audits is None else (audit,)
         does, kept = "hold the table against the contract, write what goes out", out / "release.txt"
         signer = () if study.private_key is None else (study.private_key,)
-        accounts = map(Path, study.account_options[1:])
-        inputs = (*compared, *audits, *signer, *accounts)
+        booked = () if study.account_file is None else (study.account_file,)
+        inputs = (*compared, *audits, *signer, *booked)
         yield Step("release", does, self._release, inputs, (out / "release",), kept)
         if signer:
             public = out / "release" / "public"
@@ -228,7 +228,8 @@ class _Job:
         command: list[object] = ["--config", study.path]
         command += [] if "method" in study.content else ["--method", study.method]
         command += ["--seed", study.seed, "--transcript", "--output", self.out / "model"]
-        command += study.account_options
+        if study.account_file is not None:
+            command += ["--account", study.account_file]
         if self.contract is not None and study.contract is None:
             command += ["--contract", self.contract]
         if study.goes_on:
@@ -270,7 +271,8 @@ class _Job:
         command: list[object] = [out / "model", *self._judged()]  # its seed goes out: not the fit's
         command += [] if study.audits is None else ["--audit", out / "audit.json"]
         command += ["--title", study.title] if study.title else []
-        command += study.account_options
+        if study.account_file is not None:
+            command += ["--account", study.account_file]
         if study.private_key is not None:
             command += ["--key", study.private_key]
         return [*command, "-o", out / "release"]

@@ -73,13 +73,18 @@ class Study(Publishing):
                 f"{path}: publish: a private study needs rows = N: how many records there are is "
                 "private"
             )
-        if study.account is not None:
+        if study.account_file is not None:
             if not study.is_private:
                 raise ParameterError(
                     f"{path}: publish.account is of private studies. Fix: [parameters.privacy]"
                 )
-            PrivacyAccount(study.path.parent / study.account).records()
+            PrivacyAccount(study.account_file).records()
         return study
+
+    @property
+    def account_file(self) -> Path | None:
+        """Where a private study books its fits."""
+        return None if self.account is None else self.path.parent / self.account
 
     @property
     def private_key(self) -> Path | None:
@@ -121,11 +126,6 @@ class Study(Publishing):
         if isinstance(on, Mapping):
             return [f"{party}={column}" for party, column in on.items()]
         return [] if on is None else [on]
-
-    @property
-    def account_options(self) -> list[str]:
-        """Where releases are booked, as ``--account`` takes it."""
-        return [] if self.account is None else ["--account", str(self.path.parent / self.account)]
 
     @cached_property
     def choice(self) -> tuple[str, str]:

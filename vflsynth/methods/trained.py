@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy.typing as npt
 from sklearn.base import clone
 
-from vflsynth._random import RandomState, secret_from
+from vflsynth._random import RandomState, check_states, secret_from
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.synthesizer import BaseSynthesizer, PartyFrames
@@ -126,12 +126,7 @@ class TrainedSynthesizer(BaseSynthesizer):
         account: PrivacyAccount | str | os.PathLike[str] | None = None,
     ) -> tuple[list[Self], LocalRun]:
         """Train, and return the run as well."""
-        if not hasattr(random_states, "__len__"):
-            raise ParameterError(
-                f"random_states must be a list of one state per model, got {random_states!r}"
-            )
-        if not len(random_states):
-            raise ParameterError("random_states is empty; give one state per model")
+        check_states(random_states)
         models = [clone(self).set_params(random_state=state) for state in random_states]
         options = Options(
             callbacks=callbacks,

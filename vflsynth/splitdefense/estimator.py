@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
-from vflsynth._random import RandomState
+from vflsynth._random import RandomState, check_states
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.public import typed_frames
 from vflsynth.exceptions import ParameterError
@@ -336,12 +336,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
         >>> [model.power_scale for model in curve]
         [1.0, 4.0]
         """
-        if not hasattr(random_states, "__len__"):
-            raise ParameterError(
-                f"random_states must be a list of one state per classifier, got {random_states!r}"
-            )
-        if not len(random_states):
-            raise ParameterError("random_states is empty; give one state per classifier")
+        check_states(random_states)
         if parameters is not None and len(parameters) != len(random_states):
             raise ParameterError(
                 f"parameters has {len(parameters)} entries and random_states {len(random_states)}; "
