@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from itertools import product
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from benchmarks import accountants, penalties
@@ -32,11 +33,11 @@ measure it anew; [the record's first page](index.md) says how to read it.
 """
 
 
-def show(module: str, *arguments: str) -> str:
-    """Return what a script prints about recorded results."""
-    printed = io.StringIO()
-    main = importlib.import_module(f"benchmarks.{module}").main
-    with redirect_stdout(printed), mock.patch.object(sys, "argv", [module, *arguments]):
+def show(words: str) -> str:
+    """Return what a script prints about recorded results, by its name and options."""
+    printed, arguments = io.StringIO(), words.split()
+    main = importlib.import_module(f"benchmarks.{arguments[0]}").main
+    with redirect_stdout(printed), mock.patch.object(sys, "argv", arguments):
         main()
     return printed.getvalue()
 
@@ -258,24 +259,62 @@ def audit_speed() -> str:
     return "\n".join(lines)
 
 
-def _recorded(table: str, *columns: str) -> list[Row]:
-    """Return some columns of a table, each row as options of the command that measured it."""
-    return [{name: row[name] for name in columns} for row in rows(table)]
+Commands = Callable[[], Sequence[str]]
 
 
-def _of_table1() -> list[str]:
-    keys = ("data", "method", "settings")
-    trained = [cell for cell in cells("table1") if cell[2] is not None]
-    return commands("table1 run", [dict(zip(keys, cell)) for cell in trained], keys)
+def told(
+    command: str,
+    options: str,
+    lists: str = "",
+    *,
+    table: str = "",
+    among: Callable[[Row], bool] = lambda row: True,
+) -> Commands:
+    """Return what says by which commands the rows of a table were measured.
 
-
-def _of_ladder(table: str = "ladder", script: str = "ladder") -> list[str]:
-    runs = [
-        {"data": row["data"], "methods": shlex.quote(row["method"]), "seeds": row["seed"]}
-        for row in rows(table)
-        if "brought" not in row
+    Parameters
+    ----------
+    command : str
+        The script, and its action.
+    options : str
+        Columns that options are called after, or ``option=column``; of a list, how many there are.
+        A command leaves out what its row has not got.
+    lists : str
+        Options, see `commands`.
+    table : str
+        Default: that of the script's name.
+    among : callable
+        Which rows.
+    """
+    pairs = [
+        (name, column or name) for name, _, column in (o.partition("=") for o in options.split())
     ]
-    return commands(script, runs, ["seeds", "methods", "data"])
+
+    def made() -> list[str]:
+        runs = dict.fromkeys(
+            tuple((name, _worded(row[own])) for name, own in pairs if row.get(own) is not None)
+            for row in rows(table or command.split()[0])
+            if among(row)
+        )
+        return commands(command, map(dict, runs), lists.split())
+
+    return made
+
+
+def _worded(value: Any) -> Any:
+    if isinstance(value, str):
+        return shlex.quote(value)
+    return len(value) if isinstance(value, list) else value
+
+
+def _of_ladder(judge: str = "") -> Commands:
+    return told(
+        f"ladder --judge {judge}" if judge else "ladder",
+        "data methods=method seeds=seed",
+        "seeds methods data",
+        table=judge,
+        among=lambda row: "brought" not in row,
+    )
 
 
 def _of_field() -> list[str]:
@@ -285,16 +324,7 @@ def _of_field() -> list[str]:
         for row in rows("field")
         if "brought" in row
     ]
-    return [*_of_ladder("field", "ladder --judge field"), *dict.fromkeys(brought)]
-
-
-def _of_mnist() -> list[str]:
-    keys = ("settings", "epochs", "method")
-    runs = [
-        {**dict(zip(keys, cell)), "seeds": of_seeds["seed"].tolist()}
-        for cell, of_seeds in cells("mnist").items()
-    ]
-    return commands("mnist run", runs, ["method"])
+    return [*_of_ladder("field")(), *dict.fromkeys(brought)]
 
 
 def _of_private(table: str) -> list[str]:
@@ -339,132 +369,59 @@ def _epochs(row: Row, name: str) -> dict[str, int]:
     return {} if same else {"epochs": row["epochs"]}
 
 
-def _of_adversaries() -> list[str]:
-    options = {
-        "synthetic": "synthesizers",
-        "attributes": "synthesizers",
-        "labels": "protections",
-    }
-    runs: dict[str, list[dict[str, object]]] = {part: [] for part in options}
-    for row in rows("adversaries"):
-        part = row["part"]
-        data = {"data": row["data"]} if part == "labels" else {}
-        runs[part].append({options[part]: shlex.quote(row["victim"]), **data})
-    return [
-        command
-        for part, option in options.items()
-        for command in commands(f"adversaries {part}", runs[part], [option, "data"])
-    ]
+def _of_attacks(part: str, options: str, lists: str) -> list[str]:
+    return [*told(f"adversaries {part}", options, lists, among=lambda r: r["part"] == part)()]
 
 
-def _of_distinguishing() -> list[str]:
-    runs = [
-        {"mechanisms": shlex.quote(r["mechanism"]), "models": r["models"]}
-        for r in rows("distinguishing")
-    ]
-    return commands("distinguishing run", runs, ["mechanisms"])
+Section = tuple[str, str | Commands, str | Callable[[], str]]
+"""A heading; the command that measures it, or what says several; what a script is shown by."""
 
-
-def _of_split_defences() -> list[str]:
-    runs = _recorded("split_defences", "data", "method", "parties", "seeds")
-    runs = [run | {"seeds": len(run["seeds"])} for run in runs]
-    made = commands("split_defences run", runs, ["method", "parties", "data"])
-    return ["split_defences both", *made]
-
-
-def _of_marvell() -> list[str]:
-    runs = _recorded("split_marvell", "data", "width", "seeds")
-    runs = [run | {"seeds": len(run["seeds"])} for run in runs]
-    return list(dict.fromkeys(["split_marvell speed", *commands("split_marvell curves", runs)]))
-
-
-Commands = Callable[[], Sequence[str]]
-
-
-def _of_scale() -> list[str]:
-    runs = [
-        {"data": r["data"], "methods": r["method"], "rows": r["rows"]}
-        | ({} if r.get("epochs_asked") is None else {"epochs": r["epochs_asked"]})
-        for r in rows("scale")
-    ]
-    return commands("scale", runs, ["rows"])
-
-
-def _of_context_bits() -> list[str]:
-    runs = [
-        {"data": r["data"], "bits": r["bits"], "parties": r["parties"], "seeds": r["seed"]}
-        for r in rows("context_bits")
-    ]
-    return commands("context_bits", runs, ["seeds", "bits", "data"])
-
-
-def _of_orders() -> list[str]:
-    runs = [
-        {"data": r["data"], "protocols": r["protocol"], "seeds": r["seed"]}
-        for r in rows("orders")
-        if not (r["parties"] or r["columns"])
-    ]
-    return commands("orders", runs, ["seeds", "protocols", "data"])
-
-
-def _of_unmatched() -> list[str]:
-    runs = [
-        {"data": r["data"], "others": r["others"], "seeds": r["seed"]} for r in rows("unmatched")
-    ]
-    return commands("unmatched", runs, ["seeds", "others", "data"])
-
-
-def only(*fixed: str) -> Commands:
-    """Return commands that no result has to tell."""
-    return lambda: fixed
-
-
-Section = tuple[str, Commands, Callable[[], str]]
+_CELL = "data method settings"
 PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     "synthesizers": (
         "Synthesizers without privacy",
         (
             (
                 "VFLGAN Table 1, upper half: synthesizers without differential privacy",
-                _of_table1,
-                lambda: show("table1", "show", "--settings", "default", "ours", "paper"),
+                told("table1 run", _CELL, _CELL, among=lambda row: row["settings"] is not None),
+                "table1 show --settings default ours paper",
             ),
-            (
-                "VFLGAN Table 5: quality as an integer",
-                only("table5 run"),
-                lambda: show("table5", "show"),
-            ),
+            ("VFLGAN Table 5: quality as an integer", "table5 run", "table5 show"),
             (
                 "Default settings, nothing tuned per table",
-                only("external.run", "defaults"),
+                lambda: ["external.run", "defaults"],
                 defaults,
             ),
             (
                 "All tables by the field's metrics, with a weaker detector",
-                _of_ladder,
-                lambda: show("ladder", "--show"),
+                _of_ladder(),
+                "ladder --show",
             ),
-            ("The two gradient penalties, red wine", only("penalties"), both_penalties),
+            ("The two gradient penalties, red wine", "penalties", both_penalties),
             (
                 "Resampled rows: one of four or of eight stays",
-                only("resampling"),
-                lambda: show("resampling", "--show"),
+                "resampling",
+                "resampling --show",
             ),
-            ("VFLGAN §5.2.1: halves of MNIST", _of_mnist, lambda: show("mnist", "show")),
+            (
+                "VFLGAN §5.2.1: halves of MNIST",
+                told("mnist run", "settings epochs method seeds=seed", "seeds method"),
+                "mnist show",
+            ),
             (
                 "The bound on contexts of the autoregressive model, in bits per record",
-                _of_context_bits,
-                lambda: show("context_bits", "--show"),
+                told("context_bits", "data bits parties seeds=seed", "seeds bits data"),
+                "context_bits --show",
             ),
             (
                 "Other orders of parties and columns",
-                _of_orders,
-                lambda: show("orders", "--show"),
+                told("orders", "data protocols=protocol seeds=seed", "seeds protocols data"),
+                "orders --show",
             ),
             (
                 "Records that one party alone has: 1,000 in common, 10,000 others at each party",
-                _of_unmatched,
-                lambda: show("unmatched", "--show"),
+                told("unmatched", "data others seeds=seed", "seeds others data"),
+                "unmatched --show",
             ),
         ),
     ),
@@ -474,12 +431,12 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             (
                 "Published rows and ours, by the published judge",
                 _of_field,
-                lambda: show("ladder", "--judge", "field", "--show"),
+                "ladder --judge field --show",
             ),
             (
                 "Scores and attacks of SynthEval and synthyverse",
-                lambda: _of_ladder("outside", "ladder --judge outside"),
-                lambda: show("ladder", "--judge", "outside", "--show"),
+                _of_ladder("outside"),
+                "ladder --judge outside --show",
             ),
         ),
     ),
@@ -489,24 +446,24 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             (
                 "VFLGAN Table 1, lower half: with differential privacy (before exact releases)",
                 lambda: _of_private("dp"),
-                lambda: show("dp", "show"),
+                "dp show",
             ),
             (
                 "Mechanisms for a joined table (ε of gs_wgan is conditional)",
                 lambda: _of_private("wgan_mechanisms"),
-                lambda: show("wgan_mechanisms", "show"),
+                "wgan_mechanisms show",
             ),
             (
                 "The same on MNIST (VFLGAN §5.2.1; ε of gs_wgan is conditional)",
-                only("mnist_mechanisms run"),
-                lambda: show("mnist_mechanisms", "show"),
+                "mnist_mechanisms run",
+                "mnist_mechanisms show",
             ),
-            ("Accounting (ε of GS-WGAN is conditional)", only("accountants"), accountants.show),
-            ("AIM's inference", only("rival_inference"), rival_inference),
+            ("Accounting (ε of GS-WGAN is conditional)", "accountants", accountants.show),
+            ("AIM's inference", "rival_inference", rival_inference),
             (
                 "What saved models tell of one record (ε of GSWGAN is conditional)",
-                _of_distinguishing,
-                lambda: show("distinguishing", "show"),
+                told("distinguishing run", "mechanisms=mechanism models", "mechanisms"),
+                "distinguishing show",
             ),
         ),
     ),
@@ -516,23 +473,27 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             (
                 "VFLGAN Tables 2 to 4: audits",
                 lambda: [*_of_audits(), *_of_table3(), "audit_tables"],
-                lambda: show("audit_tables"),
+                "audit_tables",
             ),
             (
                 "How often audits find planted leaks, and one where there is none",
-                only("audit_power leaks", "audit_power nothing"),
-                lambda: show("audit_power", "show"),
+                lambda: ["audit_power leaks", "audit_power nothing"],
+                "audit_power show",
             ),
             ("What audits cost", lambda: _of_audits(jobs=True), audit_speed),
             (
                 "Attacks against synthesizers and against protections of labels",
-                _of_adversaries,
-                lambda: show("adversaries", "show"),
+                lambda: [
+                    *_of_attacks("synthetic", "synthesizers=victim", "synthesizers"),
+                    *_of_attacks("attributes", "synthesizers=victim", "synthesizers"),
+                    *_of_attacks("labels", "protections=victim data", "protections data"),
+                ],
+                "adversaries show",
             ),
             (
                 "What each role reads of real records of Adult",
-                only("reconstruction run"),
-                lambda: show("reconstruction", "show"),
+                "reconstruction run",
+                "reconstruction show",
             ),
         ),
     ),
@@ -541,64 +502,46 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         (
             (
                 "Split learning by default settings, beside one member and beside a joined table",
-                only("split_defaults run"),
-                lambda: show("split_defaults", "show"),
+                "split_defaults run",
+                "split_defaults show",
             ),
             (
                 "GAFM Table 1, and all defences against all attacks",
-                _of_split_defences,
-                lambda: show("split_defences", "show"),
+                lambda: [
+                    "split_defences both",
+                    *told(
+                        "split_defences run", "data method parties seeds", "method parties data"
+                    )(),
+                ],
+                "split_defences show",
             ),
-            ("Marvell", _of_marvell, lambda: show("split_marvell", "show")),
             (
-                "DIMIP and Party-wise Dropout",
-                only("split_dimip run"),
-                lambda: show("split_dimip", "show"),
+                "Marvell",
+                lambda: [
+                    "split_marvell speed",
+                    *told("split_marvell curves", "data width seeds")(),
+                ],
+                "split_marvell show",
             ),
+            ("DIMIP and Party-wise Dropout", "split_dimip run", "split_dimip show"),
         ),
     ),
     "cost": (
         "Time, memory and traffic",
         (
-            (
-                "Installing",
-                lambda: [
-                    f"installed --way '{row['way']}' --torch {row['torch']}"
-                    for row in rows("installed")
-                ],
-                installed,
-            ),
-            ("A training step", only("step_time"), step_time),
-            ("Encoding and decoding", only("transformers"), transformers),
-            ("Sampling", only("sampling --rows 200000"), sampling),
+            ("Installing", told("installed", "way torch"), installed),
+            ("A training step", "step_time", step_time),
+            ("Encoding and decoding", "transformers", transformers),
+            ("Sampling", "sampling --rows 200000", sampling),
             (
                 "Large tables, and columns of many levels (in brackets: fresh real rows)",
-                _of_scale,
-                lambda: show("scale", "--show"),
+                told("scale", "data methods=method rows epochs=epochs_asked", "rows"),
+                "scale --show",
             ),
-            (
-                "Sums over records that nobody sees",
-                only("secure_sums run"),
-                lambda: show("secure_sums", "show"),
-            ),
-            ("Parties in processes of their own", only("engine --epochs 40"), engine),
-            (
-                "Matching records",
-                lambda: [
-                    f"engine --keys {row['keys']} --parties {row['parties']}"
-                    for row in rows("matching")
-                ],
-                matching,
-            ),
-            (
-                "Parties far apart",
-                lambda: [
-                    f"wan --methods {row['method']} --mode {row['mode']}"
-                    + (f" --epochs {row['epochs']}" if row["epochs"] else "")
-                    for row in rows("wan")
-                ],
-                wan,
-            ),
+            ("Sums over records that nobody sees", "secure_sums run", "secure_sums show"),
+            ("Parties in processes of their own", "engine --epochs 40", engine),
+            ("Matching records", told("engine", "keys parties", table="matching"), matching),
+            ("Parties far apart", told("wan", "methods=method mode epochs"), wan),
             (
                 "Few exchanges",
                 lambda: [
@@ -677,9 +620,11 @@ def page(title: str, sections: Sequence[Section], words: str = "") -> str:
     """Return a page."""
     parts = [f"# {title}\n\n{OPENING}", *([words] if words else [])]
     for heading, make, text in sections:
-        shown = "\n".join(line.rstrip() for line in text().strip("\n").splitlines())
+        printed = show(text) if isinstance(text, str) else text()
+        shown = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
         shown = shown or "not measured yet"
-        lines = "\n".join(f"python -m benchmarks.{command}" for command in make())
+        made = [make] if isinstance(make, str) else make()
+        lines = "\n".join(f"python -m benchmarks.{command}" for command in made)
         parts.append(f"## {heading}\n\n```sh\n{lines}\n```\n\n```text\n{shown}\n```\n")
     return "\n".join(parts)
 
