@@ -14,78 +14,51 @@ from benchmarks._results import CACHE
 Cell = tuple[float, float]
 """Mean accuracy over five overlapping splits of 100 + 100 models, and two standard deviations."""
 
-ACCURACIES: dict[str, dict[str, dict[str, dict[str, Cell]]]] = {
-    "ASSD": {  # Table 2: scheme, table, how the record was chosen, statistic
+ACCURACIES: dict[str, dict[str, dict[float | None, tuple[Cell, ...]]]] = {
+    "ASSD": {  # Table 2: scheme, table, ε of DP-VFLGAN
         "red-wine": {
-            "farthest": {"naive": (0.59, 0.11), "correlation": (0.48, 0.07)},
-            "most_outlying": {"naive": (0.51, 0.05), "correlation": (0.51, 0.11)},
-        },
-        "white-wine": {
-            "farthest": {"naive": (0.55, 0.12), "correlation": (0.57, 0.12)},
-            "most_outlying": {"naive": (0.60, 0.06), "correlation": (0.50, 0.09)},
-        },
-        "adult": {
-            "farthest": {"naive": (0.65, 0.09), "correlation": (0.59, 0.05)},
-            "most_outlying": {"naive": (0.58, 0.10), "correlation": (0.55, 0.11)},
-        },
-    },
-    "ASIF": {  # Table 4, which does not say which party's features
-        "red-wine": {
-            "farthest": {"naive": (0.54, 0.09), "correlation": (0.55, 0.14)},
-            "most_outlying": {"naive": (0.52, 0.17), "correlation": (0.54, 0.12)},
-        },
-        "white-wine": {
-            "farthest": {"naive": (0.52, 0.10), "correlation": (0.50, 0.08)},
-            "most_outlying": {"naive": (0.51, 0.09), "correlation": (0.49, 0.13)},
-        },
-        "adult": {
-            "farthest": {"naive": (0.49, 0.12), "correlation": (0.58, 0.09)},
-            "most_outlying": {"naive": (0.53, 0.09), "correlation": (0.55, 0.12)},
-        },
-    },
-}
-
-DELTAS = {"adult": 1e-5, "red-wine": 5e-4, "white-wine": 2e-4}
-
-# The rows of DP-VFLGAN: naive and correlation of Record 1, then of Record 2.
-_PRIVATE: dict[str, dict[str, dict[float, tuple[Cell, ...]]]] = {
-    "ASSD": {
-        "adult": {
-            10.0: ((0.46, 0.06), (0.47, 0.13), (0.51, 0.12), (0.44, 0.10)),
-            5.0: ((0.50, 0.09), (0.49, 0.10), (0.50, 0.08), (0.48, 0.11)),
-        },
-        "red-wine": {
+            None: ((0.59, 0.11), (0.48, 0.07), (0.51, 0.05), (0.51, 0.11)),
             10.0: ((0.53, 0.12), (0.47, 0.13), (0.52, 0.18), (0.48, 0.12)),
             5.0: ((0.48, 0.11), (0.50, 0.07), (0.43, 0.09), (0.51, 0.12)),
         },
         "white-wine": {
+            None: ((0.55, 0.12), (0.57, 0.12), (0.60, 0.06), (0.50, 0.09)),
             10.0: ((0.54, 0.11), (0.39, 0.15), (0.52, 0.05), (0.51, 0.06)),
             5.0: ((0.44, 0.03), (0.51, 0.14), (0.53, 0.09), (0.51, 0.13)),
         },
-    },
-    "ASIF": {
         "adult": {
-            10.0: ((0.49, 0.14), (0.50, 0.08), (0.54, 0.11), (0.48, 0.12)),
-            5.0: ((0.49, 0.03), (0.50, 0.12), (0.54, 0.09), (0.51, 0.10)),
+            None: ((0.65, 0.09), (0.59, 0.05), (0.58, 0.10), (0.55, 0.11)),
+            10.0: ((0.46, 0.06), (0.47, 0.13), (0.51, 0.12), (0.44, 0.10)),
+            5.0: ((0.50, 0.09), (0.49, 0.10), (0.50, 0.08), (0.48, 0.11)),
         },
+    },
+    "ASIF": {  # Table 4, which does not say which party's features
         "red-wine": {
+            None: ((0.54, 0.09), (0.55, 0.14), (0.52, 0.17), (0.54, 0.12)),
             10.0: ((0.53, 0.04), (0.50, 0.07), (0.54, 0.09), (0.50, 0.09)),
             5.0: ((0.51, 0.09), (0.45, 0.03), (0.54, 0.02), (0.53, 0.07)),
         },
         "white-wine": {
+            None: ((0.52, 0.10), (0.50, 0.08), (0.51, 0.09), (0.49, 0.13)),
             10.0: ((0.52, 0.10), (0.52, 0.12), (0.48, 0.10), (0.51, 0.12)),
             5.0: ((0.49, 0.14), (0.56, 0.07), (0.52, 0.07), (0.53, 0.08)),
         },
+        "adult": {
+            None: ((0.49, 0.12), (0.58, 0.09), (0.53, 0.09), (0.55, 0.12)),
+            10.0: ((0.49, 0.14), (0.50, 0.08), (0.54, 0.11), (0.48, 0.12)),
+            5.0: ((0.49, 0.03), (0.50, 0.12), (0.54, 0.09), (0.51, 0.10)),
+        },
     },
 }
+"""Naive and correlation of Record 1, then of Record 2."""
+
+DELTAS = {"adult": 1e-5, "red-wine": 5e-4, "white-wine": 2e-4}
 EPSILONS = (10.0, 5.0)
 
 
 def accuracies(scheme: str, data: str, epsilon: float | None) -> dict[str, dict[str, Cell]]:
     """Return a row of Table 2 or 4: how the record was chosen, statistic, cell."""
-    if epsilon is None:
-        return ACCURACIES[scheme][data]
-    first, second, third, fourth = _PRIVATE[scheme][data][epsilon]
+    first, second, third, fourth = ACCURACIES[scheme][data][epsilon]
     return {
         "farthest": {"naive": first, "correlation": second},
         "most_outlying": {"naive": third, "correlation": fourth},
