@@ -9,16 +9,10 @@ SEEDS = (0, 1, 2, 3, 4)
 
 
 def parser(doc: str | None, *actions: str, **several: Iterable[str]) -> argparse.ArgumentParser:
-    """Return a parser that explains a script with the script's own description.
+    """Return a parser that explains a script with its own description, its ``__doc__``.
 
-    Parameters
-    ----------
-    doc : str
-        The ``__doc__`` of the script.
-    *actions : str
-        What the script can do, if that is more than one thing.
-    **several : iterable of str
-        Options that take any of these values, by default all of them.
+    `actions` are what the script can do, if that is more than one thing; `several` are options that
+    take any of these values, by default all of them.
     """
     made = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter

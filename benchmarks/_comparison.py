@@ -32,18 +32,8 @@ def main(
 ) -> None:
     """Run what is missing, show it, or run it again and check that it is as recorded.
 
-    Parameters
-    ----------
-    doc : str
-        Of the script.
-    results : str
-        The table of results.
-    paper : mapping
-        The paper's total difference by table and method.
-    kinds : mapping of str to str, optional
-        How columns are encoded. Default: the table's categorical columns one-hot.
-    yardsticks : sequence of str
-        Methods without training, run on every table beside the others.
+    `paper` has the paper's total difference by table and method; `kinds` say how columns are
+    encoded, see `_runs.run`; `yardsticks` are methods without training, run on every table, too.
     """
     parser = _commands.parser(
         doc, "run", "show", "check", data=paper, method=_runs.SYNTHESIZERS, settings=_runs.SETTINGS

@@ -20,18 +20,10 @@ import pandas as pd
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """A table split between two parties, whose rows correspond by position.
+    """A table split between parties ``"A"`` and ``"B"``, whose rows correspond by position.
 
-    Attributes
-    ----------
-    name : str
-    party_frames : dict of str to pandas.DataFrame
-        Parties ``"A"`` and ``"B"``, dtypes as in the file.
-    target : str
-        The column to predict, owned by ``"B"``.
-    task : {"classification", "regression"}
-    categorical : tuple of str
-        Columns that are categories, whatever their dtype: codes are stored as integers.
+    Dtypes are as in the file. The `target`, which is to be predicted, is owned by ``"B"``;
+    `categorical` columns are categories whatever their dtype: codes are stored as integers.
     """
 
     name: str
@@ -53,10 +45,7 @@ class BenchmarkTable:
 def data_file(name: str) -> Path:
     """Return the path of a file in the folder named by ``VFLSYNTH_DATA``.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the variable is not set or the folder lacks the file.
+    FileNotFoundError if the variable is not set or the folder lacks the file.
     """
     folder = os.environ.get("VFLSYNTH_DATA")
     if not folder:
@@ -191,14 +180,10 @@ def load_table(name: str) -> BenchmarkTable:
 def load_mnist_halves(
     part: Literal["train", "t10k"] = "train",
 ) -> tuple[dict[str, npt.NDArray[np.uint8]], npt.NDArray[np.uint8]]:
-    """Return the upper and the lower half of each MNIST image (VFLGAN's split).
+    """Return the upper and the lower half of each MNIST image (VFLGAN's split), and the digits.
 
-    Returns
-    -------
-    halves : dict of str to numpy.ndarray of uint8, shape (image, 14, 28)
-        ``"A"`` has rows 0-13, ``"B"`` rows 14-27; pixels from 0 to 255.
-    digits : numpy.ndarray of uint8, shape (image,)
-        Owned by ``"B"``.
+    ``"A"`` has rows 0-13, ``"B"`` rows 14-27, of shape (image, 14, 28), pixels from 0 to 255; and
+    the digits, (image,), are ``"B"``'s.
     """
     images = _read_idx(data_file(f"mnist/{part}-images-idx3-ubyte.gz"))
     digits = _read_idx(data_file(f"mnist/{part}-labels-idx1-ubyte.gz"))

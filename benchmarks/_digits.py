@@ -99,14 +99,8 @@ def run(
 ) -> None:
     """Train and judge the models whose rows are missing, and draw samples of each.
 
-    Parameters
-    ----------
-    results : str
-        The table of results.
-    models : mapping of str to (dict, GANSynthesizer)
-        Name of the picture to what is known of a model before it is trained, and the model.
-    arguments : Namespace
-        See `add_options`.
+    `models` has by the names of pictures what is known of a model before it is trained, and the
+    model; `arguments` are those of `add_options`.
     """
     key = _results.KEYS[results]
     models = {
@@ -355,19 +349,10 @@ def make_classifier() -> nn.Sequential:
 
 
 class Judges:
-    """Both networks, trained once and kept in a folder.
+    """Both networks, trained once and kept in a folder: what is there is used.
 
-    Parameters
-    ----------
-    folder : Path
-        What is there is used; otherwise the networks are trained and written there.
-    images : ndarray of uint8, shape (image, 28, 28)
-    digits : ndarray of uint8, shape (image,)
-    test_images, test_digits : ndarray
-        For `accuracy` and `reconstruction_error`.
-    epochs : int
-        Of each network.
-    device : str
+    Images have shape (image, 28, 28), digits (image,); those of the test are for `accuracy` and
+    `reconstruction_error`.
     """
 
     def __init__(

@@ -27,14 +27,8 @@ _BUFFER = 0.05
 class Delay:
     """A TCP proxy in a thread of its own that delays and counts what passes.
 
-    Parameters
-    ----------
-    target : int
-        The port that it dials, on this machine.
-    seconds : float
-        Delay in each direction.
-    bits_per_second : float, optional
-        That pass each connection in each direction. Default: as many as come.
+    It dials the port `target` of this machine. Delay and bits are those of each direction, bits of
+    each connection.
     """
 
     def __init__(self, target: int, seconds: float, bits_per_second: float = float("inf")) -> None:
@@ -87,17 +81,8 @@ class Delay:
 class Parties:
     """Two parties and a server on this machine.
 
-    Parameters
-    ----------
-    folder : Path
-    frames : mapping of str to DataFrame
-    delay : float, optional
-        Seconds that a proxy between parties and server keeps every byte, in each direction. Without
-        it the parties dial the server itself.
-    bits_per_second : float, optional
-        That the proxy lets pass in each direction.
-    on : str, default="record_id"
-        The key column.
+    With a `delay`, in seconds, a proxy is between parties and server, see `Delay`; without, parties
+    dial the server itself. `on` is the key column.
     """
 
     def __init__(

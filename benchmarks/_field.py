@@ -154,13 +154,13 @@ def kept(
     return synthetic, taken
 
 
-def synthesizer_of(name: str) -> Callable[[int], Any]:
-    """Return what makes somebody's synthesizer from a seed, of ``module:Class``."""
+def synthesizer_of(name: str) -> Callable[..., Any]:
+    """Return what makes somebody's synthesizer, of ``module:Class``."""
     module, _, kind = name.partition(":")
     if not kind:
         raise SystemExit(f"--synthesizer {name}: wanted module:Class, as in my_package:Mine")
-    made = getattr(importlib.import_module(module), kind)
-    return lambda seed: made(random_state=seed)
+    made: Callable[..., Any] = getattr(importlib.import_module(module), kind)
+    return made
 
 
 def show(
@@ -169,18 +169,7 @@ def show(
     others: Mapping[tuple[str, str], list[_results.Row]] | None = None,
     by: str = "field",
 ) -> str:
-    """Print a judge's rows beside published ones, if it has some, as means over seeds.
-
-    Parameters
-    ----------
-    tables : iterable of str
-    order : iterable of str
-        Methods that come first.
-    others : mapping of (table, name) to rows
-        Beside the recorded ones.
-    by : str
-        The judge.
-    """
+    """Print a judge's rows, `others` too, beside published ones; methods in order come first."""
     rank = {method: place for place, method in enumerate([REAL, *order])}
     found = _results.cells(by)
     found |= {key: pd.DataFrame(rows) for key, rows in (others or {}).items()}
@@ -193,7 +182,7 @@ def show(
         heads = "".join(f"{head:>8}" for head in COLUMNS[by])
         lines.append(f"{data:<34}{heads}{'seeds':>7}")
         published = _results.rows(PUBLISHED, data=data) if by == "field" else []
-        for row in sorted(published, key=_by_detection):
+        for row in sorted(published, key=lambda row: float(row["detection_xgboost"])):
             lines.append(_line(f"{row['method']} (published)", pd.DataFrame([row]), by))
         lines += [f"{_line(method, frame, by)}{len(frame):>7}" for method, frame in mine.items()]
         if by != "field":
@@ -211,10 +200,6 @@ def show(
                 *(f"    {s}" for s in seen[1:]),
             ]
     return "\n".join(lines)
-
-
-def _by_detection(row: _results.Row) -> float:
-    return float(row["detection_xgboost"])
 
 
 def _line(name: str, frame: pd.DataFrame, by: str) -> str:

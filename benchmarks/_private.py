@@ -106,20 +106,12 @@ _MARGINALS_VARIABLES = {
 
 @dataclass(frozen=True)
 class Release:
-    """What one seed of a method gave.
+    """What one seed of a method gave: as many records as the real table has.
 
-    Parameters
-    ----------
-    sample : DataFrame
-        As many records as the real table has.
-    epsilon : float
-        Spent, at the table's δ. That of `FIRST_LAYER` is not one of the sample.
-    parameters : dict
-        Sizes and steps, JSON-safe.
-    seconds : float
-        Of the fit; of models that were trained together, the mean.
-    megabytes : float, optional
-        Sent and received by the party that has most of it, where that was counted. 10^6 bytes.
+    `epsilon` was spent, at the table's δ; that of `FIRST_LAYER` is not one of the sample. Sizes and
+    steps are JSON-safe `parameters`. `seconds` of the fit are the mean of models that were trained
+    together; `megabytes`, 10^6 bytes, are what the party that has most of it sent and received,
+    where that was counted.
     """
 
     sample: pd.DataFrame
@@ -152,20 +144,8 @@ def main(
 ) -> None:
     """Run the cells that were asked for and are missing, or show all; one thread.
 
-    Parameters
-    ----------
-    doc : str
-        Of the script.
-    results : str
-        The table of results.
-    names : mapping of str to sequence of str
-        One entry: what the methods are called in the table, and the methods.
-    synthesise : callable
-        Yields a release per seed from a table, a method, an ε and seeds.
-    show : callable
-        Prints all results.
-    **defaults
-        Of the options.
+    `names` has one entry: what the methods are called in the table `results`, and the methods.
+    `defaults` are those of the options.
     """
     ((kind, choices),) = names.items()
     parser = _commands.parser(doc, "run", "show", data=SCHEMAS, **{kind: choices})

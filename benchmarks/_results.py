@@ -110,13 +110,7 @@ def put(table: str, *measured: Row) -> None:
     """Add rows to a table, in place of those with the same keys, with the versions and the commit.
 
     The table is written aside and renamed. Processes that measure different rows at once lose none.
-
-    Raises
-    ------
-    KeyError
-        If a row lacks a column of the table's key.
-    ValueError
-        If a number is not finite.
+    KeyError if a row lacks a column of the table's key, ValueError if a number is not finite.
     """
     made = environment()
     RESULTS.mkdir(exist_ok=True)

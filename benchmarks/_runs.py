@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.axes import Axes
 from sklearn.ensemble import RandomForestClassifier
 
 from benchmarks import _results
@@ -32,6 +33,8 @@ SYNTHESIZERS: dict[str, type[GANSynthesizer]] = {
     "vflgan-base": VFLGANSynthesizer,
     "vflgan": VFLGANSynthesizer,
 }
+
+COLORS = {"wgan-gp": "0.3", "vertigan": "tab:red", "vflgan-base": "tab:cyan", "vflgan": "tab:blue"}
 
 YARDSTICKS: dict[str, type[IndependentSynthesizer]] = {
     "independent": IndependentSynthesizer,
@@ -142,20 +145,9 @@ def run(
 ) -> list[_results.Row]:
     """Train all seeds at once, sample a table of the real size from each, and judge it.
 
-    Parameters
-    ----------
-    table : BenchmarkTable
-    method, settings : str
-        See `parameters`. One of `YARDSTICKS` has no settings; it is fitted once, and its Fréchet
-        distance is that of the sampled table, once decoded and encoded again.
-    seeds : list of int
-    kinds : mapping of str to str, optional
-        How columns are encoded. Default: the table's categorical columns one-hot.
-
-    Returns
-    -------
-    list of dict
-        A row per seed. ``training_seconds`` are those of all seeds together.
+    One of `YARDSTICKS` has no settings; it is fitted once, and its Fréchet distance is that of the
+    sampled table, once decoded and encoded again. `kinds` say how columns are encoded, by default
+    categorical ones one-hot. ``training_seconds`` are those of all seeds together.
     """
     kinds = dict.fromkeys(table.categorical, "categorical") if kinds is None else dict(kinds)
     started = time.perf_counter()
@@ -194,6 +186,15 @@ def run(
         }
         rows.append(row | judge(table, real, sample))
     return rows
+
+
+def draw_curves(
+    panel: Axes, curves: npt.NDArray[Any], color: str, label: str, *, every: int = 1
+) -> None:
+    """Draw the mean over seeds, and the range, of what was measured every few epochs."""
+    at = np.arange(1, curves.shape[1] + 1) * every
+    panel.fill_between(at, curves.min(0), curves.max(0), color=color, alpha=0.2, linewidth=0)
+    panel.plot(at, curves.mean(0), color=color, linewidth=1, label=label)
 
 
 def known(model: GANSynthesizer) -> dict[str, Any]:

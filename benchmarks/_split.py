@@ -114,12 +114,7 @@ def fit_points(
 ) -> tuple[dict[str, list[Any]], float]:
     """Train with the parameters of every point and with every seed, all at once.
 
-    Returns
-    -------
-    models : dict of str to list of BaseSplitClassifier
-        Those of each point, one per seed.
-    seconds : float
-        Of all points together.
+    Returns the classifiers of each point, one per seed, and the seconds of all points together.
     """
     started = time.perf_counter()
     models = model.fit_replicas(

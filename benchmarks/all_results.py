@@ -272,19 +272,9 @@ def told(
 ) -> Commands:
     """Return what says by which commands the rows of a table were measured.
 
-    Parameters
-    ----------
-    command : str
-        The script, and its action.
-    options : str
-        Columns that options are called after, or ``option=column``; of a list, how many there are.
-        A command leaves out what its row has not got.
-    lists : str
-        Options, see `commands`.
-    table : str
-        Default: that of the script's name.
-    among : callable
-        Which rows.
+    A command is a script, which the table is called after, and its action. Options are called after
+    columns, or are written ``option=column``; of a list they tell how many there are, and of what a
+    row has not got nothing. For `lists` see `commands`.
     """
     pairs = [
         (name, column or name) for name, _, column in (o.partition("=") for o in options.split())

@@ -9,14 +9,10 @@ lowest and the highest seed.
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks import _commands, _results, _runs
 from benchmarks.table1 import PAPER
-
-COLORS = {"wgan-gp": "0.3", "vertigan": "tab:red", "vflgan-base": "tab:cyan", "vflgan": "tab:blue"}
 
 
 def main() -> None:
@@ -34,23 +30,18 @@ def main() -> None:
             panel.set_yscale("log")
             panel.set_xlabel("epoch", fontsize=8)
             panel.tick_params(labelsize=7)
-            for method, color in COLORS.items():
+            for method, color in _runs.COLORS.items():
                 if (name, method, choice) in found:
-                    _draw(panel, found[name, method, choice], method, color)
+                    cell = found[name, method, choice]
+                    curves = np.array(cell["frechet_distance_curve"].tolist())
+                    best = cell["frechet_distance_best"].mean()
+                    _runs.draw_curves(panel, curves, color, f"{method} {best:.2f}")
             if panel.lines:
                 panel.legend(fontsize=7)
             else:
                 panel.set_visible(False)
         row[0].set_ylabel("Fréchet distance", fontsize=8)
     figure.savefig(_results.RESULTS / "figure7.png", dpi=110)
-
-
-def _draw(panel: Axes, cell: pd.DataFrame, method: str, color: str) -> None:
-    curves = np.array(cell["frechet_distance_curve"].tolist())
-    epochs = np.arange(1, curves.shape[1] + 1)
-    panel.fill_between(epochs, curves.min(0), curves.max(0), color=color, alpha=0.2, linewidth=0)
-    best = cell["frechet_distance_best"].mean()
-    panel.plot(epochs, curves.mean(0), color=color, linewidth=1, label=f"{method} {best:.2f}")
 
 
 if __name__ == "__main__":

@@ -56,13 +56,7 @@ def with_figures(text: str) -> str:
 
 
 def figure(source: str) -> str:
-    """Return one figure, or a table between blank lines.
-
-    Raises
-    ------
-    ValueError
-        If the results have no such cell.
-    """
+    """Return one figure, or a table between blank lines; ValueError if there is no such cell."""
     table, *words = shlex.split(source)
     if table == "made":
         text = MADE[words[0]]()
@@ -73,9 +67,7 @@ def figure(source: str) -> str:
         factor = float(operation[1:]) if operation[0] == "*" else 1 / float(operation[1:])
     *cell, field = words
     names = [name for name in KEYS[table] if name != "seed"]
-    found = [
-        row for row in rows(table) if all(map(_is, (row[name] for name in names), cell))
-    ]  # fmt: skip
+    found = [row for row in rows(table) if all(map(_is, (row[name] for name in names), cell))]
     if len(cell) != len(names) or not found:
         raise ValueError(f"no results for {source!r}: give {names}, a field and a format")
     return _shown(factor * fmean(float(_field(row, field)) for row in found), spec)

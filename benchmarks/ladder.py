@@ -33,7 +33,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -83,22 +83,16 @@ TABLES = (
     "small-mixed",
     "small-tight",
 )
-METHODS: dict[str, Callable[[int], Any]] = {
-    "bounded": lambda seed: AutoregressiveSynthesizer(random_state=seed, verbose=0),
-    "16 bits": lambda seed: AutoregressiveSynthesizer(
-        bits_per_record=16.0, random_state=seed, verbose=0
-    ),
-    "trained": lambda seed: AutoregressiveSynthesizer(
-        protocol="trained", random_state=seed, verbose=0
-    ),
-    "one-message": lambda seed: AutoregressiveSynthesizer(
-        protocol="one_message", random_state=seed, verbose=0
-    ),
-    "vflgan": lambda seed: VFLGANSynthesizer(random_state=seed, verbose=0),
-    "vertigan": lambda seed: VertiGANSynthesizer(random_state=seed, verbose=0),
-    "wgan-gp": lambda seed: WGANGPSynthesizer(random_state=seed, verbose=0),
-    "copula": lambda seed: GaussianCopulaSynthesizer(random_state=seed),
-    "independent": lambda seed: IndependentSynthesizer(random_state=seed),
+METHODS: dict[str, Callable[..., Any]] = {
+    "bounded": partial(AutoregressiveSynthesizer, verbose=0),
+    "16 bits": partial(AutoregressiveSynthesizer, bits_per_record=16.0, verbose=0),
+    "trained": partial(AutoregressiveSynthesizer, protocol="trained", verbose=0),
+    "one-message": partial(AutoregressiveSynthesizer, protocol="one_message", verbose=0),
+    "vflgan": partial(VFLGANSynthesizer, verbose=0),
+    "vertigan": partial(VertiGANSynthesizer, verbose=0),
+    "wgan-gp": partial(WGANGPSynthesizer, verbose=0),
+    "copula": GaussianCopulaSynthesizer,
+    "independent": IndependentSynthesizer,
 }
 FIELD = ("bounded", "16 bits", "trained", "one-message", "vflgan")
 """Of these, what `benchmarks._field` judges by default."""
@@ -131,30 +125,11 @@ RULES: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
         "education has its number": lambda t: t["education"].map(_EDUCATION) == t["education-num"],
     }
 }
-_EDUCATION = {
-    name: number
-    for number, name in enumerate(
-        [
-            "Preschool",
-            "1st-4th",
-            "5th-6th",
-            "7th-8th",
-            "9th",
-            "10th",
-            "11th",
-            "12th",
-            "HS-grad",
-            "Some-college",
-            "Assoc-voc",
-            "Assoc-acdm",
-            "Bachelors",
-            "Masters",
-            "Prof-school",
-            "Doctorate",
-        ],
-        start=1,
-    )
-}
+_LEVELS = (
+    "Preschool 1st-4th 5th-6th 7th-8th 9th 10th 11th 12th HS-grad Some-college Assoc-voc "
+    "Assoc-acdm Bachelors Masters Prof-school Doctorate"
+)
+_EDUCATION = {name: number for number, name in enumerate(_LEVELS.split(), start=1)}
 _MAX_ROWS = 8000
 """Of each table, for detection by boosted trees."""
 
@@ -245,9 +220,9 @@ def measure(name: str, method: str, seed: int) -> _results.Row:
         found = scores(table, train, test, synthetic, seed)
         found |= {"fit_seconds": round(release.seconds, 1), "parameters": release.parameters}
     else:
-        made = METHODS[method](seed) if method in METHODS else private(table, *PRIVATE[method])
-        synth = made.set_params(random_state=seed)
-        found, synthetic = fit_and_score(table, train, test, synth, seed)
+        made = METHODS[method]() if method in METHODS else private(table, *PRIVATE[method])
+        made.set_params(random_state=seed)
+        found, synthetic = fit_and_score(table, train, test, made, seed)
     found |= _more_scores(table, train, test, synthetic, seed)
     return {"data": name, "method": method, "seed": seed, **found}
 
@@ -281,7 +256,7 @@ def field_split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
 
 
 def judge(
-    name: str, method: str, seed: int, make: Callable[[int], Any] | None, by: str = "field"
+    name: str, method: str, seed: int, make: Callable[..., Any] | None, by: str = "field"
 ) -> _results.Row:
     """Fit one method and have an outside judge score its rows; without `make`, real test rows.
 
@@ -294,7 +269,9 @@ def judge(
         if by != "field":
             rows, test = (test.iloc[start::2].reset_index(drop=True) for start in (0, 1))
     else:
-        rows, taken = _field.kept(name, method, seed, lambda: _fitted(table, train, make(seed)))
+        rows, taken = _field.kept(
+            name, method, seed, lambda: _fitted(table, train, make(random_state=seed))
+        )
     options = [] if by != "field" else ["--real"] if make is None else ["--seen"]
     found = _field.judge(table, train, test, rows, seed, *options, by=by)
     return {"data": name, "method": method, "seed": seed, **found, **taken}
@@ -376,17 +353,12 @@ def scores(
     seed: int,
 ) -> _results.Row:  # fmt: skip
     """Return the scores of synthetic rows that every study of ours asks for."""
-    owner = {c: party for party, columns in table.party_columns.items() for c in columns}
     options: dict[str, Any] = {"categorical": table.categorical}
-    pairs = trend(train, synthetic, **options)
-    across = pairs.parts["column"].map(owner) != pairs.parts["other_column"].map(owner)
     of_test_rows, (trtr, trtr_of_new) = _of_real_rows(table.name, seed)
     tstr, tstr_of_new = _of_all_and_of_new(synthetic, test, table)
     found: _results.Row = {
         "shape": float(shape(train, synthetic, **options)),
-        "trend": float(pairs),
-        "trend_within": float(pairs.parts.loc[~across, "value"].mean()),
-        "trend_across": float(pairs.parts.loc[across, "value"].mean()),
+        **trends(table, train, synthetic),
         "detection": float(
             detection_score(train, synthetic, max_rows=_MAX_ROWS, random_state=seed, **options)
         ),
@@ -402,6 +374,16 @@ def scores(
     if share is not None:
         found["closer_to_training_share"] = share
     return found
+
+
+def trends(table: BenchmarkTable, real: pd.DataFrame, synthetic: pd.DataFrame) -> _results.Row:
+    """Return Trend over all pairs of columns, over those of a party and over others."""
+    owner = {c: party for party, columns in table.party_columns.items() for c in columns}
+    pairs = trend(real, synthetic, categorical=table.categorical)
+    across = pairs.parts["column"].map(owner) != pairs.parts["other_column"].map(owner)
+    values = pairs.parts["value"]
+    within = {"trend_within": float(values[~across].mean())}
+    return {"trend": float(pairs), **within, "trend_across": float(values[across].mean())}
 
 
 @cache
@@ -474,14 +456,7 @@ def show(
     tables: Sequence[str] = TABLES,
     others: Mapping[tuple[str, str], Sequence[_results.Row]] | None = None,
 ) -> str:
-    """Print results as means over seeds.
-
-    Parameters
-    ----------
-    tables : sequence of str
-    others : mapping of (table, name) to rows
-        Beside the recorded ones.
-    """
+    """Print results as means over seeds; `others` are rows beside the recorded ones."""
     order = [*METHODS, *PRIVATE]
     found = {key: frame for key, frame in _results.cells("ladder").items() if key[1] in order}
     found = dict(sorted(found.items(), key=lambda item: order.index(item[0][1])))

@@ -25,9 +25,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from benchmarks import _commands, _digits, _results
-from benchmarks._runs import SETTINGS, SYNTHESIZERS, parameters
+from benchmarks._runs import COLORS, SETTINGS, SYNTHESIZERS, draw_curves, parameters
 
-COLORS = {"wgan-gp": "0.3", "vertigan": "tab:red", "vflgan-base": "tab:cyan", "vflgan": "tab:blue"}
 DRAWN = "end_to_end", 100
 SAMPLES = {
     "wgan-gp, 190 epochs": "mnist/wgan-gp.end_to_end.190.png",
@@ -122,9 +121,7 @@ def draw() -> None:
         for method, color in COLORS.items():
             frame = found[method]
             curves = np.array([curve[measure] for curve in frame["curve"]])
-            at = np.arange(1, curves.shape[1] + 1) * int(frame["every"].iloc[0])
-            panel.fill_between(at, curves.min(0), curves.max(0), color=color, alpha=0.2, lw=0)
-            panel.plot(at, curves.mean(0), color=color, linewidth=1, label=method)
+            draw_curves(panel, curves, color, method, every=int(frame["every"].iloc[0]))
         if measure == "frechet_distance":
             panel.set_yscale("log")
             panel.legend(fontsize=7)

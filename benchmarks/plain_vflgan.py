@@ -43,16 +43,10 @@ def slope_penalty(outputs: Tensor, inputs: Sequence[Tensor], *, one_sided: bool 
 
 
 class PlainVFLGAN:
-    """Two parties; the second one's last columns are one categorical attribute.
+    """Two parties; the second one's last `n_categories` columns are one categorical attribute.
 
-    Parameters
-    ----------
-    first, second : Tensor, shape (record, width)
-        Encoded records of the parties.
-    n_categories : int
-        Width of the categorical span at the end of `second`.
-    batch_size : int, default=16
-    penalty : {"layerwise", "end_to_end"}
+    `first` and `second` are encoded records, (record, width); the penalty is "layerwise" or
+    "end_to_end".
     """
 
     def __init__(

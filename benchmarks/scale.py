@@ -59,12 +59,7 @@ _SCORES = {
 
 
 class Zips:
-    """Tables with many zip codes, all with the same shares and effects.
-
-    Parameters
-    ----------
-    n_levels : int
-    """
+    """Tables with many zip codes, all with the same shares and effects."""
 
     def __init__(self, n_levels: int) -> None:
         rng = np.random.default_rng(20261)

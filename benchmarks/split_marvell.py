@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import time
 import timeit
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -149,25 +149,19 @@ def curves(data: str, width: int, n_seeds: int, epochs: int) -> list[_results.Ro
 def milliseconds() -> dict[str, float]:
     """Time to protect one batch of 1028 records, best of several, in milliseconds."""
     labels = (torch.rand(1, 1028) < 0.4).long()
-    found = {}
-    for dim in (1, 16, 128):
+
+    def seconds(dim: int) -> float:
         gradients = torch.randn(1, 1028, dim) + labels.unsqueeze(-1)
         streams, steps = RandomStreams([b"speed"]), itertools.count()
         memory: dict[str, torch.Tensor] = {}
 
-        def protect(
-            gradients: torch.Tensor = gradients,
-            streams: RandomStreams = streams,
-            memory: dict[str, torch.Tensor] = memory,
-            steps: Iterator[int] = steps,
-        ) -> None:
+        def protect() -> None:
             context = Context(labels, 2, Draws(streams, next(steps)), memory)
             Marvell(4.0).protect(gradients, context)
 
-        found[f"1028 x {dim}"] = round(
-            1e3 * min(timeit.repeat(protect, number=50, repeat=9)) / 50, 3
-        )
-    return found
+        return min(timeit.repeat(protect, number=50, repeat=9)) / 50
+
+    return {f"1028 x {dim}": round(1e3 * seconds(dim), 3) for dim in (1, 16, 128)}
 
 
 def microseconds() -> dict[str, float]:
@@ -182,12 +176,12 @@ def microseconds() -> dict[str, float]:
             problems.append(
                 (u, v, dim, g, rng.uniform(0.02, 0.98), g * 10 ** rng.uniform(-1.5, 1.5))
             )
-
-        def solve(problems: list[Any] = problems) -> None:
-            for problem in problems:
-                solve_noise_variances(*problem)
-
-        found[f"{dim}"] = round(1e6 * min(timeit.repeat(solve, number=1, repeat=9)) / 200, 1)
+        turns = timeit.repeat(
+            lambda some=problems: [solve_noise_variances(*problem) for problem in some],
+            number=1,
+            repeat=9,
+        )
+        found[f"{dim}"] = round(1e6 * min(turns) / 200, 1)
     return found
 
 

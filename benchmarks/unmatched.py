@@ -23,9 +23,9 @@ import torch
 
 from benchmarks import _commands, _results
 from benchmarks._data import BenchmarkTable
-from benchmarks.ladder import predictive, split
+from benchmarks.ladder import predictive, split, trends
 from vflsynth import AutoregressiveSynthesizer
-from vflsynth.evaluation import detection_score, proximity, shape, trend
+from vflsynth.evaluation import detection_score, proximity, shape
 
 N_COMMON, N_OTHERS, N_TESTED = 1_000, 10_000, 8_000
 DATA = ("adult", "credit-default")
@@ -83,9 +83,6 @@ def measure(data: str, others: str, seed: int) -> _results.Row:
     seconds = time.process_time() - started
     synthetic = synth.sample(N_TESTED)[list(joined.columns)]
     kinds = table.categorical
-    owner = {c: party for party, columns in table.party_columns.items() for c in columns}
-    pairs = trend(tested, synthetic, categorical=kinds)
-    across = pairs.parts["column"].map(owner) != pairs.parts["other_column"].map(owner)
     near = proximity(common, synthetic, holdout=tested, max_rows=2000, categorical=kinds)
     trees = detection_score(
         tested, synthetic, max_rows=N_TESTED, random_state=seed, categorical=kinds
@@ -95,9 +92,7 @@ def measure(data: str, others: str, seed: int) -> _results.Row:
         "others": others,
         "seed": seed,
         "shape": float(shape(tested, synthetic, categorical=kinds)),
-        "trend": float(pairs),
-        "trend_within": float(pairs.parts.loc[~across, "value"].mean()),
-        "trend_across": float(pairs.parts.loc[across, "value"].mean()),
+        **trends(table, tested, synthetic),
         "detection": float(trees),
         "tstr": predictive(synthetic, tested, table),
         "closer_to_training_share": near["closer_to_training_share"].value,

@@ -116,7 +116,7 @@ def test_a_file_without_a_column_is_refused_by_name(name, tmp_path):
 
 def test_a_synthesizer_is_named_by_module_and_class():
     made = _field.synthesizer_of("vflsynth:IndependentSynthesizer")
-    assert made(3).random_state == 3
+    assert made(random_state=3).random_state == 3
     with pytest.raises(SystemExit, match="wanted module:Class"):
         _field.synthesizer_of("vflsynth")
 
