@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,21 @@ def environment() -> Row:
         },
         "threads": torch.get_num_threads(),
     }
+
+
+def means(
+    title: str, found: Mapping[str, pd.DataFrame], heads: Mapping[str, str], *, wide: int, each: int
+) -> list[str]:
+    """Return lines of means over seeds, one for each name; `heads` have columns by what is above.
+
+    The name takes `wide` characters, a mean `each`; what nobody has is a dash.
+    """
+    lines = [f"{title:<{wide}}" + "".join(f"{head:>{each}}" for head in heads) + "  seeds"]
+    for name, frame in found.items():
+        own = [frame[key].mean() if key in frame else np.nan for key in heads.values()]
+        cells = "".join(f"{'-' if np.isnan(mean) else f'{mean:.3f}':>{each}}" for mean in own)
+        lines.append(f"  {name:<{wide - 2}}{cells}{len(frame):>7}")
+    return lines
 
 
 def verdict(met: bool) -> str:

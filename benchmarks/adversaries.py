@@ -31,6 +31,7 @@ import os
 import subprocess
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -81,8 +82,8 @@ N_LABELLED, LABEL_EPOCHS, SEEDS = 2000, 30, (0, 1, 2)
 Frames = dict[str, pd.DataFrame]
 
 
-def _parts(frames: Frames, random_state: int, *, together: bool) -> pd.DataFrame:
-    """Publish a bootstrap of the records, or of each party's part of them by itself."""
+def bootstrap(frames: Frames, random_state: int, *, together: bool) -> pd.DataFrame:
+    """Publish a bootstrap of the records, or each party's half beside that of another record."""
     rng = np.random.default_rng(random_state)
     n = len(next(iter(frames.values())))
     rows = rng.integers(n, size=N_RECORDS)  # as many in both worlds: their number tells nothing
@@ -91,16 +92,6 @@ def _parts(frames: Frames, random_state: int, *, together: bool) -> pd.DataFrame
         parts.append(frame.iloc[rows].reset_index(drop=True))
         rows = rows if together else rng.integers(n, size=N_RECORDS)
     return pd.concat(parts, axis=1)
-
-
-def rows(frames: Frames, random_state: int) -> pd.DataFrame:
-    """Publish a bootstrap of the records."""
-    return _parts(frames, random_state, together=True)
-
-
-def halves(frames: Frames, random_state: int) -> pd.DataFrame:
-    """Publish each party's half of a record beside that of another record."""
-    return _parts(frames, random_state, together=False)
 
 
 def blind(frames: Frames, random_state: int) -> pd.DataFrame:
@@ -128,8 +119,8 @@ def ctgan() -> JoinedTable:
 _TRAINING: dict[str, Any] = {"epochs": EPOCHS, "model_selection": "last", "device": "cpu"}
 
 SYNTHESIZERS: dict[str, Callable[[], Any]] = {
-    "rows": lambda: rows,
-    "halves": lambda: halves,
+    "rows": lambda: partial(bootstrap, together=True),
+    "halves": lambda: partial(bootstrap, together=False),
     "blind": lambda: blind,
     "copula": GaussianCopulaSynthesizer,
     "vflgan": lambda: VFLGANSynthesizer(**_TRAINING),

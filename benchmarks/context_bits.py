@@ -13,15 +13,15 @@ What is there is not measured again.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
-import torch
+import pandas as pd
 
 from benchmarks import _commands, _results
 from benchmarks._data import BenchmarkTable
-from benchmarks.ladder import STUDIED, TABLES, fit_and_score, split
+from benchmarks.ladder import STUDIED, TABLES, fit_and_score, split, study
 from vflsynth import AutoregressiveSynthesizer
 
 BITS = (4.0, 16.0, 32.0)
@@ -52,14 +52,11 @@ def show() -> None:
     for (data, method), frame in _results.cells("ladder").items():
         if method == "bounded" and (data, 2, BITS[1]) in found:
             found[data, 2, DEFAULT] = frame
-    last = None
+    tables: dict[str, dict[str, pd.DataFrame]] = {}
     for (data, n_parties, bits), frame in sorted(found.items()):
-        if (data, n_parties) != last:
-            title = f"{data}, {n_parties} parties"
-            print(f"{title:<32}" + "".join(f"{head:>8}" for head in _HEADS) + "  seeds")
-            last = data, n_parties
-        means = "".join(f"{frame[name].mean():>8.3f}" for name in _HEADS.values())
-        print(f"  {f'{bits:g} bits':<30}{means}{len(frame):>7}")
+        tables.setdefault(f"{data}, {n_parties} parties", {})[f"{bits:g} bits"] = frame
+    for title, own in tables.items():
+        print("\n".join(_results.means(title, own, _HEADS, wide=32, each=8)))
 
 
 def main() -> None:
@@ -67,18 +64,13 @@ def main() -> None:
     parser = _commands.parser(__doc__, data=TABLES)
     parser.add_argument("--bits", type=float, nargs="+", default=BITS)
     parser.add_argument("--parties", type=int, nargs="+", default=[2])
-    _commands.add_seeds(parser, [0])
-    parser.add_argument("--show", action="store_true", help="measure nothing")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    for name in arguments.data if not arguments.show else ():
-        for n_parties in arguments.parties:
-            for bits in arguments.bits:
-                key = {"data": name, "parties": n_parties, "bits": bits}
-                for seed in _results.missing("context_bits", arguments.seeds, **key):
-                    _results.put("context_bits", measure(name, n_parties, bits, seed))
-    show()
+    study(
+        parser,
+        "context_bits",
+        lambda arguments: product(arguments.data, arguments.parties, arguments.bits),
+        measure,
+        show,
+    )
 
 
 if __name__ == "__main__":

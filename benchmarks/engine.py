@@ -87,7 +87,8 @@ def compare(
     report = parties.train(administrator, job)
     seconds = np.array([record["seconds"] for record in report["history"]])
     steps = RECORDS // BATCH
-    generator_steps = steps * epochs // report_steps(report)
+    every = int(report["job"]["parameters"].get("discriminator_steps", 5))
+    generator_steps = steps * epochs // every
     exchanges = (steps * epochs + generator_steps) / epochs + 1  # and the losses
     ms_local = 1e3 * float(np.median(local_seconds[1:])) / steps
     ms = 1e3 * seconds[1:] / steps
@@ -120,11 +121,6 @@ def compare(
         },
         "models equal those of one process byte for byte": parties.bytes_of(job) == local_models,
     }
-
-
-def report_steps(report: Mapping[str, Any]) -> int:
-    """Discriminator steps per generator step."""
-    return int(report["job"]["parameters"].get("discriminator_steps", 5))
 
 
 def frame_bytes(steps: int, generator_steps: int) -> float:

@@ -31,7 +31,8 @@ from __future__ import annotations
 import resource
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -466,12 +467,7 @@ def show(
         mine = {key[1]: frame for key, frame in found.items() if key[0] == data}
         if not mine:
             continue
-        lines.append(f"{data:<34}" + "".join(f"{head:>8}" for head in COLUMNS) + f"{'seeds':>7}")
-        for method, frame in mine.items():
-            means = [frame[key].mean() if key in frame else np.nan for key in COLUMNS.values()]
-            cells = ["-" if np.isnan(mean) else f"{mean:.3f}" for mean in means]
-            text = "".join(f"{cell:>8}" for cell in cells)
-            lines.append(f"  {method:<32}{text}{len(frame):>7}")
+        lines += _results.means(data, mine, COLUMNS, wide=34, each=8)
         lines += _beside_rival(mine)
     return "\n".join(lines)
 
@@ -490,6 +486,30 @@ def _beside_rival(mine: Mapping[str, pd.DataFrame]) -> list[str]:
             told.append(f"{label} {mean:.3f} (AIM's {margin:+.2f}: {verdict})")
         lines.append(f"  {ours}: {', '.join(told)}")
     return lines
+
+
+def study(
+    parser: ArgumentParser,
+    table: str,
+    cells: Callable[[Namespace], Iterable[Sequence[Any]]],
+    measure: Callable[..., _results.Row],
+    show: Callable[[], None],
+    seeds: Sequence[int] = (0,),
+) -> None:
+    """Measure what a table of results lacks, of cells that were asked for, and print it.
+
+    A cell is a key of the table without the seed; `measure` takes its parts, and a seed.
+    """
+    _commands.add_seeds(parser, seeds)
+    parser.add_argument("--show", action="store_true", help="measure nothing")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    for cell in () if arguments.show else cells(arguments):
+        key = dict(zip(_results.KEYS[table], cell))
+        for seed in _results.missing(table, arguments.seeds, **key):
+            _results.put(table, measure(*cell, seed))
+    show()
 
 
 def main() -> None:

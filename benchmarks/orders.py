@@ -11,15 +11,14 @@ What is there is not measured again.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from itertools import product
 
-import torch
+import pandas as pd
 
 from benchmarks import _commands, _results
 from benchmarks._data import BenchmarkTable
-from benchmarks.ladder import STUDIED, TABLES, fit_and_score, split
+from benchmarks.ladder import STUDIED, TABLES, fit_and_score, split, study
 from vflsynth import AutoregressiveSynthesizer
 
 PROTOCOLS = ("bounded", "one_message")
@@ -47,36 +46,27 @@ def turned(table: BenchmarkTable, *, parties: bool, columns: bool) -> BenchmarkT
 
 def show() -> None:
     """Print means over seeds, one line per order."""
-    last = None
+    tables: dict[str, dict[str, pd.DataFrame]] = {}
     for (data, protocol, *order), frame in _results.cells("orders").items():
-        if (data, protocol) != last:
-            title = f"{data}, {protocol}"
-            print(f"{title:<40}" + "".join(f"{head:>9}" for head in _HEADS) + "  seeds")
-            last = data, protocol
         label = ", ".join(
             f"{name} {'turned round' if is_turned else 'in order'}"
             for name, is_turned in zip(TURNED, order, strict=True)
         )
-        means = "".join(f"{frame[name].mean():>9.3f}" for name in _HEADS.values())
-        print(f"  {label:<38}{means}{len(frame):>7}")
+        tables.setdefault(f"{data}, {protocol}", {})[label] = frame
+    for title, own in tables.items():
+        print("\n".join(_results.means(title, own, _HEADS, wide=40, each=9)))
 
 
 def main() -> None:
     """Measure what is missing, and print the table."""
     parser = _commands.parser(__doc__, data=TABLES, protocols=PROTOCOLS)
-    _commands.add_seeds(parser, [0])
-    parser.add_argument("--show", action="store_true", help="measure nothing")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    if not arguments.show:
-        for data, protocol in product(arguments.data, arguments.protocols):
-            for parties, columns in product(*TURNED.values()):
-                key = {"data": data, "protocol": protocol, "parties": parties, "columns": columns}
-                for seed in _results.missing("orders", arguments.seeds, **key):
-                    row = measure(data, protocol, parties, columns, seed)
-                    _results.put("orders", row)
-    show()
+    study(
+        parser,
+        "orders",
+        lambda arguments: product(arguments.data, arguments.protocols, *TURNED.values()),
+        measure,
+        show,
+    )
 
 
 if __name__ == "__main__":

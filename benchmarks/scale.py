@@ -146,6 +146,7 @@ def _total_variation(a: Any, b: Any) -> float:
 
 def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) -> _results.Row:
     """Fit and sample, in this process."""
+    row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
     kind, _, rest = name.partition("-")
     levels, _, listed = (rest if kind == "zips" else "").partition("-")
     options: dict[str, Any] = {"epochs": epochs}
@@ -159,14 +160,13 @@ def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) 
         )
         options["contract"] = Contract({"agency": PartyContract({"zip": column})})
     elif kind == "stored":
-        return measure_stored(name, method, n_rows, seed, epochs)
+        return measure_stored(row, rest, epochs)
     elif kind == "judged":
-        return measure_judged(name, method, n_rows, seed)
+        return measure_judged(row)
     else:
         frames = mixed_frames(n_rows, seed, 0)
-    row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
     row["tables_peak_rss_mb"] = peak_megabytes()
-    row, synthetic = _fitted(row, method, frames, options, n_rows)
+    row, synthetic = _fitted(row, frames, options, n_rows)
     if levels:
         real = frames["agency"].merge(frames["bank"], on="id")
         other = zips.frames(n_rows, seed + 1)
@@ -177,10 +177,10 @@ def measure(name: str, method: str, n_rows: int, seed: int, epochs: int | None) 
 
 
 def _fitted(
-    row: _results.Row, method: str, frames: Any, options: dict[str, Any], n_sampled: int
+    row: _results.Row, frames: Any, options: dict[str, Any], n_sampled: int
 ) -> tuple[_results.Row, pd.DataFrame]:
     """Fit and sample, and write down what it took."""
-    synth, clock = METHODS[method](random_state=row["seed"], verbose=0, **options), _Clock()
+    synth, clock = METHODS[row["method"]](random_state=row["seed"], verbose=0, **options), _Clock()
     started, cpu = time.perf_counter(), time.process_time()
     synth.fit(frames, on="id", callbacks=[clock])
     row["fit_seconds"] = time.perf_counter() - started
@@ -196,34 +196,30 @@ def _fitted(
     return row, synthetic
 
 
-def measure_stored(
-    name: str, method: str, n_rows: int, seed: int, epochs: int | None
-) -> _results.Row:
+def measure_stored(row: _results.Row, suffix: str, epochs: int | None) -> _results.Row:
     """Write both tables as folders of files; draw, fit and sample a million records of them."""
-    _, _, suffix = name.partition("-")
+    seed = row["seed"]
     with TemporaryDirectory() as folder:
-        files = _written(Path(folder), n_rows, seed, suffix)
-        row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
+        files = _written(Path(folder), row["rows"], seed, suffix)
         row["tables_peak_rss_mb"] = peak_megabytes()
         started, cpu = time.perf_counter(), time.process_time()
         drawn = read_records(files, "id", max_records=_DRAWN, random_state=seed)
         row["read_seconds"] = time.perf_counter() - started
         row["read_cpu_seconds"] = time.process_time() - cpu
         row["read_peak_rss_mb"] = peak_megabytes()
-    return _fitted(row, method, drawn, {"epochs": epochs}, len(drawn["bank"]))[0]
+    return _fitted(row, drawn, {"epochs": epochs}, len(drawn["bank"]))[0]
 
 
-def measure_judged(name: str, method: str, n_rows: int, seed: int) -> _results.Row:
+def measure_judged(row: _results.Row) -> _results.Row:
     """Write both tables, and as many rows of the same distribution; judge these."""
     with TemporaryDirectory() as folder:
-        files = _written(Path(folder) / "real", n_rows, seed, "")
-        others = _written(Path(folder) / "other", n_rows, seed + 1000, "")
-        row: _results.Row = {"data": name, "method": method, "rows": n_rows, "seed": seed}
+        files = _written(Path(folder) / "real", row["rows"], row["seed"], "")
+        others = _written(Path(folder) / "other", row["rows"], row["seed"] + 1000, "")
         row["tables_peak_rss_mb"] = peak_megabytes()
         started, cpu = time.perf_counter(), time.process_time()
         tables: list[Any] = []
         for own in (files, others):
-            if method == "disk":
+            if row["method"] == "disk":
                 tables.append(stored_table(own, "id")[0])
             else:
                 frames = {party: read_table(path) for party, path in own.items()}

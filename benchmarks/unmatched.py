@@ -14,16 +14,14 @@ learned from; "nearer" is the share of synthetic rows nearer to the common rows 
 from __future__ import annotations
 
 import time
-import warnings
 from itertools import product
 
 import numpy as np
 import pandas as pd
-import torch
 
 from benchmarks import _commands, _results
 from benchmarks._data import BenchmarkTable
-from benchmarks.ladder import predictive, split, trends
+from benchmarks.ladder import predictive, split, study, trends
 from vflsynth import AutoregressiveSynthesizer
 from vflsynth.evaluation import detection_score, proximity, shape
 
@@ -105,26 +103,25 @@ def show() -> None:
     """Print means over seeds."""
     found = _results.cells("unmatched")
     for data in dict.fromkeys(data for data, _ in found):
-        print(f"{data:<26}" + "".join(f"{head:>8}" for head in COLUMNS) + f"{'seeds':>7}")
-        for others in OTHERS:
-            if (rows := found.get((data, others))) is not None:
-                means = "".join(f"{rows[key].mean():>8.3f}" for key in COLUMNS.values())
-                name = f"no others than {N_COMMON:,}" if others == "none" else others
-                print(f"  {name:<24}{means}{len(rows):>7}")
+        own = {
+            f"no others than {N_COMMON:,}" if others == "none" else others: found[data, others]
+            for others in OTHERS
+            if (data, others) in found
+        }
+        print("\n".join(_results.means(data, own, COLUMNS, wide=26, each=8)))
 
 
 def main() -> None:
     """Measure what is missing, and print the table."""
     parser = _commands.parser(__doc__, data=DATA, others=OTHERS)
-    _commands.add_seeds(parser, (0, 1, 2))
-    parser.add_argument("--show", action="store_true", help="measure nothing")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    for data, others in product(arguments.data, arguments.others) if not arguments.show else ():
-        for seed in _results.missing("unmatched", arguments.seeds, data=data, others=others):
-            _results.put("unmatched", measure(data, others, seed))
-    show()
+    study(
+        parser,
+        "unmatched",
+        lambda arguments: product(arguments.data, arguments.others),
+        measure,
+        show,
+        seeds=(0, 1, 2),
+    )
 
 
 if __name__ == "__main__":
