@@ -15,7 +15,7 @@ import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -186,51 +186,47 @@ def run_watched(
         draw(images[0], _results.RESULTS / results / f"{name}.png")
 
 
+@dataclass
 class _Watch:
     """A callback that has the judges see what a run's generators draw."""
 
-    run: LocalRun
+    template: GANSynthesizer
+    seeds: Sequence[int]
+    judges: Judges
+    arguments: argparse.Namespace
+    path: Path
+    run: LocalRun = field(init=False)
 
-    def __init__(
-        self,
-        template: GANSynthesizer,
-        seeds: Sequence[int],
-        judges: Judges,
-        arguments: argparse.Namespace,
-        path: Path,
-    ) -> None:
-        self._template, self._seeds, self._judges = template, seeds, judges
-        self._every, self._n_images, self._path = arguments.every, arguments.images, path
+    def __post_init__(self) -> None:
         self._resumed = time.perf_counter()
-        self.judged: dict[str, list[list[float]]] = {}
-        self.seconds = 0.0
-        if path.exists():
-            kept = json.loads(path.read_text())
-            self.judged, self.seconds = kept["judged"], kept["seconds"]
+        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.judged: dict[str, list[list[float]]] = kept.get("judged", {})
+        self.seconds: float = kept.get("seconds", 0.0)
 
     def on_epoch_end(self, state: EpochState) -> None:
         """Judge the generators as they are, and write it down; judging takes no training time."""
-        if state.epoch % self._every and state.epoch != state.n_epochs:
+        every = self.arguments.every
+        if state.epoch % every and state.epoch != state.n_epochs:
             return
         self.seconds += time.perf_counter() - self._resumed
         self.run.algorithm.end(state.epoch)  # keeps the generators, as at the end
-        images, place = self.images_now(), -(-state.epoch // self._every) - 1
+        images, place = self.images_now(), -(-state.epoch // every) - 1
         for k, own in enumerate(images):
-            for label, value in self._judges.distance_and_score(own).items():
+            for label, value in self.judges.distance_and_score(own).items():
                 of_models = self.judged.setdefault(label, [[] for _ in images])
                 of_models[k][place:] = [value]
         kept = {"judged": self.judged, "seconds": self.seconds}
-        self._path.write_text(json.dumps(kept))
-        draw(images[0], self._path.with_suffix(".png"))
+        self.path.write_text(json.dumps(kept))
+        draw(images[0], self.path.with_suffix(".png"))
         self._resumed = time.perf_counter()
 
     def images_now(self) -> list[Images]:
         """Draw images from the generators that are kept, of every seed."""
         halves, images = self.run.halves(), []
-        for k, seed in enumerate(self._seeds):
-            model = clone(self._template)
+        for k, seed in enumerate(self.seeds):
+            model = clone(self.template)
             model.parties_ = {party: found[k] for party, found in halves.items()}
-            images.append(images_of(model, self._n_images, seed))
+            images.append(images_of(model, self.arguments.images, seed))
         return images
 
 

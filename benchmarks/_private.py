@@ -190,8 +190,7 @@ def synthesise(
 ) -> Iterator[Release]:
     """Yield one release per seed, of a method for tables that may not be joined or of a rival."""
     if method in GANS:
-        synthesizer, mechanism = GANS[method]
-        yield from gan_releases(table, synthesizer, mechanism, epsilon, seeds)
+        yield from gan_releases(table, *GANS[method], epsilon, seeds)
     for seed in seeds:
         if method in OTHERS:
             yield _fitted(table, make_synthesizer(table, method, epsilon), seed)
@@ -227,10 +226,13 @@ def gan_releases(
 
 def make_synthesizer(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynthesizer:
     """Make any method that is ours, with the table's public schema where it takes one."""
-    if method in OTHERS:
-        return _make_other(table, method, epsilon)
-    synthesizer, mechanism = GANS[method]
-    return _make_gan(table, synthesizer, mechanism, epsilon)
+    if method in GANS:
+        return _make_gan(table, *GANS[method], epsilon)
+    mechanism = "latent_tree" if method == "dplt" else method
+    schema, delta = schema_of(table), DELTAS[table.name]
+    privacy = make_mechanism(mechanism, epsilon, delta, public_schema=schema)
+    synthesizer = DPLTSynthesizer if method == "dplt" else MixtureSynthesizer
+    return synthesizer(privacy=privacy)
 
 
 def _make_gan(
@@ -253,15 +255,6 @@ def _make_gan(
         model |= DPSGD_MODEL
     privacy = make_mechanism(mechanism, epsilon, DELTAS[table.name], **options)
     return synthesizer(privacy=privacy, device="cpu", verbose=0, **model)
-
-
-def _make_other(table: BenchmarkTable, method: str, epsilon: float) -> BaseSynthesizer:
-    schema, delta = schema_of(table), DELTAS[table.name]
-    if method == "dplt":
-        privacy = make_mechanism("latent_tree", epsilon, delta, public_schema=schema)
-        return DPLTSynthesizer(privacy=privacy)
-    privacy = make_mechanism(method, epsilon, delta, public_schema=schema)
-    return MixtureSynthesizer(privacy=privacy)
 
 
 def _fitted(table: BenchmarkTable, model: BaseSynthesizer, seed: int) -> Release:

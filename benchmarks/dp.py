@@ -80,17 +80,13 @@ def show() -> None:
             "error across parties, mean ± deviation (seeds)"
         )
         print(f"  {'':38}" + "".join(f"{f'epsilon {e:g}':>46}" for e in EPSILONS))
-        for method in METHODS:
-            cells = [found.get((data, method, epsilon)) for epsilon in EPSILONS]
+        for (older, own), method in product((("", found), ("before: ", superseded)), METHODS):
+            cells = [own.get((data, method, epsilon)) for epsilon in EPSILONS]
             if any(cell is not None for cell in cells):
-                print(f"  {method:38}" + "".join(f"{_text(cell):>46}" for cell in cells))
-                if method in FIRST_LAYER and any(cell is not None for cell in cells):
+                print(f"  {older + method:38}" + "".join(f"{_text(c):>46}" for c in cells))
+                if method in FIRST_LAYER and not older:
                     spent = "".join(f"{_spent(cell):>46}" for cell in cells)
                     print(f"  {'  epsilon spent':38}{spent}")
-        for method in METHODS:
-            cells = [superseded.get((data, method, epsilon)) for epsilon in EPSILONS]
-            if any(cell is not None for cell in cells):
-                print(f"  {'before: ' + method:38}" + "".join(f"{_text(c):>46}" for c in cells))
         for key, label in NOT_PRIVATE.items():
             if (data, *key) in not_private:
                 print(f"  {'no DP: ' + label:34}{_text(not_private[data, *key]):>38}")

@@ -17,7 +17,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -90,7 +90,13 @@ def _shown(value: float, spec: str) -> str:
     return format(value, spec)
 
 
-def split_table() -> str:
+def _table(heads: str, lines: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown, of heads between bars and of cells."""
+    dashes = "|---" * (heads.count("|") - 1) + "|"
+    return "\n".join([heads, dashes, *(f"| {' | '.join(cells)} |" for cells in lines)])
+
+
+def split() -> str:
     """Return the AUC of split classifiers on records that repeat no training record."""
     found = cells("split_defaults")
     columns = {
@@ -99,23 +105,24 @@ def split_table() -> str:
         "default": "`SplitNNClassifier()`",
         "label privacy": "the same with ε = 1",
     }
-    lines = [f"| table | {' | '.join(columns.values())} |", "|---" * 5 + "|"]
     names = ["adult", "credit-default", "imdb", "spambase", "south-german-credit", "white-wine"]
-    for name in [*names, "red-wine"]:
-        means = [found[name, method]["new_auc"].mean() for method in columns]
-        lines.append(f"| {name} | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
-    return "\n".join(lines)
+    return _table(
+        f"| table | {' | '.join(columns.values())} |",
+        [
+            [name, *(f"{found[name, method]['new_auc'].mean():.3f}" for method in columns)]
+            for name in (*names, "red-wine")
+        ],
+    )
 
 
-def bits_table() -> str:
+def bits() -> str:
     """Return the detection score by the bound on contexts, of two parties."""
-    bits = (4.0, 8.0, 16.0, 32.0)
-    shown = [(name, _by_bits(name)) for name in ("adult", "california-housing", "credit-default")]
-    lines = [f"| table | {' | '.join(f'{b:g} bits' for b in bits)} | no bound |"]
-    lines.append("|---" * (len(bits) + 2) + "|")
-    for name, scores in shown:
-        lines.append(f"| {name} | " + " | ".join(f"{scores[b]:.2f}" for b in (*bits, None)) + " |")
-    return "\n".join(lines)
+    bounds = (4.0, 8.0, 16.0, 32.0)
+    lines = []
+    for name in ("adult", "california-housing", "credit-default"):
+        scores = _by_bits(name)
+        lines.append([name, *(f"{scores[bound]:.2f}" for bound in (*bounds, None))])
+    return _table(f"| table | {' | '.join(f'{b:g} bits' for b in bounds)} | no bound |", lines)
 
 
 def _by_bits(data: str) -> dict[float | None, float]:
@@ -165,15 +172,14 @@ def labels() -> str:
     """Return what the best attacks in both directions read through each protection."""
     found = {row["defence"]: row for row in rows("split_both")}
     shown = ("none", "Marvell 4", "GAFM", "MID .1", "cut lower by 2", "responses, ε 1")
-    columns = ("accuracy", "labels", "outputs", "column")
-    lines = [f"| protection | {' | '.join(columns)} |", "|---" * 5 + "|"]
+    lines = []
     for name in shown:
         row = found[name]
         of_labels = max(row["attacks"]["labels from gradients"].values())
         of_columns = max(row["attacks"]["columns"].values())
-        cells = (row["accuracy"], of_labels, row["outputs"], of_columns)
-        lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in cells) + " |")
-    return "\n".join(lines)
+        values = (row["accuracy"], of_labels, row["outputs"], of_columns)
+        lines.append([name, *(f"{value:.2f}" for value in values)])
+    return _table("| protection | accuracy | labels | outputs | column |", lines)
 
 
 def far_apart() -> str:
@@ -186,17 +192,17 @@ def far_apart() -> str:
         ("AutoregressiveSynthesizer", "default"): "`AutoregressiveSynthesizer`",
         ("GaussianCopulaSynthesizer", "default"): "`GaussianCopulaSynthesizer`",
     }
-    lines = ["| synthesizer | minutes | MB of the busiest party | messages |", "|---" * 4 + "|"]
+    lines = []
     for (method, mode), name in shown.items():
         (row,) = rows("wan", method=method, mode=mode)
-        lines.append(f"| {name} | {' | '.join(_shown(value, '~2') for value in by_default(row))} |")
-    return "\n".join(lines)
+        lines.append([name, *(_shown(value, "~2") for value in by_default(row))])
+    return _table("| synthesizer | minutes | MB of the busiest party | messages |", lines)
 
 
 def choices() -> str:
     """Return the Fréchet distances by which one chooses a synthesizer."""
     table1, private, ours = cells("table1"), cells("dp"), cells("defaults")
-    lines = ["| Fréchet distance, lower is better | red wine | Adult |", "|---|---|---|"]
+    lines = []
     for name, found, cell, field in (
         ("`IndependentSynthesizer`", table1, ("independent", None), "frechet_distance_best"),
         ("`GaussianCopulaSynthesizer`", table1, ("gaussian-copula", None), "frechet_distance_best"),
@@ -205,8 +211,8 @@ def choices() -> str:
         ("`PairwiseTables`, ε 1", private, ("pairwise_tables", 1.0), "frechet_distance"),
     ):
         means = [found[data, *cell][field].mean() for data in ("red-wine", "adult")]
-        lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
-    return "\n".join(lines)
+        lines.append([name, *(f"{mean:.2f}" for mean in means)])
+    return _table("| Fréchet distance, lower is better | red wine | Adult |", lines)
 
 
 def readings() -> str:
@@ -222,26 +228,25 @@ def readings() -> str:
         ("the server, knowing 40", "features", "server: features of A", 40),
         ("VFLGAN's server, knowing 40", "intermediate features", "server: VFLGAN's, of A", 40),
     )
-    lines = ["| who | sees | education |", "|---|---|---|"]
+    lines = []
     for who, sees, view, known in shown:
         (row,) = rows("reconstruction", view=view)
-        lines.append(f"| {who} | {sees} | {row['read'][str(known)]['education']:.2f} |")
-    return "\n".join(lines)
+        lines.append([who, sees, f"{row['read'][str(known)]['education']:.2f}"])
+    return _table("| who | sees | education |", lines)
 
 
 def chosen() -> str:
     """Return of how many records a receiver reads a column by features that it chose."""
     columns, contexts = ("education", "occupation"), ("1 context", "3 contexts")
     heads = [f"{column}, {n}" for column in columns for n in contexts]
-    lines = [f"| bits of a context | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
-    for bits in (4, 8, 16, 32):
+    lines = []
+    for bound in (4, 8, 16, 32):
         reads = [
-            rows("reconstruction", view=f"B: {bits} bits, chosen features, {n}")[0]["read"]["400"]
+            rows("reconstruction", view=f"B: {bound} bits, chosen features, {n}")[0]["read"]["400"]
             for n in contexts
         ]
-        shown = [f"{read[column]:.2f}" for column in columns for read in reads]
-        lines.append(f"| {bits} | {' | '.join(shown)} |")
-    return "\n".join(lines)
+        lines.append([str(bound), *(f"{read[c]:.2f}" for c in columns for read in reads)])
+    return _table(f"| bits of a context | {' | '.join(heads)} |", lines)
 
 
 def matching() -> str:
@@ -254,43 +259,30 @@ def matching() -> str:
 def resources() -> str:
     """Return what tables of some sizes take."""
     columns = {"mixed": 20, "wide-100": 100, "wide-400": 400}
-    lines = ["| rows | columns | epochs | minutes | memory |", "|---|---|---|---|---|"]
+    lines = []
     for row in sorted(rows("scale"), key=lambda r: (columns.get(r["data"], 0), r["rows"])):
         if row["data"] not in columns or row["method"] != "autoregressive":
             continue
         ended = "" if row["epochs_asked"] is None else " (cut off)"
-        lines.append(
-            f"| {row['rows']:,} | {columns[row['data']]} | {row['epochs']}{ended} "
-            f"| {row['fit_cpu_seconds'] / 60:.1f} | {row['peak_rss_mb'] / 1000:.1f} GB |"
-        )
-    return "\n".join(lines)
+        cells = (f"{row['rows']:,}", f"{columns[row['data']]}", f"{row['epochs']}{ended}")
+        minutes, memory = row["fit_cpu_seconds"] / 60, row["peak_rss_mb"] / 1000
+        lines.append([*cells, f"{minutes:.1f}", f"{memory:.1f} GB"])
+    return _table("| rows | columns | epochs | minutes | memory |", lines)
 
 
 def installed() -> str:
     """Return what an installation loads and takes."""
-    lines = ["| | to load | on disk | torch alone | CUDA |", "|---|---|---|---|---|"]
+    lines = []
     for row in reversed(rows("installed")):
         torch, cuda = (row["parts"].get(name) for name in ("torch", "cuda"))
         sizes = [row["download_mb"], row["installed_mb"], torch["installed_mb"]]
         sizes.append(cuda["installed_mb"] if cuda else 0.0)
-        lines.append(f"| {row['way']} | {' | '.join(f'{mb / 1000:.1f} GB' for mb in sizes)} |")
-    return "\n".join(lines)
+        lines.append([row["way"], *(f"{mb / 1000:.1f} GB" for mb in sizes)])
+    return _table("| | to load | on disk | torch alone | CUDA |", lines)
 
 
-MADE: dict[str, Callable[[], str]] = {
-    "assd": assd,
-    "bits": bits_table,
-    "choices": choices,
-    "chosen": chosen,
-    "exceptions": exceptions,
-    "far-apart": far_apart,
-    "installed": installed,
-    "labels": labels,
-    "matching": matching,
-    "readings": readings,
-    "resources": resources,
-    "split": split_table,
-}
+_ALL = (assd, bits, choices, chosen, exceptions, far_apart, installed, labels, matching, readings)
+MADE = {made.__name__.replace("_", "-"): made for made in (*_ALL, resources, split)}
 """What functions make of several rows: tables, and numbers that no single cell has."""
 
 
