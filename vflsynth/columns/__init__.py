@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     )
     from vflsynth.columns.encoders import Curve, Encoder, Log, NormalScores, Ranks, Standardizer
     from vflsynth.columns.histograms import NoisyHistogram
-    from vflsynth.columns.kinds import (
-        TRANSFORMERS,
-        check_kinds,
-        column_kind,
-        infer_kind,
-    )
+    from vflsynth.columns.kinds import TRANSFORMERS, check_kinds, column_kind, infer_kind
     from vflsynth.columns.numeric import (
         ContinuousTransformer,
         DatetimeTransformer,

@@ -27,19 +27,9 @@ from vflsynth.columns.arrays import (
     nearest_places,
     numpy_dtype,
 )
-from vflsynth.columns.base import (
-    SHARE,
-    ColumnTransformer,
-    Matrix,
-    OutputSpan,
-    check_seen,
-)
+from vflsynth.columns.base import SHARE, ColumnTransformer, Matrix, OutputSpan, check_seen
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
-from vflsynth.exceptions import (
-    CardinalityError,
-    ColumnKindError,
-    EmptyColumnError,
-)
+from vflsynth.exceptions import CardinalityError, ColumnKindError, EmptyColumnError
 from vflsynth.registry import Choice, Number, Rule
 
 

@@ -20,11 +20,7 @@ from vflsynth.columns.categorical import (
     CategoricalTransformer,
     OrderedTransformer,
 )
-from vflsynth.columns.numeric import (
-    ContinuousTransformer,
-    DatetimeTransformer,
-    IntegerTransformer,
-)
+from vflsynth.columns.numeric import ContinuousTransformer, DatetimeTransformer, IntegerTransformer
 from vflsynth.columns.schema import PublicColumn, PublicSchema
 from vflsynth.exceptions import CardinalityError, ColumnKindError, IdentifierError
 from vflsynth.registry import Members, register

@@ -48,10 +48,7 @@ from vflsynth.columns.base import (
 )
 from vflsynth.columns.encoders import Encoder, encoder_of
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
-from vflsynth.exceptions import (
-    ColumnKindError,
-    EmptyColumnError,
-)
+from vflsynth.exceptions import ColumnKindError, EmptyColumnError
 from vflsynth.registry import Number, Optional, Rule, Several
 
 # Of the range: how wide an interval stands for a value that may lie anywhere.

@@ -21,24 +21,13 @@ from vflsynth.codec import (
     scalar_from_json,
     scalar_to_json,
 )
-from vflsynth.columns.base import (
-    ColumnTransformer,
-    Matrix,
-    OutputSpan,
-    check_matrix,
-    naming,
-)
+from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, check_matrix, naming
 from vflsynth.columns.categorical import Rare
 from vflsynth.columns.encoders import Encoder, encoder_of
 from vflsynth.columns.histograms import NoisyHistogram
 from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
 from vflsynth.columns.public import PublicTransformer
-from vflsynth.exceptions import (
-    ColumnKindError,
-    ColumnMismatchError,
-    ParameterError,
-    warn_user,
-)
+from vflsynth.exceptions import ColumnKindError, ColumnMismatchError, ParameterError, warn_user
 from vflsynth.frames.party_frames import check_is_frame, check_table
 from vflsynth.registry import register
 

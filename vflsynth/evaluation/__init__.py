@@ -14,12 +14,7 @@ from vflsynth.evaluation.association import association_errors, associations
 from vflsynth.evaluation.coherence import incoherent_rows
 from vflsynth.evaluation.detection import detection_auc
 from vflsynth.evaluation.drawing import plot_marginals
-from vflsynth.evaluation.field import (
-    SDMetricsReports,
-    detection_score,
-    shape,
-    trend,
-)
+from vflsynth.evaluation.field import SDMetricsReports, detection_score, shape, trend
 from vflsynth.evaluation.frechet import frechet_distance
 from vflsynth.evaluation.marginals import average_variation_distance, marginal_distance
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, NotApplicableError

@@ -11,11 +11,7 @@ from typing import Literal, Unpack
 import numpy as np
 import pandas as pd
 
-from vflsynth.evaluation.columns import (
-    Floats,
-    NumericColumn,
-    TableEncoder,
-)
+from vflsynth.evaluation.columns import Floats, NumericColumn, TableEncoder
 from vflsynth.evaluation.intervals import (
     GROUPS,
     GroupedSums,

@@ -12,13 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsynth.evaluation.columns import (
-    CategoricalColumn,
-    Column,
-    Floats,
-    Integers,
-    NumericColumn,
-)
+from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, Integers, NumericColumn
 from vflsynth.evaluation.intervals import (
     GROUPS,
     Groups,

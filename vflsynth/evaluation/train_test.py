@@ -26,13 +26,7 @@ from vflsynth.evaluation.columns import (
     numbers,
     numeric_column,
 )
-from vflsynth.evaluation.intervals import (
-    BOOTSTRAP,
-    DRAWS,
-    around,
-    random_halves,
-    sample_rows,
-)
+from vflsynth.evaluation.intervals import BOOTSTRAP, DRAWS, around, random_halves, sample_rows
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
 from vflsynth.evaluation.tables import Tables, check_estimator, check_max_rows
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError

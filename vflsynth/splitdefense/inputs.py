@@ -14,12 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from vflsynth.codec import as_frame
-from vflsynth.exceptions import (
-    MissingKeyError,
-    ParameterError,
-    PartyDataError,
-    PartyNameError,
-)
+from vflsynth.exceptions import MissingKeyError, ParameterError, PartyDataError, PartyNameError
 from vflsynth.frames import check_party_frames, key_of, party_keys, vertical_split
 from vflsynth.frames.party_frames import check_is_frame, with_keys_in_form
 

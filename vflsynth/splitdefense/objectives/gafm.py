@@ -11,13 +11,7 @@ from torch import Tensor
 
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import Choice, Number, Optional, Rule, Sizes, register
-from vflsynth.splitdefense.objectives.base import (
-    Batch,
-    Objective,
-    Surroundings,
-    Task,
-    descend,
-)
+from vflsynth.splitdefense.objectives.base import Batch, Objective, Surroundings, Task, descend
 from vflsynth.splitdefense.settings import SplitSettings
 
 _INSIDE = 1e-6
