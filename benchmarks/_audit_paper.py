@@ -52,7 +52,6 @@ ACCURACIES: dict[str, dict[str, dict[float | None, tuple[Cell, ...]]]] = {
 }
 """Naive and correlation of Record 1, then of Record 2."""
 
-DELTAS = {"adult": 1e-5, "red-wine": 5e-4, "white-wine": 2e-4}
 EPSILONS = (10.0, 5.0)
 
 

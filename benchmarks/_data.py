@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+Task = Literal["classification", "regression"]
+
 
 @dataclass(frozen=True)
 class BenchmarkTable:
@@ -29,7 +31,7 @@ class BenchmarkTable:
     name: str
     party_frames: dict[str, pd.DataFrame]
     target: str
-    task: Literal["classification", "regression"]
+    task: Task
     categorical: tuple[str, ...]
 
     @property
@@ -82,14 +84,14 @@ def load_adult() -> BenchmarkTable:
     frame = frame.iloc[: int(0.95 * len(frame))].reset_index(drop=True)
     numeric = frame.select_dtypes("number").columns
     categorical = [column for column in frame.columns if column not in numeric]
-    return _split("adult", frame, 8, "income", categorical)
+    return in_two("adult", frame, 8, "income", categorical)
 
 
 def load_south_german_credit() -> BenchmarkTable:
     """South German credit: 1000 x 21, all but three columns are codes; A has 10 columns."""
     frame = pd.read_csv(data_file("south-german-credit.csv"))
     categorical = [c for c in frame.columns if c not in ("duration", "amount", "age")]
-    return _split("south-german-credit", frame, 10, "credit_risk", categorical)
+    return in_two("south-german-credit", frame, 10, "credit_risk", categorical)
 
 
 def load_hcv() -> BenchmarkTable:
@@ -101,12 +103,12 @@ def load_hcv() -> BenchmarkTable:
     frame.columns = frame.columns.str.strip()
     target = "Baselinehistological staging"
     symptoms = frame.columns[3:10].tolist()  # Fever ... Epigastric pain, coded 1 and 2
-    return _split("hcv", frame, 14, target, ["Gender", *symptoms, target])
+    return in_two("hcv", frame, 14, target, ["Gender", *symptoms, target])
 
 
 def load_spambase() -> BenchmarkTable:
     """Spambase: 4601 x 58, zero-inflated frequencies; A has 29 columns."""
-    return _split("spambase", pd.read_csv(data_file("spambase.csv")), 29, "spam", ["spam"])
+    return in_two("spambase", pd.read_csv(data_file("spambase.csv")), 29, "spam", ["spam"])
 
 
 def load_credit_default() -> BenchmarkTable:
@@ -115,13 +117,13 @@ def load_credit_default() -> BenchmarkTable:
     target = "default.payment.next.month"
     repayment = [c for c in frame.columns if c.startswith("PAY_") and "AMT" not in c]
     categorical = ["SEX", "EDUCATION", "MARRIAGE", *repayment, target]
-    return _split("credit-default", frame, 11, target, categorical)
+    return in_two("credit-default", frame, 11, target, categorical)
 
 
 def load_california_housing() -> BenchmarkTable:
     """California housing: 20640 x 9, all numeric; A has 4 columns; the target is a price."""
     frame = pd.read_parquet(data_file("california-housing.parquet"))
-    return _split("california-housing", frame, 4, "median_house_value", [])
+    return in_two("california-housing", frame, 4, "median_house_value", [])
 
 
 def load_small_mixed() -> BenchmarkTable:
@@ -152,7 +154,7 @@ def load_small_mixed() -> BenchmarkTable:
             "ill": np.where(ill, "yes", "no"),
         }
     )
-    return _split("small-mixed", frame, 4, "ill", ["region", "smoker", "ill"])
+    return in_two("small-mixed", frame, 4, "ill", ["region", "smoker", "ill"])
 
 
 LOADERS: dict[str, Callable[[], BenchmarkTable]] = {
@@ -192,20 +194,16 @@ def load_mnist_halves(
 
 def _load_wine(file: str, name: str) -> BenchmarkTable:
     frame = pd.read_csv(data_file(file), sep=";")
-    return _split(name, frame, 6, "quality", ["quality"])
+    return in_two(name, frame, 6, "quality", ["quality"])
 
 
-def _split(
+def in_two(
     name: str, frame: pd.DataFrame, n_first: int, target: str, categorical: list[str]
 ) -> BenchmarkTable:
     """Give the first columns to A and the others, which include the target, to B."""
-    return BenchmarkTable(
-        name=name,
-        party_frames={"A": frame.iloc[:, :n_first], "B": frame.iloc[:, n_first:]},
-        target=target,
-        task="classification" if target in categorical else "regression",
-        categorical=tuple(categorical),
-    )
+    frames = {"A": frame.iloc[:, :n_first], "B": frame.iloc[:, n_first:]}
+    task: Task = "classification" if target in categorical else "regression"
+    return BenchmarkTable(name, frames, target, task, tuple(categorical))
 
 
 def _read_idx(path: Path) -> npt.NDArray[np.uint8]:

@@ -337,13 +337,6 @@ class Autoencoder(nn.Module):
         return self.decoder(self.encoder(images))
 
 
-def make_classifier() -> nn.Sequential:
-    """Make the classifier of the inception score, ten logits."""
-    return nn.Sequential(
-        trunk(), nn.Linear(FLAT, LATENT_DIM), nn.Dropout(0.5), nn.ReLU(), nn.Linear(LATENT_DIM, 10)
-    )
-
-
 class Judges:
     """Both networks, trained once and kept in a folder: what is there is used.
 
@@ -366,11 +359,16 @@ class Judges:
         with torch.random.fork_rng():  # torch's layers know no other source of randomness
             torch.manual_seed(0)
             self.autoencoder = Autoencoder().to(device)
-            self.classifier = make_classifier().to(device)
-            for name, network in (
-                ("autoencoder", self.autoencoder),
-                ("classifier", self.classifier),
-            ):
+            logits = nn.Sequential(
+                trunk(),
+                nn.Linear(FLAT, LATENT_DIM),
+                nn.Dropout(0.5),
+                nn.ReLU(),
+                nn.Linear(LATENT_DIM, 10),
+            )
+            self.classifier = logits.to(device)
+            judges = {"autoencoder": self.autoencoder, "classifier": self.classifier}
+            for name, network in judges.items():
                 path = folder / f"{name}-{epochs}.safetensors"
                 if path.exists():
                     network.load_state_dict(load_file(path, device=device))

@@ -26,6 +26,7 @@ from vflsynth import (
 )
 from vflsynth.evaluation import association_errors, frechet_distance, utility
 from vflsynth.methods.gan.estimator import GANSynthesizer
+from vflsynth.run import EpochState
 
 SYNTHESIZERS: dict[str, type[GANSynthesizer]] = {
     "wgan-gp": WGANGPSynthesizer,
@@ -186,6 +187,17 @@ def run(
         }
         rows.append(row | judge(table, real, sample))
     return rows
+
+
+class EpochClock:
+    """A callback that takes the processor time at the end of every epoch."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Look at the clock."""
+        self.ends.append(time.process_time())
 
 
 def draw_curves(

@@ -29,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -364,15 +364,14 @@ def show() -> None:
     if found:
         print(f"Red wine, {N_RECORDS} records: AUC (95 % interval)")
         names = ["strongest in training", *max((row["attacks"] for row in found), key=len)]
-        print(f"{'':<26}" + "".join(f"{row['victim']:>19}" for row in found))
+        _print_row("", 26, [row["victim"] for row in found])
         for name in names:
             strongest = name == "strongest in training"
             values = [row["strongest"] if strongest else row["attacks"].get(name) for row in found]
-            print(f"{name:<26}" + "".join(f"{_cell(value):>19}" for value in values))
-        models = [row.get("models", N_MODELS) for row in found]
-        print(f"{'models per world':<26}" + "".join(f"{n:>19}" for n in models))
+            _print_row(name, 26, map(_cell, values))
+        _print_row("models per world", 26, [row.get("models", N_MODELS) for row in found])
         said = ["yes" if row["beats_guessing"] else "not shown" for row in found]
-        print(f"{'said to beat guessing':<26}" + "".join(f"{word:>19}" for word in said))
+        _print_row("said to beat guessing", 26, said)
     found = _results.rows("adversaries", part="attributes")
     if found:
         print(
@@ -394,10 +393,13 @@ def show() -> None:
             f"\n{data}, {N_LABELLED:,} records, {LABEL_EPOCHS} epochs, {len(SEEDS)} trainings: "
             "mean AUC (lowest-highest), no label known"
         )
-        print(f"{'':<60}" + "".join(f"{row['victim']:>19}" for row in found))
+        _print_row("", 60, [row["victim"] for row in found])
         for name in max((row["attacks"] for row in found), key=len):
-            values = [row["attacks"].get(name) for row in found]
-            print(f"{name:<60}" + "".join(f"{_cell(value):>19}" for value in values))
+            _print_row(name, 60, [_cell(row["attacks"].get(name)) for row in found])
+
+
+def _print_row(name: str, wide: int, cells: Iterable[object]) -> None:
+    print(f"{name:<{wide}}" + "".join(f"{cell:>19}" for cell in cells))
 
 
 def _cell(value: list[float] | None) -> str:

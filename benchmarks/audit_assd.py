@@ -25,8 +25,9 @@ import numpy as np
 import torch
 
 from benchmarks import _commands, _results
-from benchmarks._audit_paper import ACCURACIES, DELTAS, EPSILONS, accuracies, add_options
+from benchmarks._audit_paper import ACCURACIES, EPSILONS, accuracies, add_options
 from benchmarks._data import BenchmarkTable, load_table
+from benchmarks._schemas import DELTAS
 from benchmarks.plain_vflgan import PlainVFLGAN
 from vflsynth import FirstLayer, VFLGANSynthesizer, preset
 from vflsynth.audit import AuditReport, audit_intermediate_features, audit_synthetic_data

@@ -200,7 +200,9 @@ def distinguish(
     """Fit so many models of either table, and tell them apart."""
     synth = made(name, epsilon)
     with (
-        mock.patch.object(releases, "discrete_gaussian", _no_noise),
+        mock.patch.object(
+            releases, "discrete_gaussian", lambda shape, *_, **__: np.zeros(shape, np.int64)
+        ),
         mock.patch.object(RandomizedResponse, "transform", lambda _, labels, *rest: labels),
     ):
         seeded = clone(synth).set_params(random_state=0)
@@ -221,10 +223,6 @@ def distinguish(
         claim=Claim(ledger.epsilon(), ledger.delta, ledger.relation),
     )
     return report, ledger
-
-
-def _no_noise(shape: Any, sigma: int, **_: Any) -> npt.NDArray[np.int64]:
-    return np.zeros(shape, np.int64)
 
 
 def measure(name: str, n_models: int) -> _results.Row:

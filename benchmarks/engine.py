@@ -175,7 +175,10 @@ def death(parties: Parties, administrator: Administrator) -> dict[str, Any]:
     job = parties.job("death", parameters, exchange_timeout=DEATH_TIMEOUT, checkpoint_every=5)
     job_id = administrator.submit(write_job(job, parties.folder / "jobs"))
     checkpoints = parties.folder / "party_1" / "death" / "checkpoints"
-    _wait(lambda: checkpoints.exists() and any(checkpoints.iterdir()), 120)
+    deadline = time.monotonic() + 120
+    while not (checkpoints.exists() and any(checkpoints.iterdir())):
+        assert time.monotonic() < deadline, "no checkpoint was written"
+        time.sleep(0.05)
     parties.federation.kill("party_2")
     died = time.monotonic()
     reports = {
@@ -192,13 +195,6 @@ def death(parties: Parties, administrator: Administrator) -> dict[str, Any]:
         time.sleep(0.05)
     administrator.wait(job_id, 120)
     return found
-
-
-def _wait(condition: Any, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)
 
 
 class _Prepared(Participant):

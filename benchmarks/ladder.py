@@ -37,7 +37,7 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.metrics import r2_score, roc_auc_score
 
 from benchmarks import _commands, _field, _private, _results
-from benchmarks._data import BenchmarkTable, data_file, load_table
+from benchmarks._data import BenchmarkTable, data_file, in_two, load_table
 from benchmarks._schemas import SCHEMAS
 from vflsynth import (
     AutoregressiveSynthesizer,
@@ -179,11 +179,11 @@ def own_table(path: Path, target: str, n_first: int | None) -> str:
         raise SystemExit(
             f"--target {target}: it must be one of the columns of B, from {n_first} on"
         )
-    labels = tuple(str(c) for c in frame.columns if is_categorical(frame[c]))
-    few = target in labels or frame[target].nunique() <= _MOST_CLASSES
-    parts = {"A": frame.iloc[:, :n_first], "B": frame.iloc[:, n_first:]}
-    task: Literal["classification", "regression"] = "classification" if few else "regression"
-    _OWN[path.stem] = BenchmarkTable(path.stem, parts, target, task, labels)
+    labels = [str(c) for c in frame.columns if is_categorical(frame[c])]
+    table = in_two(path.stem, frame, n_first, target, labels)
+    if frame[target].nunique() <= _MOST_CLASSES:
+        table = replace(table, task="classification")
+    _OWN[path.stem] = table
     return path.stem
 
 
@@ -191,8 +191,7 @@ def adult() -> tuple[BenchmarkTable, int]:
     """Return all rows of Adult, `?` being a label, and how many are ``adult.data``'s."""
     frame = pd.read_parquet(data_file("adult.parquet"))
     labels = [c for c in frame.columns if not pd.api.types.is_numeric_dtype(frame[c])]
-    frames = {"A": frame.iloc[:, :8], "B": frame.iloc[:, 8:]}
-    return BenchmarkTable("adult", frames, "income", "classification", tuple(labels)), 32561
+    return in_two("adult", frame, 8, "income", labels), 32561
 
 
 def split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:

@@ -37,12 +37,12 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import _commands, _results
+from benchmarks._runs import EpochClock
 from benchmarks.transformers import mixed_table, peak_megabytes
 from vflsynth import AutoregressiveSynthesizer, VFLGANSynthesizer, read_records
 from vflsynth.contract import ColumnContract, Contract, PartyContract
 from vflsynth.evaluation import evaluate
 from vflsynth.frames import align_party_frames, read_table, stored_table
-from vflsynth.run import EpochState
 
 METHODS: dict[str, Callable[..., Any]] = {
     "autoregressive": AutoregressiveSynthesizer,
@@ -122,24 +122,6 @@ def mixed_frames(n_rows: int, seed: int, first: int) -> dict[str, pd.DataFrame]:
     return {name: own.assign(id=np.arange(first, first + n_rows)) for name, own in halves.items()}
 
 
-class _Clock:
-    """Takes the time of epochs, without what comes before the first and after the last."""
-
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-
-    def on_epoch_end(self, state: EpochState) -> bool:
-        """Look at the clock."""
-        self.ends.append(time.process_time())
-        return False
-
-    @property
-    def per_epoch(self) -> float | None:
-        """Seconds of one core of an epoch, of those after the first."""
-        n = len(self.ends) - 1
-        return (self.ends[-1] - self.ends[0]) / n if n > 0 else None
-
-
 def _total_variation(a: Any, b: Any) -> float:
     return float(np.abs(a / a.sum() - b / b.sum()).sum() / 2.0)
 
@@ -180,12 +162,17 @@ def _fitted(
     row: _results.Row, frames: Any, options: dict[str, Any], n_sampled: int
 ) -> tuple[_results.Row, pd.DataFrame]:
     """Fit and sample, and write down what it took."""
-    synth, clock = METHODS[row["method"]](random_state=row["seed"], verbose=0, **options), _Clock()
+    synth, clock = (
+        METHODS[row["method"]](random_state=row["seed"], verbose=0, **options),
+        EpochClock(),
+    )
     started, cpu = time.perf_counter(), time.process_time()
     synth.fit(frames, on="id", callbacks=[clock])
     row["fit_seconds"] = time.perf_counter() - started
     row["fit_cpu_seconds"] = time.process_time() - cpu
-    row["epoch_cpu_seconds"] = clock.per_epoch
+    after_first = len(clock.ends) - 1
+    per_epoch = (clock.ends[-1] - clock.ends[0]) / after_first if after_first > 0 else None
+    row["epoch_cpu_seconds"] = per_epoch
     row["epochs_asked"], row["epochs"] = options["epochs"], len(synth.history_)
     row["fit_peak_rss_mb"] = peak_megabytes()
     started, cpu = time.perf_counter(), time.process_time()

@@ -49,7 +49,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from benchmarks import _commands, _results
 from benchmarks._data import LOADERS, BenchmarkTable
-from benchmarks._split import divided, imdb
+from benchmarks._split import Frames, Rows, divided, imdb, rows_of, splits
 from vflsynth._random import secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
@@ -61,8 +61,6 @@ PUBLISHED: dict[str, Any] = {**AS_PUBLISHED}
 LINEAR: dict[str, Any] = {"bottom_hidden": (), "top_hidden": (), "intermediate_dim": 4}
 LINEAR |= {"numeric_bins": 0}
 
-Frames = dict[str, pd.DataFrame]
-Rows = npt.NDArray[np.intp]
 Scores = dict[str, float]
 
 
@@ -91,9 +89,7 @@ class Case:
             party: joined[[c for c in columns if c != table.target]]
             for party, columns in table.party_columns.items()
         }
-        order = np.random.default_rng(seed).permutation(len(joined))
-        cut = int(0.7 * len(joined))
-        self.train, self.test = order[:cut], order[cut:]
+        (self.train,), (self.test,) = splits(len(joined), [seed])
         known = pd.util.hash_pandas_object(joined, index=False).to_numpy()
         self.new = ~np.isin(known[self.test], known[self.train])
 
@@ -103,7 +99,7 @@ class Case:
 
     def rows(self, which: Rows) -> Frames:
         """Take some records of both parties."""
-        return {name: frame.iloc[which] for name, frame in self.frames.items()}
+        return rows_of(self.frames, which)
 
     def scores(self, predicted: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Scores:
         """Compare probabilities of classes with the test records."""
@@ -237,8 +233,11 @@ def show() -> None:
         for cell, rows in cells_of.items()
     }
     tables = list(dict.fromkeys(data for data, _ in found))
+    heads = [
+        name.replace("label privacy", "ε 1").replace("debiased", "ε 1, before") for name in METHODS
+    ]
     for measure, text in MEASURES.items():
-        print(f"{text:<20}" + "".join(f"{name:>17}" for name in _short(METHODS)))
+        print(f"{text:<20}" + "".join(f"{name:>17}" for name in heads))
         for data in tables:
             cells = [found.get((data, method), {}).get(measure, np.nan) for method in METHODS]
             if not np.isnan(cells).all():
@@ -264,12 +263,6 @@ def show() -> None:
             f"{_results.verdict(gains.mean() > 0)}; behind the joined table {behind.mean():+.4f} "
             f"±{behind.sem():.4f}, at most .003: {_results.verdict(behind.mean() <= 0.003)}"
         )
-
-
-def _short(methods: Any) -> list[str]:
-    return [
-        name.replace("label privacy", "ε 1").replace("debiased", "ε 1, before") for name in methods
-    ]
 
 
 if __name__ == "__main__":

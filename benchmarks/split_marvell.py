@@ -22,6 +22,7 @@ import torch
 from matplotlib.figure import Figure
 
 from benchmarks import _commands, _results
+from benchmarks._runs import EpochClock
 from benchmarks._split import (
     TABLES,
     cell,
@@ -34,7 +35,6 @@ from benchmarks._split import (
     spreads,
 )
 from vflsynth._random import RandomStreams
-from vflsynth.run import EpochState
 from vflsynth.splitdefense import (
     Isotropic,
     LeakageMonitor,
@@ -185,22 +185,6 @@ def microseconds() -> dict[str, float]:
     return found
 
 
-class _Clock:
-    """A callback that takes the processor time at the end of the first epoch."""
-
-    start: float | None = None
-
-    def on_epoch_end(self, state: EpochState) -> None:
-        """Take the time, once."""
-        if self.start is None:
-            self.start = time.process_time()
-
-    def seconds(self) -> float:
-        """Until now."""
-        assert self.start is not None
-        return time.process_time() - self.start
-
-
 def cost_of_the_monitor() -> dict[str, float]:
     """Share that watching adds to the processor time of training; medians over turns.
 
@@ -226,7 +210,7 @@ def cost_of_the_monitor() -> dict[str, float]:
         for turn in range(5):
             seconds = {}
             for watched in (True, False):
-                clock = _Clock()
+                clock = EpochClock()
                 SplitNNClassifier(
                     **(AS_PUBLISHED | chosen),
                     monitor=watched,
@@ -234,7 +218,7 @@ def cost_of_the_monitor() -> dict[str, float]:
                     device="cpu",
                     random_state=turn,
                 ).fit(frames, y, callbacks=[clock])
-                seconds[watched] = clock.seconds()
+                seconds[watched] = time.process_time() - clock.ends[0]
             shares.append(seconds[True] / seconds[False] - 1.0)
         found[name] = round(float(np.median(shares)), 3)
     return found

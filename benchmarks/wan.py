@@ -21,8 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from benchmarks import _commands, _results
 from benchmarks._data import load_table
 from benchmarks._federation import Parties
@@ -43,21 +41,6 @@ MODES: dict[str, dict[str, Any]] = {
 _MAX_ROWS = 8000
 METHODS = ("AutoregressiveSynthesizer", "VFLGANSynthesizer", "GaussianCopulaSynthesizer")
 _SECONDS = 3_600.0
-
-
-def frames_of(data: str, rows: int | None) -> dict[str, pd.DataFrame]:
-    """Return the parties' tables with a key column."""
-    table = load_table(data)
-    parts = {name: frame.head(rows) for name, frame in table.party_frames.items()}
-    return {
-        name: frame.reset_index(drop=True).rename_axis(KEY).reset_index()
-        for name, frame in parts.items()
-    }
-
-
-def seconds_of_an_epoch(history: list[dict[str, Any]]) -> float | None:
-    """Return the median, the first epoch aside, which also starts things up."""
-    return statistics.median(e["seconds"] for e in history[1:]) if len(history) > 1 else None
 
 
 def judge(data: str, method: str, mode: str, seed: int) -> dict[str, Any]:
@@ -110,7 +93,10 @@ def measure(
     data: str, method: str, rows: int | None, epochs: int | None, mode: str
 ) -> dict[str, Any]:
     """Fit once; return seconds and bytes."""
-    frames = frames_of(data, rows)
+    frames = {
+        name: frame.head(rows).reset_index(drop=True).rename_axis(KEY).reset_index()
+        for name, frame in load_table(data).party_frames.items()
+    }
     records = min(len(frame) for frame in frames.values())
     with tempfile.TemporaryDirectory() as folder:
         parties = Parties(Path(folder) / "far", frames, ONE_WAY, RATE, on=KEY)
@@ -127,6 +113,7 @@ def measure(
         batch_size = report["settings"].get("batch_size", records)
         made = Members("synthesizers")[method](**MODES[mode]).method()
         epochs_by_default = getattr(made, "default_epochs", default_epochs)(records, batch_size)
+        later = [e["seconds"] for e in report.get("history", [])[1:]]  # the first starts things up
         of_party = max(
             sum(r["bytes"] for r in report["left"] + report["arrived"] if name in r.values())
             for name in frames
@@ -144,7 +131,7 @@ def measure(
                 max(whole_run(report, name, epochs_by_default) for name in frames), 1
             ),
             "megabytes through the proxy": round(parties.proxy.passed / 1e6, 1),
-            "seconds of an epoch": seconds_of_an_epoch(report.get("history", [])),
+            "seconds of an epoch": statistics.median(later) if later else None,
             "epochs by default": epochs_by_default if epochs else None,
             "load average": os.getloadavg()[0],
         }
