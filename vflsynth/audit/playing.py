@@ -181,7 +181,8 @@ class Play:
             alone=0 if self.disclosure is None else 1,
         )
         criteria = self._questions(schedule.run.shadows)
-        run = schedule.train(self._power)
+        n_asked, confidence = len(self.asked), settings.confidence
+        run = schedule.train(lambda n: say_power(n - n // 2, n - n // 2, n_asked, confidence))
         observations = run.observations
         claim = weakest_claim(observations.values()) if self.claim is None else self.claim
         known = [THREAT_MODELS[self.scheme]]
@@ -201,11 +202,6 @@ class Play:
             criteria,
             schedule.shortened,
         )
-
-    def _power(self, n_models: int) -> str:
-        n_test = n_models - n_models // 2
-        confidence = self.shadows.settings.confidence
-        return say_power(n_test, n_test, len(self.asked), confidence)
 
     def _learning(self, n_models: int) -> float:
         """Return about how many seconds it takes to learn from so many models."""

@@ -237,10 +237,7 @@ def column_shapes(
     for column in encoder.columns:
         if isinstance(column, NumericColumn):
             one, other = (_present(column.standardised(frame)) for frame in (real, synthetic))
-            if len(one) and len(other):
-                value = 1.0 - ks_distance(one, other)
-            else:  # a column that is missing in one table only is unlike the other
-                value = 0.0 if len(one) or len(other) else np.nan
+            value = 1.0 - ks_distance(one, other) if len(one) or len(other) else np.nan
         else:
             first, second = _labels(column, real), _labels(column, synthetic)
             value = 1.0 - _total_variation(first, second, len(column.labels))

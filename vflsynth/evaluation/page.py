@@ -255,13 +255,6 @@ def _headline(results: MetricResults, name: str) -> MetricResult | None:
     return result
 
 
-def _level(result: MetricResult) -> str:
-    closed = result.gap_closed
-    if closed is None:
-        return "unknown"
-    return "close" if closed >= CLOSE else "partly" if closed >= PARTLY else "far"
-
-
 def _failing(result: MetricResult) -> str:
     """Say which columns, pairs or rows are far off, the worst first; nothing if none is."""
     if result.metric is INCOHERENT:
@@ -286,9 +279,10 @@ def _failing(result: MetricResult) -> str:
 
 def _card(result: MetricResult) -> dict[str, Any]:
     """Words and ruler of one headline metric."""
-    level, closed, failing = _level(result), result.gap_closed, _failing(result)
-    if failing and level == "close":
-        level = "partly"
+    level, closed, failing = "unknown", result.gap_closed, _failing(result)
+    if closed is not None:
+        is_close = closed >= CLOSE and not failing
+        level = "close" if is_close else "partly" if closed >= PARTLY else "far"
     answer, ruler = ANSWERS.get(level, "No verdict"), None
     if result.value is None:
         answer, text = "Not applicable", f"Not applicable, because {result.not_applicable}."

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -404,7 +404,7 @@ class _Trial:
         if not self.is_classification:
             fitted = _fit(clone(self.model), features, targets)
             guessed = np.full(len(test_targets), targets.mean())
-            score = _regression_score(self.unit)
+            score = partial(_regression_score, self.unit)
             predicted = fitted.predict(test_features)
         else:
             # Labels are compared by equality and ordered by name, whatever their types.
@@ -415,7 +415,7 @@ class _Trial:
             model = DummyClassifier() if one_class else clone(self.model)
             predicted = _fit(model, features, targets).predict(test_features)
             guessed = np.full(len(test_targets), np.bincount(targets).argmax())
-            score = _classification_score(len(labels))
+            score = partial(_classification_score, len(labels))
         rng = np.random.default_rng(self.seed)
         n = len(test_targets)
         # The same seed for every setting: settings that test on the same rows are drawn together.
@@ -437,33 +437,22 @@ def _fit(model: BaseEstimator, features: Floats, targets: NDArray[Any]) -> Any:
         return model.fit(features, targets)
 
 
-Score = Callable[[NDArray[Any], NDArray[Any]], Floats]
-
-
-def _classification_score(n_labels: int) -> Score:
+def _classification_score(n_labels: int, truth: Integers, predicted: Integers) -> Floats:
     """Accuracy and macro-F1 (over the labels that occur, as scikit-learn does) of label codes."""
-
-    def score(truth: Integers, predicted: Integers) -> Floats:
-        hits = np.bincount(truth[truth == predicted], minlength=n_labels)
-        either = np.bincount(truth, minlength=n_labels) + np.bincount(predicted, minlength=n_labels)
-        occurs = either > 0
-        f1 = 2.0 * hits[occurs] / either[occurs]
-        return np.array([hits.sum() / len(truth), f1.mean()])
-
-    return score
+    hits = np.bincount(truth[truth == predicted], minlength=n_labels)
+    either = np.bincount(truth, minlength=n_labels) + np.bincount(predicted, minlength=n_labels)
+    occurs = either > 0
+    f1 = 2.0 * hits[occurs] / either[occurs]
+    return np.array([hits.sum() / len(truth), f1.mean()])
 
 
-def _regression_score(unit: float) -> Score:
+def _regression_score(unit: float, truth: Floats, predicted: Floats) -> Floats:
     """R² and the mean absolute error in `unit`."""
-
-    def score(truth: Floats, predicted: Floats) -> Floats:
-        residual = ((truth - predicted) ** 2).mean()
-        spread = truth.var()
-        # A draw of equal targets has no R²; by scikit-learn's convention it is 1 if all are hit.
-        r2 = 1.0 - residual / spread if spread > 0 else float(residual == 0)
-        return np.array([r2, np.abs(truth - predicted).mean() / unit])
-
-    return score
+    residual = ((truth - predicted) ** 2).mean()
+    spread = truth.var()
+    # A draw of equal targets has no R²; by scikit-learn's convention it is 1 if all are hit.
+    r2 = 1.0 - residual / spread if spread > 0 else float(residual == 0)
+    return np.array([r2, np.abs(truth - predicted).mean() / unit])
 
 
 def _results(

@@ -223,24 +223,21 @@ class SplitMethod(Method):
         own: Any = holder.party if holder.seat.has_columns else None
         matched = holder.party.matched_rows
         truth = torch.tensor(self.target.codes[matched]).to(device)
+        privacies = [c.label_privacy for c in self.classifiers]
         labels = torch.stack(
-            [
-                truth if c.label_privacy is None else c.label_privacy.transform(truth, n_classes)
-                for c in self.classifiers
-            ]
+            [truth if p is None else p.transform(truth, n_classes) for p in privacies]
         )
         schedule = holder.schedule
         rows = schedule.order if isinstance(schedule, HoldingOut) else schedule.replica_rows
         trained = labels if rows is None else labels.gather(1, rows)
         shares = self.target.shares(trained)
-        weights = record_weights(
-            labels,
-            rows,
-            self._class_weights(shares),
-            None
-            if self._sample_weight is None
-            else torch.tensor(self._sample_weight[matched]).to(device),
-        )
+        asked, per_class, per_record = [c.class_weight for c in self.classifiers], None, None
+        if any(asked):
+            each = zip(asked, torch.split(shares, 1))
+            per_class = torch.cat([self.target.weights(*one) for one in each])
+        if self._sample_weight is not None:
+            per_record = torch.tensor(self._sample_weight[matched]).to(device)
+        weights = record_weights(labels, rows, per_class, per_record)
         around = Surroundings(
             settings,
             self._parties,
@@ -249,22 +246,21 @@ class SplitMethod(Method):
             shares,
             self._heads,
             streams,
-            self._channel(device),
+            LabelChannel.of(privacies, n_classes, device) if any(privacies) else None,
         )
-        records = {}
-        if self.monitor is not None:
-            records = {
-                name: LeakageRecord(
-                    self.monitor,
-                    labels=truth,
-                    dim=settings.intermediate_dim,
-                    n_replicas=len(labels),
-                    n_classes=n_classes,
-                    scalar_probability=settings.scalar_probability,
-                    steps_per_epoch=holder.duration.steps_per_epoch,
-                )
-                for name in self._passive
-            }
+        records = {
+            name: LeakageRecord(
+                self.monitor,
+                labels=truth,
+                dim=settings.intermediate_dim,
+                n_replicas=len(labels),
+                n_classes=n_classes,
+                scalar_probability=settings.scalar_probability,
+                steps_per_epoch=holder.duration.steps_per_epoch,
+            )
+            for name in self._passive
+            if self.monitor is not None
+        }
         active = ActiveParty(
             schedule,
             self._task(around),
@@ -289,20 +285,6 @@ class SplitMethod(Method):
         from vflsynth.splitdefense.private import PrivateCrossEntropy  # needs an extra
 
         return PrivateCrossEntropy(self.objectives, around, self.dpsgd_plan, self.noise)
-
-    def _channel(self, device: torch.device) -> LabelChannel | None:
-        """Return what labels went through, if any replica's did."""
-        privacies = [c.label_privacy for c in self.classifiers]
-        if not any(privacies):
-            return None
-        return LabelChannel.of(privacies, self.target.n_classes, device)
-
-    def _class_weights(self, shares: Tensor) -> Tensor | None:
-        """Weights of the classes, (replica, class); each replica has its own."""
-        asked = [c.class_weight for c in self.classifiers]
-        if not any(asked):
-            return None
-        return torch.cat([self.target.weights(*one) for one in zip(asked, torch.split(shares, 1))])
 
     # -- privacy ---------------------------------------------------------------------------------
 

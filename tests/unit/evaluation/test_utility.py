@@ -24,11 +24,11 @@ codes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, ma
 @settings(max_examples=100, deadline=None)
 def test_scores_agree_with_scikit_learn(pairs):
     truth, predicted = np.array(pairs).T
-    accuracy, f1 = _classification_score(5)(truth, predicted)
+    accuracy, f1 = _classification_score(5, truth, predicted)
     assert accuracy == pytest.approx(accuracy_score(truth, predicted))
     assert f1 == pytest.approx(f1_score(truth, predicted, average="macro", zero_division=0))
     if len(set(truth)) > 1:
-        r2, error = _regression_score(2.0)(truth.astype(float), predicted.astype(float))
+        r2, error = _regression_score(2.0, truth.astype(float), predicted.astype(float))
         assert r2 == pytest.approx(r2_score(truth, predicted))
         assert error == pytest.approx(mean_absolute_error(truth, predicted) / 2)
 
