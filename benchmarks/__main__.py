@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 SCRIPTS = {
-    path.stem: (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()[
-        0
-    ]
+    path.stem: (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
     for path in sorted(Path(__file__).parent.glob("[!_]*.py"))
 }
 

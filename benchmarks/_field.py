@@ -194,11 +194,8 @@ def show(
                 lines.append(f"  XGB of {method}: {score:.3f} (at least {least:.2f}: {verdict})")
         if "bounded" in mine and "seen" in mine["bounded"]:
             seen = told(mine["bounded"]["seen"].iloc[0]).splitlines()
-            lines += [
-                "",
-                f"  what tells bounded, seed 0: {seen[0]}",
-                *(f"    {s}" for s in seen[1:]),
-            ]
+            lines += ["", f"  what tells bounded, seed 0: {seen[0]}"]
+            lines += [f"    {line}" for line in seen[1:]]
     return "\n".join(lines)
 
 

@@ -86,11 +86,6 @@ def rows(table: str, **where: object) -> list[Row]:
     return [row for row in found if all(row.get(name) == value for name, value in where.items())]
 
 
-def read(table: str) -> pd.DataFrame:
-    """Read a table as a data frame; what is not a number or a text stays a list or a dictionary."""
-    return pd.DataFrame(rows(table))
-
-
 def cells(table: str) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Read a table as its cells: the key without the seed, and the rows of all seeds."""
     names = [name for name in KEYS[table] if name != "seed"]

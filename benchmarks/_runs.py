@@ -105,10 +105,7 @@ def plain_transformer() -> TableTransformer:
 def parameters(data: str, method: str, settings: str) -> dict[str, Any]:
     """Return a method's parameters for a table; `settings` is one of `SETTINGS`."""
     if settings == "default":
-        plain: dict[str, Any] = {
-            "transformer": plain_transformer(),
-            "calibrate_marginals": False,
-        }
+        plain: dict[str, Any] = {"transformer": plain_transformer(), "calibrate_marginals": False}
         return plain | ({"private_heads": False} if method == "vflgan-base" else {})
     base, changes = OWN_SIZES.get(data, (data, {}))
     chosen = preset(base, method) | {"evaluate_every": 1} | changes
@@ -168,12 +165,8 @@ def run(
     rows = []
     for seed, model in zip(seeds, models, strict=True):
         sample = model.sample(len(real), random_state=seed)
-        row: _results.Row = {
-            "data": table.name,
-            "method": method,
-            "settings": settings,
-            "seed": seed,
-        }
+        row: _results.Row = {"data": table.name, "method": method, "settings": settings}
+        row["seed"] = seed
         if settings is None:
             curve = [distance(table, real, sample)]
         else:
@@ -222,11 +215,8 @@ def distance(table: BenchmarkTable, real: pd.DataFrame, synthetic: pd.DataFrame)
 def scores(table: BenchmarkTable, synthetic: pd.DataFrame) -> dict[str, Any]:
     """Return the Fréchet distance to the real table, and what `judge` says."""
     real = table.joined()
-    synthetic = synthetic[real.columns]
-    return {
-        "frechet_distance": distance(table, real, synthetic),
-        **judge(table, real, synthetic),
-    }
+    own = synthetic[real.columns]
+    return {"frechet_distance": distance(table, real, own), **judge(table, real, own)}
 
 
 def judge(table: BenchmarkTable, real: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, Any]:

@@ -131,10 +131,8 @@ def engine() -> str:
     same = all(
         row["models equal those of one process byte for byte"] for row in [*loopback, *delayed]
     )
-    rate, late = (
-        loopback[0]["exchanges_per_second"]["median of epochs"],
-        delayed[0]["ms_per_exchange"] - 20,
-    )
+    rate = loopback[0]["exchanges_per_second"]["median of epochs"]
+    late = delayed[0]["ms_per_exchange"] - 20
     local, step = result["local driver"]["ms_per_step"], result["a step with hardly any networks"]
     sizes = loopback[0]["bytes_per_step"]
     death, load = result["death of a party"], result["load average before and after"]

@@ -64,11 +64,8 @@ def peers(table: BenchmarkTable) -> Iterator[_results.Row]:
     """Score the tables that `benchmarks.external` has left and that have no scores yet."""
     for method in PEERS:
         for file in sorted(CACHE.glob(f"{table.name}-{method}-*.parquet")):
-            key = {
-                "data": table.name,
-                "method": method,
-                "seed": int(file.stem.rpartition("-seed")[2]),
-            }
+            seed = int(file.stem.rpartition("-seed")[2])
+            key = {"data": table.name, "method": method, "seed": seed}
             if not _results.rows("defaults", **key):
                 record = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
                 yield {
@@ -95,7 +92,8 @@ def main() -> None:
         for row in peers(table):
             _results.put("defaults", row)
     measures = ["frechet_distance", "total_difference", "fit_seconds"]
-    print(_results.read("defaults").groupby(["data", "method"])[measures].mean().round(3))
+    found = pd.DataFrame(_results.rows("defaults"))
+    print(found.groupby(["data", "method"])[measures].mean().round(3))
 
 
 if __name__ == "__main__":

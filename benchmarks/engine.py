@@ -61,10 +61,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "shared_hidden": [],
         "private_heads": False,
     },
-    "the paper's for Adult": {
-        **_COMMON,
-        **{k: v for k, v in preset("adult").items() if k in _ADULT},
-    },
+    "the paper's for Adult": _COMMON | {k: v for k, v in preset("adult").items() if k in _ADULT},
 }
 
 
@@ -314,9 +311,7 @@ def main() -> None:
         return
     load_before = os.getloadavg()[0]
     frames = make_party_frames(RECORDS, 2, random_state=0)
-    result: dict[str, Any] = {
-        "local driver": local_driver(),
-    }
+    result: dict[str, Any] = {"local driver": local_driver()}
     print(result, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         parties = Parties(Path(folder) / "loopback", frames)
@@ -338,10 +333,8 @@ def main() -> None:
                 parties, administrator, "hardly any", (2, 2 + few)
             )
     result["before other programs"] = os.sched_getscheduler(0) == os.SCHED_RR
-    result["cores"], result["load average before and after"] = (
-        os.cpu_count(),
-        [load_before, os.getloadavg()[0]],
-    )
+    result["cores"] = os.cpu_count()
+    result["load average before and after"] = [load_before, os.getloadavg()[0]]
     _results.put("engine", result)
 
 

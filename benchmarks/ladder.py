@@ -282,21 +282,15 @@ def _more_scores(
     seed: int,
 ) -> _results.Row:  # fmt: skip
     """Return what only the ladder shows."""
-    found: _results.Row = {}
     options: dict[str, Any] = {"categorical": table.categorical}
-    found["detection_logistic"] = float(
-        detection_score(
-            train, synthetic, detector="logistic_regression", max_rows=_MAX_ROWS,
-            random_state=seed, **options,
-        )
-    )  # fmt: skip
+    seeded = options | {"random_state": seed, "max_rows": _MAX_ROWS}
+    logistic = detection_score(train, synthetic, detector="logistic_regression", **seeded)
+    found: _results.Row = {"detection_logistic": float(logistic)}
     utilities = utility(train, synthetic, table.target, holdout=test, task=table.task, **options)
     for result in utilities.values():
         if result.value is not None:
             found[result.metric.name] = float(result)
-    for result in precision_and_recall(
-        train, synthetic, max_rows=_MAX_ROWS, random_state=seed, **options
-    ).values():
+    for result in precision_and_recall(train, synthetic, **seeded).values():
         found[result.metric.name] = float(result)
     incoherent = incoherent_rows(train, synthetic, random_state=seed, **options)
     found["incoherent_rows"] = float(incoherent)
@@ -311,10 +305,8 @@ def broken_rules(
     if table.name not in RULES:
         return {}
     broken = rule_violations(train, synthetic, RULES[table.name])
-    return {
-        "rule_violations": float(broken),
-        "rule_violations_real": float(broken.baseline or 0.0),
-    }
+    real = float(broken.baseline or 0.0)
+    return {"rule_violations": float(broken), "rule_violations_real": real}
 
 
 def fit_and_score(

@@ -197,11 +197,7 @@ METHODS: dict[str, Callable[[Case], Scores]] = {
     "label privacy, linear": split(label_privacy=RandomizedResponse(EPSILON), **LINEAR),
     "debiased": debiased,
 }
-MEASURES = {
-    "auc": "AUC",
-    "new_auc": "AUC, new records",
-    "log_loss": "Log-loss",
-}
+MEASURES = {"auc": "AUC", "new_auc": "AUC, new records", "log_loss": "Log-loss"}
 
 
 def main() -> None:

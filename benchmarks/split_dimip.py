@@ -203,9 +203,7 @@ def families(data: str) -> dict[str, dict[str, dict[str, Any]]]:
             "DIMIP 0.1, dropout 0.1": dimip(0.1, 1) | {"party_dropout": 0.1},
         },
         "dimip-5-steps": {f"DIMIP {w:g}, 5 steps": dimip(w, 5) for w in (0.05, 0.1, 0.5)},
-        "dimip-no-regularizer": {
-            "DIMIP 0.5, no regularizer": dimip(0.5, 1, regularizer=False),
-        },
+        "dimip-no-regularizer": {"DIMIP 0.5, no regularizer": dimip(0.5, 1, regularizer=False)},
         "dimip-prior": {"DIMIP 0.9, prior": dimip(0.9, 1, bound="prior")},
         "malicious": {"none, malicious": {"malicious": {"passive": MaliciousSGD()}}},
         "dimip-malicious": {

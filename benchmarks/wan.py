@@ -52,8 +52,7 @@ def judge(data: str, method: str, mode: str, seed: int) -> dict[str, Any]:
     seconds, real = time.perf_counter() - started, table.joined()
     sample, told = synth.sample(len(real)), synth.transcript_
     options: dict[str, Any] = {"categorical": table.categorical}
-    parties = {name: list(frame) for name, frame in table.party_frames.items()}
-    errors = association_errors(real, sample, parties=parties, **options)
+    errors = association_errors(real, sample, parties=table.party_columns, **options)
     own = told[(told["sender"] == "A") | (told["receiver"] == "A")]
     return {
         "data": data,

@@ -95,7 +95,7 @@ def test_cells_have_the_seeds_and_missing_ones_are_told(results):
     ((key, frame),) = _results.cells("table1").items()
     assert key == ("red-wine", "vflgan", "default")
     assert frame["distance"].mean() == 1.0
-    assert _results.read("table1")["seed"].tolist() == [1, 3]
+    assert [row["seed"] for row in _results.rows("table1")] == [1, 3]
     assert _results.missing("table1", [0, 1, 2, 3], data="red-wine") == [0, 2]
     assert _results.missing("table1", [1], data="white-wine") == [1]
 

@@ -15,7 +15,6 @@ from vflsynth.audit.criteria import Criteria
 from vflsynth.audit.findings import (
     LOW_FPRS,
     RELATION_WORDS,
-    Attack,
     Claim,
     TargetAudit,
     plain,
@@ -325,11 +324,6 @@ class AuditReport:
         """Return what the page says and shows about one target."""
         strongest, caught = audit.strongest, self.beats_guessing(audit)
         fprs = list(strongest.tpr)
-
-        def cells(attack: Attack) -> list[str]:
-            estimates = attack.accuracy, attack.auc, *(attack.tpr[fpr] for fpr in fprs)
-            return [f"{own.value:.2f} ({own.low:.2f}–{own.high:.2f})" for own in estimates]
-
         return {
             "title": audit.title,
             "level": "far" if caught else "unknown",
@@ -348,7 +342,10 @@ class AuditReport:
                 [
                     attack.statistic + (" (strongest in training)" if attack is strongest else ""),
                     attack.adversary,
-                    *cells(attack),
+                    *(
+                        f"{own.value:.2f} ({own.low:.2f}–{own.high:.2f})"
+                        for own in (attack.accuracy, attack.auc, *(attack.tpr[f] for f in fprs))
+                    ),
                     f"{attack.epsilon:.2f}",
                 ]
                 for attack in sorted(audit.attacks, key=lambda attack: -attack.training_auc)

@@ -125,9 +125,7 @@ class Associations:
 
 
 def association_errors(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    **known: Unpack[Compared],
+    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> MetricResults:
     """Compare how strongly columns are related, over all pairs, within parties and across them.
 
@@ -164,9 +162,7 @@ def association_errors(
 
 
 def associations(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    **known: Unpack[Compared],
+    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> Associations:
     """Return the association matrices behind :func:`association_errors`, which see."""
     return related(Tables(real, synthetic, **known))

@@ -43,9 +43,7 @@ _BINS, _MOST_VALUES = 10, 20  # numbers with more values are binned by their qua
 
 
 def incoherent_rows(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    **known: Unpack[Compared],
+    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> MetricResult:
     """Count synthetic rows with two values that exclude each other in the real table.
 

@@ -32,9 +32,7 @@ FRECHET_DISTANCE = Metric(
 
 
 def frechet_distance(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    **known: Unpack[Compared],
+    real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> MetricResult:
     """Compare means and covariances of two tables, over all columns and party by party.
 
