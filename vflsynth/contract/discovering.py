@@ -163,11 +163,6 @@ class _Table:
         """Look at some columns no more."""
         self.labels = [label for label in self.labels if label not in labels]
 
-    def rows(self, count: int) -> npt.NDArray[np.intp]:
-        """Return the places of records that are spread over the table."""
-        last = max(0, self.n - 1)
-        return np.unique(np.linspace(0, last, min(count, self.n)).astype(np.intp))
-
     @cached_property
     def kinds(self) -> dict[Hashable, str]:
         """Columns of numbers and times with more than two values, and which of them compare."""
@@ -207,6 +202,11 @@ class _Table:
         return self._codes[label]
 
 
+def spread(n: int, count: int) -> npt.NDArray[np.intp]:
+    """Return the places of at most `count` records that are spread over a table of `n`."""
+    return np.unique(np.linspace(0, max(0, n - 1), min(count, n)).astype(np.intp))
+
+
 def name_of(label: Hashable) -> str:
     """Write a column as an expression does."""
     text = str(label)
@@ -218,7 +218,7 @@ def name_of(label: Hashable) -> str:
 
 
 def _equalities(table: _Table) -> Iterator[Finding]:
-    rows = table.rows(_SCREENED)
+    rows = spread(table.n, _SCREENED)
     first: dict[Any, Hashable] = {}
     for label in table.labels:
         column = table.frame[label]
@@ -301,7 +301,7 @@ def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
     labels = table.numbers
     if len(labels) < 2:
         return
-    rows = table.rows(_SCREENED)
+    rows = spread(table.n, _SCREENED)
     values = np.stack([table.values(label, rows) for label in labels])
     values[~np.isfinite(values)] = np.nan
     places = {k: decimals_of(row[np.isfinite(row)]) for k, row in zip(labels, values)}
@@ -463,7 +463,7 @@ def _dates(table: _Table, nearly: bool) -> Iterator[Finding]:
     counts = [
         k for k in table.labels if k in table.numbers or kind_of_values(table.frame[k].dtype) == "m"
     ]
-    rows = table.rows(_SCREENED)
+    rows = spread(table.n, _SCREENED)
     for alike in times.values():
         for early, late in permutations(alike, 2):
             passed = table.values(late, rows) - table.values(early, rows)
@@ -530,7 +530,7 @@ def _orders(
     finding, nor is what follows from that. Where a value of one column fixes the other, records
     with both values say nothing.
     """
-    rows = table.rows(_SCREENED)
+    rows = spread(table.n, _SCREENED)
     some = {k: table.values(k, rows) for k in table.labels if k in table.kinds}
     together = _groups(known)
     pairs = [group for group in together if len(group) == 2]
@@ -596,7 +596,7 @@ def _dependencies(
         if 1 < len(values) <= limit and found.max() < len(values):
             codes[label] = found
     determining = [label for label, own in codes.items() if own.max() >= 2]
-    few, again = table.rows(_SCREENED), table.rows(_SCREENED_AGAIN)
+    few, again = spread(table.n, _SCREENED), spread(table.n, _SCREENED_AGAIN)
     determines: dict[tuple[Hashable, Hashable], tuple[float, float]] = {}
     for by in determining:
         for column in codes:
@@ -635,7 +635,7 @@ def _pairs(
     labels = list(codes)
     matrix = np.stack([codes[k] for k in labels], axis=1)
     sizes = matrix.max(axis=0) + 1
-    some = matrix[table.rows(_SCREENED_AGAIN)]
+    some = matrix[spread(table.n, _SCREENED_AGAIN)]
     most = 4 * (1 - NEARLY) * len(some) if nearly else 0
     for i, j in combinations(range(len(labels)), 2):
         if sizes[i] * sizes[j] > table.n / 5:
@@ -713,7 +713,7 @@ def _surprise(by: Codes, column: Codes) -> float:
 def _levels(table: _Table, known: Sequence[Finding], nearly: bool) -> Iterator[Finding]:
     """Values that fix another column, such as "zero exactly where"."""
     together = _groups(known)
-    rows = table.rows(_SCREENED_AGAIN)
+    rows = spread(table.n, _SCREENED_AGAIN)
     codes = {k: table.codes(k) for k in table.labels}
     shares = {k: np.bincount(own) / table.n for k, (own, _) in codes.items()}
     least = 2 * NEARLY - 1 if nearly else 1.0
@@ -809,7 +809,7 @@ def codes_among(frame: pd.DataFrame) -> dict[Hashable, float]:
     variance between codes, and ``strange`` is at least `_STRANGE` of ``between``. Labels count as
     one column of zeros and ones per value, summed up.
     """
-    table = _Table(frame.iloc[_Table(frame).rows(20_000)].reset_index(drop=True))
+    table = _Table(frame.iloc[spread(len(frame), 20_000)].reset_index(drop=True))
     found: dict[Hashable, float] = {}
     with np.errstate(all="ignore"):
         targets = {label: _target(table, label) for label in table.labels}

@@ -100,18 +100,17 @@ def judged(
     owner: Mapping[Hashable, str] = {c: name for name, t in tables.items() for c in t.columns}
     n = len(next(iter(tables.values())))
     kept = np.ones((len(rules), n), dtype=np.bool_)
-    for repairing in (True, False):
-        if given is not None and not repairing:
-            tables = given(tables)
-        for number, rule in enumerate(rules):
-            if repairing and rule.repaired_column is None:
-                continue
-            row = pd.DataFrame({c: tables[owner[c]][c].array for c in rule.columns}, copy=False)
-            if repairing:
-                name, label = owner[rule.repaired_column], rule.repaired_column
-                tables[name] = with_column(tables[name], rule.repair(row)[label])
-            else:
-                kept[number] = rule.keeps(row)
+
+    def rows(rule: Rule) -> pd.DataFrame:
+        return pd.DataFrame({c: tables[owner[c]][c].array for c in rule.columns}, copy=False)
+
+    for rule in rules:
+        if (label := rule.repaired_column) is not None:
+            name = owner[label]
+            tables[name] = with_column(tables[name], rule.repair(rows(rule))[label])
+    tables = tables if given is None else given(tables)
+    for number, rule in enumerate(rules):
+        kept[number] = rule.keeps(rows(rule))
     return tables, kept
 
 

@@ -302,14 +302,11 @@ def _check_public(frame: pd.DataFrame, part: PartyContract) -> None:
             continue
         values = frame[label].dropna()
         if column.categories is not None:
-            allowed = set(column.categories)
-            wrong = sum(value not in allowed for value in values.unique())
-            what, wrong = "values are not among its categories", int(wrong)
+            wrong = len({*values.unique()} - {*column.categories})
+            what = "values are not among its categories"
         elif column.bounds is not None:
-            wrong = int(
-                (~_within(label, column.bounds, values.dtype).keeps(values.to_frame())).sum()
-            )
-            what = "records are beyond its bounds"
+            kept = _within(label, column.bounds, values.dtype).keeps(values.to_frame())
+            wrong, what = int((~kept).sum()), "records are beyond its bounds"
         else:
             continue
         if wrong:

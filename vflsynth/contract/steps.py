@@ -31,7 +31,7 @@ from vflsynth.columns.arrays import (
 )
 from vflsynth.contract.discovering import Codes, Level
 from vflsynth.contract.recoding import is_true
-from vflsynth.contract.rules import Check, Combination, combinations_of, plain_value
+from vflsynth.contract.rules import Check, Combination, combinations_of, plain_value, with_column
 from vflsynth.registry import Value, register
 
 Columns = dict[Hashable, "pd.Series[Any]"]
@@ -320,15 +320,13 @@ class Fixed(Step):
         there = _is(frame[self.levels[0].by], self.levels[0].when)
         if self.has_density or not there.any():
             return changed
-        changed = changed.copy(deep=False)
         column = changed[self.column].copy()
         drawn = _drawn_like(column[~there], int(there.sum()), self.least)
         if drawn is None:
             column[there] = self.otherwise
         else:
             column.iloc[np.flatnonzero(there)] = drawn.array
-        changed[self.column] = column
-        return changed
+        return with_column(changed, column)
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Put the values where they belong, and nowhere else if they belong nowhere else."""
@@ -491,9 +489,7 @@ class Copied(Step):
 
     def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
         """Put the mark where it is equal."""
-        made = changed.copy(deep=False)
-        made[self.column] = self.marked(frame)
-        return made
+        return with_column(changed, self.marked(frame))
 
     def marked(self, frame: pd.DataFrame) -> pd.Series[Any]:
         """Return the column with marks; without the other column there are none."""

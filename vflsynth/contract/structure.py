@@ -16,7 +16,6 @@ from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
@@ -27,7 +26,7 @@ from vflsynth.columns.arrays import (
     held_by,
     kind_of_values,
 )
-from vflsynth.contract.discovering import Codes, Finding, Level, codes_among, discover
+from vflsynth.contract.discovering import Codes, Finding, Level, codes_among, discover, spread
 from vflsynth.contract.recoding import Composite, composite_of, kept_type
 from vflsynth.contract.rules import (
     Check,
@@ -295,7 +294,7 @@ class Choice:
 
     def broken(self, steps: Sequence[Step]) -> list[Finding]:
         """Return the relations that break if all that is modelled were independent."""
-        rows = _tried(self.frame)
+        rows = spread(len(self.frame), _TRIED)
         real, rng = self.frame.iloc[rows].reset_index(drop=True), np.random.default_rng(0)
         modelled = real
         for step in steps:
@@ -317,11 +316,6 @@ class Choice:
             for finding, rule in zip(self.found, self.rules)
             if {*rule.columns} in wrong or not rule.keeps(made).all()
         ]
-
-
-def _tried(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
-    """Return the places of records that are spread over a table."""
-    return np.unique(np.linspace(0, len(frame) - 1, _TRIED).astype(np.intp))
 
 
 def _in_order(steps: Mapping[Hashable, Step]) -> tuple[Step, ...]:
@@ -378,7 +372,7 @@ def _copied(
     numbers = {k: floats_of(frame[k]) for k in frame if kinds[k] in "if"}
     numbers = {k: own for k, own in numbers.items() if not np.isinf(own).any()}
     whole = {k for k, own in numbers.items() if not np.isnan(own).any()}
-    rows = _tried(frame)
+    rows = spread(len(frame), _TRIED)
     some = {k: own[rows] for k, own in numbers.items()}
     screened = fewest / len(frame) * len(rows) / 2.0
     for place, (label, own) in enumerate(numbers.items()):
