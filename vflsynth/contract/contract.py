@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from vflsynth._schema import FileTable
 from vflsynth.codec import to_json
 from vflsynth.columns import PublicSchema, column_kind
-from vflsynth.contract.releasing import DEFAULT_TERMS, ReleaseTerms
+from vflsynth.contract.releasing import ReleaseTerms
 from vflsynth.contract.rules import Check, Determines, Rule, in_order
 from vflsynth.exceptions import ColumnKindError, ContractError, ParameterError, did_you_mean
 from vflsynth.registry import Choice, Number, Optional, Value, check_parameters, register, rules_of
@@ -98,12 +98,14 @@ class ColumnContract(Value, FileTable):
 
     def public_schema(self, label: Hashable) -> PublicSchema:
         """Return what is public of it, as that of a column of this label."""
-        return PublicSchema(
-            *(
-                {} if value is None else {label: value}
-                for value in (self.bounds, self.categories, self.dtype)
-            )
-        )
+        return _public({label: self})
+
+
+def _public(columns: Mapping[Hashable, ColumnContract]) -> PublicSchema:
+    """Return what is public about columns."""
+    said = ("bounds", "categories", "dtype")
+    found = ({k: getattr(own, name) for k, own in columns.items()} for name in said)
+    return PublicSchema(*({k: v for k, v in own.items() if v is not None} for own in found))
 
 
 def _checked(given: Mapping[Any, Any], kind: type) -> dict[Any, Any]:
@@ -193,7 +195,7 @@ class Contract(Value):
     parties: Mapping[str, PartyContract] = field(default_factory=dict)
     rules: Sequence[Rule | str] = ()
     rare_records: Annotated[int, Number(0, whole=True)] = RARE_RECORDS
-    release: ReleaseTerms = DEFAULT_TERMS
+    release: ReleaseTerms = field(default_factory=ReleaseTerms)
     readers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     least_records: Annotated[int | None, Optional(Number(1, whole=True))] = None
 
@@ -239,6 +241,10 @@ class Contract(Value):
         """The parties' own rules, and then those of several parties."""
         own = [rule for part in self.parties.values() for rule in as_rules(part.rules)]
         return (*own, *as_rules(self.rules))
+
+    def least(self, column: ColumnContract) -> int:
+        """Return the `rare_records` of a column: its own, or the contract's."""
+        return self.rare_records if column.rare_records is None else column.rare_records
 
     def of(self, party: str) -> PartyContract:
         """Return a party's own part, which may be empty."""
@@ -401,13 +407,7 @@ class Contract(Value):
 
     def public_schema(self) -> PublicSchema:
         """Return what is public about all parties' columns."""
-        parts = [column.public_schema(label) for _, column, label in self._columns()]
-        return PublicSchema(
-            *(
-                {label: value for part in parts for label, value in getattr(part, name).items()}
-                for name in ("bounds", "categories", "dtypes")
-            )
-        )
+        return _public({label: column for _, column, label in self._columns()})
 
 
 def _readers(given: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:

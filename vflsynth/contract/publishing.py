@@ -237,7 +237,7 @@ def with_contract(
         return made
     usual, overrides = contract.rare_records, without(template.overrides, gone)
     for label, column in columns.items():
-        least = usual if column.rare_records is None else column.rare_records
+        least = contract.least(column)
         said: dict[str, Any] = {"rare_records": least}
         said["extreme_records"] = 0 if column.extremes else least
         if column.categories is not None:

@@ -127,6 +127,3 @@ class ReleaseTerms(Value, FileTable):
 
 CLAUSES = tuple(f.name for f in fields(ReleaseTerms) if f.name != "waived")
 """Names of all clauses, in the order in which a dossier lists them."""
-
-DEFAULT_TERMS = ReleaseTerms()
-"""What a contract says of releases, if nobody says anything."""

@@ -119,11 +119,6 @@ class Dossier:
         return "changed limits" if bound else "limits that no fit binds"
 
     @property
-    def unmeasured(self) -> tuple[str, ...]:
-        """Sentences on clauses that nobody measured and that count as kept, of the public part."""
-        return tuple(f"{c.title}: {c.says}" for c in self.public_clauses if c.verdict == "waived")
-
-    @property
     def items(self) -> tuple[Item, ...]:
         """What officers are asked for, as far as it is about this release."""
         return (*ITEMS, *(PRIVATE_ITEMS if self.ledger is not None else ()))
@@ -187,6 +182,7 @@ class Dossier:
         `vflsynth.release.publishing`.
         """
         restricted = "public" in self.contract.readers
+        shown = self.public_clauses
         verdict = "passed" if self.passed else "failed" if self.failing else "not measured"
         return {
             "format": FORMAT,
@@ -202,10 +198,10 @@ class Dossier:
             "contract": {
                 "digests": dict(self.contract_digests),
                 "changes_since_fit": list(self.changes),
-                "not_measured": list(self.unmeasured),
+                "not_measured": [f"{c.title}: {c.says}" for c in shown if c.verdict == "waived"],
             },
             "readers": list(self.contract.readers["public"]) if restricted else None,
-            "clauses": [clause.to_dict() for clause in self.public_clauses],
+            "clauses": [clause.to_dict() for clause in shown],
             "columns": [] if self.is_private else self.columns(),
             "officers": [asdict(item) | {"clauses": list(item.clauses)} for item in self.items],
         }
@@ -255,7 +251,6 @@ def _roles(contract: Contract) -> list[list[str]]:
                     "drop": "nothing",
                     "surrogate": "values of the same shape",
                 }.get(column.replacement, "pseudonyms")
-            least = contract.rare_records if column.rare_records is None else column.rare_records
             public = [
                 n for n in ("bounds", "categories", "dtype") if getattr(column, n) is not None
             ]
@@ -266,7 +261,7 @@ def _roles(contract: Contract) -> list[list[str]]:
                     column.role or "ordinary",
                     column.kind or "inferred",
                     out,
-                    f"{least:,}",
+                    f"{contract.least(column):,}",
                     "yes" if column.extremes else "no",
                     ", ".join(public) or "nothing",
                 ]

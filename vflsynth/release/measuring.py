@@ -99,7 +99,7 @@ def real_extremes(
         if own.extremes or own.bounds is not None or not len(ours) or column.name in computed:
             continue
         looked_at += 1
-        least = _least(own, contract)
+        least = contract.least(own)
         for end in (ours.min(), ours.max()):
             if (ours == end).sum() < least:
                 found[column.name] = found.get(column.name, 0) + int((theirs == end).sum())
@@ -126,7 +126,7 @@ def copied_values(
     said = columns_of(contract)
     for column in encoder.numeric:
         known, drawn = _present(column, real), _present(column, synthetic)
-        least = _least(said[column.name], contract)
+        least = contract.least(said[column.name])
         unused, itself = (known, 1) if others is None else (_present(column, others), 0)
         ours, theirs = _times(drawn, known), _times(unused, known) - itself
         ours, theirs = ours[ours < least], theirs[theirs < least]
@@ -166,7 +166,7 @@ def rare_categories(
     looked_at = [c.name for c in encoder.discrete if said[c.name].categories is None]
     for name in looked_at:
         counts = real[name].astype(object).value_counts()
-        rare = counts.index[counts < _least(said[name], contract)]
+        rare = counts.index[counts < contract.least(said[name])]
         shown = synthetic[name].astype(object)
         if isinstance(dtype := synthetic[name].dtype, pd.CategoricalDtype):
             listed = dtype.categories.difference(shown.dropna().unique().tolist(), sort=False)
@@ -210,8 +210,7 @@ def identifiers(
     """Measure how many values of a replaced column are real ones."""
     published = [label for label in contract.left_out if label in synthetic.columns]
     if not published:
-        says = "no identifier or free text is published"
-        return NotMeasured(says, applies=False)
+        return NotMeasured("no identifier or free text is published", applies=False)
     missing = [label for label in published if label not in real.columns]
     if missing:
         return NotMeasured(f"the real table has no column {str(missing[0])!r}")
@@ -252,10 +251,6 @@ def _counted(found: Mapping[Hashable, int], what: str) -> Measured:
     return Measured(
         float(total), f"There are {total:,} {what}, most in column {str(worst)!r}.", column=worst
     )
-
-
-def _least(column: ColumnContract, contract: Contract) -> int:
-    return contract.rare_records if column.rare_records is None else column.rare_records
 
 
 def _present(column: NumericColumn, frame: pd.DataFrame) -> Floats:

@@ -428,12 +428,10 @@ def data_type(dtype: Any) -> str:
     """Return the schema.org type of a column's values."""
     from pandas.api import types
 
-    if types.is_bool_dtype(dtype):
-        return "sc:Boolean"
-    if types.is_integer_dtype(dtype):
-        return "sc:Integer"
-    if types.is_float_dtype(dtype):
-        return "sc:Float"
-    if types.is_datetime64_any_dtype(dtype):
-        return "sc:DateTime"
-    return "sc:Text"
+    tests = {
+        "sc:Boolean": types.is_bool_dtype,
+        "sc:Integer": types.is_integer_dtype,
+        "sc:Float": types.is_float_dtype,
+        "sc:DateTime": types.is_datetime64_any_dtype,
+    }
+    return next((name for name, is_one in tests.items() if is_one(dtype)), "sc:Text")
