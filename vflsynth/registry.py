@@ -308,10 +308,32 @@ class Choice(Rule):
         return " or ".join(repr(option) for option in self.options)
 
 
-def _all_accepted(value: Any, rule: Rule) -> bool:
-    """Whether a value is a sequence, but no text, all items of which a rule accepts."""
-    is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
-    return is_sequence and all(map(rule.accepts, value))
+@dataclass(frozen=True, slots=True)
+class Several(Rule):
+    """Any number of values that `rule` accepts, in a sequence that is no text."""
+
+    rule: Number
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is a sequence of them."""
+        is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+        return is_sequence and all(map(self.rule.accepts, value))
+
+    def __str__(self) -> str:
+        return f"a sequence, each {self.rule}"
+
+
+class Pair(Several):
+    """Two values that `rule` accepts."""
+
+    __slots__ = ()
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is such a pair."""
+        return super().accepts(value) and len(value) == 2
+
+    def __str__(self) -> str:
+        return f"a pair, each {self.rule}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,38 +344,10 @@ class Sizes(Rule):
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` is such a sequence."""
-        return _all_accepted(value, Number(1, whole=True)) and len(value) >= self.at_least
+        return Several(Number(1, whole=True)).accepts(value) and len(value) >= self.at_least
 
     def __str__(self) -> str:
         return f"a sequence of at least {self.at_least} whole numbers ≥ 1"
-
-
-@dataclass(frozen=True, slots=True)
-class Several(Rule):
-    """Any number of values that `rule` accepts."""
-
-    rule: Number
-
-    def accepts(self, value: Any) -> bool:
-        """Whether `value` is a sequence of them."""
-        return _all_accepted(value, self.rule)
-
-    def __str__(self) -> str:
-        return f"a sequence, each {self.rule}"
-
-
-@dataclass(frozen=True, slots=True)
-class Pair(Rule):
-    """Two values that `rule` accepts."""
-
-    rule: Number
-
-    def accepts(self, value: Any) -> bool:
-        """Whether `value` is such a pair."""
-        return _all_accepted(value, self.rule) and len(value) == 2
-
-    def __str__(self) -> str:
-        return f"a pair, each {self.rule}"
 
 
 @dataclass(frozen=True, slots=True)

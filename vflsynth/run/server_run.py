@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, Self
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -373,11 +372,8 @@ def history_frame(records: Sequence[Mapping[str, Any]], replica: int = 0) -> pd.
     if frame.empty:
         return frame
     frame = frame.set_index("epoch")
-    kept = np.flatnonzero(frame.pop("kept").to_numpy(dtype=bool))
-    chosen = np.zeros(len(frame), dtype=bool)
-    if len(kept):
-        chosen[kept[-1]] = True
-    frame["chosen"] = chosen
+    kept = frame.index[frame.pop("kept").astype(bool)]
+    frame["chosen"] = frame.index == kept.max()
     return frame
 
 
