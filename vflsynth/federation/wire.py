@@ -185,14 +185,7 @@ def decode(data: bytes, max_bytes: int) -> Frame:
         tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     except Exception as error:  # the library has no base class for all that it raises
         raise _rejected("tensors that are not safetensors") from error
-    try:
-        return _frame(header, tensors)
-    except _Malformed as error:
-        raise _rejected(str(error)) from error
-
-
-class _Malformed(Exception):
-    """What is wrong with a header, for `decode` to report."""
+    return _frame(header, tensors)
 
 
 def _rejected(problem: str) -> PayloadRejectedError:
@@ -205,10 +198,10 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
     _keys(header, _HEADER_KEYS, "header")
     listed = header["messages"]
     if not isinstance(listed, list) or len(listed) > MAX_MESSAGES:
-        raise _Malformed("no list of messages, or too many")
+        raise _rejected("no list of messages, or too many")
     messages = tuple(_message(i, content, tensors) for i, content in enumerate(listed))
     if tensors:
-        raise _Malformed(f"tensors that belong to no message, such as {min(tensors)[:80]!r}")
+        raise _rejected(f"tensors that belong to no message, such as {min(tensors)[:80]!r}")
     request = header["request"]
     if request is not None:
         name, step = _list(request, 2)
@@ -225,9 +218,9 @@ def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
     try:
         status = Status(_text(header["status"]))
     except ValueError as error:
-        raise _Malformed(f"an unknown status {header['status'][:80]!r}") from error
+        raise _rejected(f"an unknown status {header['status'][:80]!r}") from error
     if (status in (Status.ABORT, Status.AGAIN)) != (reason is not None):
-        raise _Malformed("a reason without an end, or an end without a reason")
+        raise _rejected("a reason without an end, or an end without a reason")
     return Frame(
         _text(header["run"]),
         _integer(header["number"]),
@@ -246,15 +239,15 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
     held: dict[str, Tensor] = {}
     for name in kind.held:
         if (tensor := tensors.pop(f"{i}.{name}", None)) is None:
-            raise _Malformed(f"a {kind.__name__} without its tensor {name!r}")
+            raise _rejected(f"a {kind.__name__} without its tensor {name!r}")
         held[name] = tensor
     given: dict[str, Any] = held | _values(kind, content["values"])
     envelope = _text(content["sender"]), _text(content["receiver"]), _integer(content["step"])
     message = kind(*envelope, **given)
     if (problem := message.problem()) is not None:
-        raise _Malformed(problem)
+        raise _rejected(problem)
     if not all(bool(t.isfinite().all()) for t in held.values() if t.is_floating_point()):
-        raise _Malformed(
+        raise _rejected(
             f"a {kind.__name__} with values that are not finite: training diverged or the "
             "sender's records are damaged"
         )
@@ -264,13 +257,13 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
 def _values(kind: type[Message], values: Any) -> dict[str, Any]:
     """Read what a message has that is no tensor."""
     if not isinstance(values, dict):
-        raise _Malformed("a message without values")
+        raise _rejected("a message without values")
     readers = _readers(kind.__name__)
     for name in readers:
         if name not in values:
-            raise _Malformed(f"a {kind.__name__} without {name!r}")
+            raise _rejected(f"a {kind.__name__} without {name!r}")
     if values.keys() - readers.keys():
-        raise _Malformed(f"a {kind.__name__} with values that it does not have")
+        raise _rejected(f"a {kind.__name__} with values that it does not have")
     return {name: read(values[name]) for name, read in readers.items()}
 
 
@@ -287,7 +280,7 @@ def _kind(name: Any) -> type[Message]:
     """Return a declared kind of message that may leave a process."""
     kind = MESSAGES.get(_text(name))
     if kind is None or kind.declared.in_process:
-        raise _Malformed(f"a message of unknown kind {name[:80]!r}")
+        raise _rejected(f"a message of unknown kind {name[:80]!r}")
     return kind
 
 
@@ -297,40 +290,40 @@ def _no_constant(text: str) -> float:
 
 def _keys(content: Any, expected: set[str], what: str) -> None:
     if not isinstance(content, Mapping) or set(content) != expected:
-        raise _Malformed(f"a {what} without the fields that it must have, or with others")
+        raise _rejected(f"a {what} without the fields that it must have, or with others")
 
 
 def _list(content: Any, length: int) -> list[Any]:
     if not isinstance(content, list) or len(content) != length:
-        raise _Malformed(f"something that is no list of {length}")
+        raise _rejected(f"something that is no list of {length}")
     return content
 
 
 def _text(content: Any) -> str:
     if not isinstance(content, str) or len(content) > _MAX_TEXT:
-        raise _Malformed("something that should be a short text")
+        raise _rejected("something that should be a short text")
     return content
 
 
 def _integer(content: Any) -> int:
     if not isinstance(content, int) or isinstance(content, bool):
-        raise _Malformed("something that should be a whole number")
+        raise _rejected("something that should be a whole number")
     if not 0 <= content < _MAX_INTEGER:
-        raise _Malformed("a number that no step or size can be")
+        raise _rejected("a number that no step or size can be")
     return content
 
 
 def _number(content: Any) -> float:
     if not isinstance(content, int | float) or isinstance(content, bool):
-        raise _Malformed("something that should be a number")
+        raise _rejected("something that should be a number")
     if not 0.0 <= content < _MAX_INTEGER:
-        raise _Malformed("a number that nothing here can be")
+        raise _rejected("a number that nothing here can be")
     return float(content)
 
 
 def _mapping(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise _Malformed("something that should be a mapping")
+        raise _rejected("something that should be a mapping")
     return content
 
 
