@@ -16,15 +16,7 @@ from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say, share, table
 from vflsynth.cli.fit import training_sentence
 from vflsynth.cli.options import Option, check_file
-from vflsynth.cli.tables import (
-    KEY,
-    PartyFile,
-    by_party,
-    label,
-    match_on,
-    on_of,
-    read_party_frames,
-)
+from vflsynth.cli.tables import KEY, PartyFile, by_party, label, match_on, on_of, read_party_frames
 from vflsynth.columns import TableTransformer
 from vflsynth.contract import (
     Contract,
@@ -165,10 +157,7 @@ def _model_lines(model: BaseSynthesizer) -> list[str]:
         dropped = ", ".join(f"{party} {n:,}" for party, n in matched.n_dropped.items())
         records = f"records: {matched.n_matched:,} matched by {matched.matched_by}"
         records += f"; dropped: {dropped}"
-    lines = [
-        records,
-        f"training: {training_sentence(model.history_)}, on {model.device_}{ended}",
-    ]
+    lines = [records, f"training: {training_sentence(model.history_)}, on {model.device_}{ended}"]
     settings = [
         f"{name}={json.dumps(value)}"
         for name, value in model.settings_.items()
@@ -191,24 +180,16 @@ def _model_lines(model: BaseSynthesizer) -> list[str]:
 
 def _half_lines(half: PartyModel) -> list[str]:
     transformer = half.transformer
-    columns = [
-        {
-            "column": str(label),
-            "dtype": str(column.dtype_),
-            "kind": column.declared_kind,
-            "encoded": column.width_,
-        }
+    found: list[tuple[Any, Any, str, int]] = [
+        (label, column.dtype_, column.declared_kind, column.width_)
         for label, column in transformer.transformers_.items()
     ]
-    columns += [
-        {
-            "column": str(step.column),
-            "dtype": str(step.dtype),
-            "kind": f"from {', '.join(map(str, step.by))}",
-            "encoded": 0,
-        }
-        for step in (() if half.preparation is None else half.preparation.steps)
-        if step.is_left_out
+    for step in () if half.preparation is None else half.preparation.steps:
+        if step.is_left_out:
+            found.append((step.column, step.dtype, f"from {', '.join(map(str, step.by))}", 0))
+    columns = [
+        {"column": str(label), "dtype": str(dtype), "kind": kind, "encoded": width}
+        for label, dtype, kind, width in found
     ]
     n_parameters = sum(tensor.numel() for tensor in half.sampler.tensors().values())
     return [

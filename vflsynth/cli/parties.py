@@ -227,16 +227,8 @@ def _sample(options: argparse.Namespace) -> None:
     from vflsynth.federation.sampling import draw_part
 
     site, job = _site(options), _job(options)
-    part = draw_part(
-        job,
-        site,
-        options.n,
-        options.request,
-        keys=options.keys,
-        passed=options.passed,
-        drawn=options.drawn,
-    )
-    _write(part, options.output)
+    asked = {name: getattr(options, name) for name in ("keys", "passed", "drawn")}
+    _write(draw_part(job, site, options.n, options.request, **asked), options.output)
 
 
 def _join(options: argparse.Namespace) -> None:

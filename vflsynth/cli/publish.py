@@ -141,16 +141,6 @@ def _ending_at_ctrl_c() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, usual)
 
 
-def _check_later_files(study: Study) -> None:
-    """Check files that only the last steps read, which come after training."""
-    from vflsynth._signatures import public_key
-
-    for party, path in study.held_out.items():
-        kind_of_file(path, party)
-    if study.private_key is not None:
-        public_key(study.private_key)
-
-
 @dataclass(frozen=True)
 class Step:
     """One command of the job.
@@ -171,8 +161,13 @@ class _Job:
     """A study with what was done of it."""
 
     def __init__(self, study: Study, *, quiet: bool) -> None:
+        from vflsynth._signatures import public_key
+
         self.study, self.quiet = study, quiet
-        _check_later_files(study)
+        for party, path in study.held_out.items():  # which the last steps read, after training
+            kind_of_file(path, party)
+        if study.private_key is not None:
+            public_key(study.private_key)
         self.out = study.path.parent / study.output
         self.contract = study.contract
         if self.contract is None and not study.is_private:
@@ -225,17 +220,15 @@ class _Job:
 
     def _fit(self) -> Sequence[object]:
         study, checkpoint = self.study, self.out / _CHECKPOINT
-        command: list[object] = ["--config", study.path]
-        command += [] if "method" in study.content else ["--method", study.method]
-        command += ["--seed", study.seed, "--transcript", "--output", self.out / "model"]
-        if study.account_file is not None:
-            command += ["--account", study.account_file]
-        if self.contract is not None and study.contract is None:
-            command += ["--contract", self.contract]
-        if study.goes_on:
-            command += ["--checkpoint", checkpoint]
-            command += ["--resume", checkpoint] if checkpoint.exists() else []
-        return command
+        return [
+            *("--config", study.path),
+            *_said("--method", None if "method" in study.content else study.method),
+            *("--seed", study.seed, "--transcript", "--output", self.out / "model"),
+            *_said("--account", study.account_file),
+            *_said("--contract", self.contract if study.contract is None else None),
+            *_said("--checkpoint", checkpoint if study.goes_on else None),
+            *_said("--resume", checkpoint if study.goes_on and checkpoint.exists() else None),
+        ]
 
     def _sample(self) -> Sequence[object]:
         n, model = self.study.rows, self.out / "model"
@@ -248,8 +241,7 @@ class _Job:
         command: list[object] = [*self._real, "--synthetic", self.out / "synthetic.parquet"]
         if study.held_out:
             command += ["--holdout", *map("{0[0]}={0[1]}".format, study.held_out.items())]
-        command += ["--target", study.target] if study.target else []
-        return command + ([] if self.contract is None else ["--contract", self.contract])
+        return [*command, *_said("--target", study.target), *_said("--contract", self.contract)]
 
     def _audit(self) -> Sequence[object]:
         study, out = self.study, self.out
@@ -268,14 +260,14 @@ class _Job:
 
     def _release(self) -> Sequence[object]:
         study, out = self.study, self.out
-        command: list[object] = [out / "model", *self._judged()]  # its seed goes out: not the fit's
-        command += [] if study.audits is None else ["--audit", out / "audit.json"]
-        command += ["--title", study.title] if study.title else []
-        if study.account_file is not None:
-            command += ["--account", study.account_file]
-        if study.private_key is not None:
-            command += ["--key", study.private_key]
-        return [*command, "-o", out / "release"]
+        return [
+            *(out / "model", *self._judged()),  # its seed goes out: not the fit's
+            *_said("--audit", None if study.audits is None else out / "audit.json"),
+            *_said("--title", study.title),
+            *_said("--account", study.account_file),
+            *_said("--key", study.private_key),
+            *("-o", out / "release"),
+        ]
 
     # what is done of them
 
@@ -424,6 +416,11 @@ class _Job:
             return f"hand out {public}"
         key = (out / "publisher.pub").read_text(encoding="utf-8").strip()
         return f"hand out {public}; who gets it checks with 'vflsynth verify public --public {key}'"
+
+
+def _said(option: str, value: object) -> list[object]:
+    """Return an option and its value; nothing without one."""
+    return [option, value] if value else []
 
 
 def _with_records(tables: Mapping[str, Path]) -> tuple[Path, ...]:

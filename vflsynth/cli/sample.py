@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from vflsynth.cli.console import say
@@ -64,24 +65,17 @@ def run(options: argparse.Namespace) -> int:
     model = open_model(options.model)
     columns = domains_of(model)
     conditions = dict(condition_of(text, columns) for text in options.where)
+    drawn: dict[str, Any] = {"keys": options.keys, "random_state": options.seed}
     if in_parts:
         if options.where:
             raise ParameterError(
                 f"--output {options.output} is a folder, which is for samples without conditions. "
                 "Fix: name a file that ends in .parquet or .csv"
             )
-        paths = model.sample_to(
-            options.output,
-            options.n,
-            n_jobs=options.jobs,
-            keys=options.keys,
-            random_state=options.seed,
-        )
+        paths = model.sample_to(options.output, options.n, n_jobs=options.jobs, **drawn)
         say(f"{options.output}: {options.n:,} rows in {len(paths):,} files")
         return 0
-    table = model.sample(
-        options.n, keys=options.keys, conditions=conditions or None, random_state=options.seed
-    )
+    table = model.sample(options.n, conditions=conditions or None, **drawn)
     say_rule_cost(model)
     write_or_print(table, options.output)
     return 0
@@ -101,10 +95,8 @@ def condition_of(text: str, columns: Mapping[Any, Domain]) -> tuple[Any, Any]:
         )
     column, asked = columns[label], asked.strip()
     try:
-        try:
-            return label, value_from_text(column, asked)  # also where it has a comma or two dots
-        except ValueError:
-            pass
+        with suppress(ValueError):  # also where it has a comma or two dots
+            return label, value_from_text(column, asked)
         low, dots, high = asked.partition("..")
         if dots:
             return label, Range(*(value_from_text(column, end.strip()) for end in (low, high)))
