@@ -138,7 +138,10 @@ def frame_of(
         if (made := _logical(table[i])).type != table.schema.field(i).type:
             table = table.set_column(i, name, made)
     frame: pd.DataFrame = table.to_pandas()
-    plain = _numpy_columns(table) if types_are_given else {*names}
+    plain = {*names}
+    if types_are_given:  # those that pandas says it had in NumPy's types
+        noted = (table.schema.pandas_metadata or {}).get("columns", [])
+        plain = {own["field_name"] for own in noted if own["numpy_type"] in map(str, NULLABLE)}
     for field in table.schema:
         name, dtype = field.name, NULLABLE.get(field.type)
         if dtype is None or name not in frame or not isinstance(frame[name].dtype, np.dtype):
@@ -225,12 +228,6 @@ def _logical(column: Any) -> Any:
         except pa.ArrowInvalid:  # beyond 64 bits
             return column
     return column
-
-
-def _numpy_columns(table: pa.Table) -> set[str]:
-    """Return the columns that pandas says it had in NumPy's types."""
-    columns = (table.schema.pandas_metadata or {}).get("columns", [])
-    return {own["field_name"] for own in columns if own["numpy_type"] in map(str, NULLABLE)}
 
 
 def family_of(dtype: Any) -> Family:

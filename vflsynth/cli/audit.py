@@ -23,14 +23,7 @@ from vflsynth.cli.console import say
 from vflsynth.cli.judged import READER, REAL, check_reader
 from vflsynth.cli.options import Option, check_file, check_folder, jobs, whole
 from vflsynth.cli.records import open_model
-from vflsynth.cli.tables import (
-    KEY,
-    by_party,
-    label,
-    match_on,
-    on_of,
-    read_party_frames,
-)
+from vflsynth.cli.tables import KEY, by_party, label, match_on, on_of, read_party_frames
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
 from vflsynth.frames import key_of, party_keys
 from vflsynth.methods.synthesizer import BaseSynthesizer

@@ -174,10 +174,7 @@ class _Units:
                 return Unit.TIME
             case ast.Sub() if pair == (Unit.TIME, Unit.TIME):
                 return Unit.DURATION
-            case ast.Mult() if pair in (
-                (Unit.DURATION, Unit.NUMBER),
-                (Unit.NUMBER, Unit.DURATION),
-            ):
+            case ast.Mult() if {*pair} == {Unit.DURATION, Unit.NUMBER}:
                 return Unit.DURATION
             case ast.Div() | ast.FloorDiv() | ast.Mod() if left == Unit.DURATION:
                 if right == Unit.NUMBER and not isinstance(node.op, ast.Mod):

@@ -67,11 +67,7 @@ class Preparation(Value):
 
     def __post_init__(self) -> None:
         hash(tuple(self.columns))  # a forged file may hold what cannot be a label
-        parts = {
-            Composite: self.composites,
-            Rule: (*self.rules, *self.across),
-            Step: self.steps,
-        }
+        parts = {Composite: self.composites, Rule: (*self.rules, *self.across), Step: self.steps}
         for kind, found in parts.items():
             for one in found:
                 if not isinstance(one, kind):

@@ -19,13 +19,7 @@ from vflsynth.codec import as_frame
 from vflsynth.columns import infer_kind
 from vflsynth.columns.kinds import is_index, is_known_to_others, recognise
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
-from vflsynth.contract.discovering import (
-    LEAST_SURPRISE,
-    Finding,
-    codes_among,
-    compatible,
-    discover,
-)
+from vflsynth.contract.discovering import LEAST_SURPRISE, Finding, codes_among, compatible, discover
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames import key_of
 from vflsynth.frames.written import doubts

@@ -98,11 +98,8 @@ def prepared_party(
     if found.steps or found.groups:
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)
-        made = replace(
-            made,
-            steps=(*made.steps, *found.steps),
-            composites=(*made.composites, *found.groups),
-        )
+        steps, composites = (*made.steps, *found.steps), (*made.composites, *found.groups)
+        made = replace(made, steps=steps, composites=composites)
         sure = (r.title for r in made.rules if keeps_order(made.steps, r))
         made = replace(made, certain=tuple(dict.fromkeys((*made.certain, *sure))))
         made = replace(made, selects=bool(made.open_rules))

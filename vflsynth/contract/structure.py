@@ -20,21 +20,10 @@ import pandas as pd
 from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.arrays import (
-    Floats,
-    floats_of,
-    held_by,
-    kind_of_values,
-)
+from vflsynth.columns.arrays import Floats, floats_of, held_by, kind_of_values
 from vflsynth.contract.discovering import Codes, Finding, Level, codes_among, discover, spread
 from vflsynth.contract.recoding import Composite, composite_of, kept_type
-from vflsynth.contract.rules import (
-    Check,
-    Determines,
-    Rule,
-    are_hashable,
-    plain_value,
-)
+from vflsynth.contract.rules import Check, Determines, Rule, are_hashable, plain_value
 from vflsynth.contract.steps import (
     Areas,
     Computed,

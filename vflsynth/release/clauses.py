@@ -57,11 +57,7 @@ TITLES = {
     "rule_violations": _Title(
         "Rows that break a rule", "share", "a fit with this contract", reads_records=False
     ),
-    "incoherent_rows": _Title(
-        "Rows whose values do not go together",
-        "share",
-        _LIKENESS,
-    ),
+    "incoherent_rows": _Title("Rows whose values do not go together", "share", _LIKENESS),
     "exact_structure": _Title(
         "Rows that break a relation all real rows keep",
         "share",

@@ -246,11 +246,8 @@ def _roles(contract: Contract) -> list[list[str]]:
         for label, column in part.columns.items():
             out = "as it is modelled"
             if not column.is_modelled:
-                out = {
-                    None: "nothing",
-                    "drop": "nothing",
-                    "surrogate": "values of the same shape",
-                }.get(column.replacement, "pseudonyms")
+                made_up = {"surrogate": "values of the same shape", "pseudonym": "pseudonyms"}
+                out = made_up.get(str(column.replacement), "nothing")
             public = [
                 n for n in ("bounds", "categories", "dtype") if getattr(column, n) is not None
             ]

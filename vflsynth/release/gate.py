@@ -22,7 +22,6 @@ from vflsynth.privacy.ledger import conditional
 from vflsynth.release import measuring
 from vflsynth.release.clauses import Clause, Measured, NotMeasured, changes_since_fit
 from vflsynth.release.dossier import Dossier
-from vflsynth.release.measuring import from_audit
 
 if TYPE_CHECKING:
     from vflsynth.audit import AuditReport, Criteria
@@ -137,7 +136,7 @@ def release_gate(
     found = {
         **_traces(tables, contract, promised_rules(model, contract, real)),
         **_likeness(tables, evaluation),
-        **from_audit(audit),
+        **measuring.from_audit(audit),
         "epsilon": _epsilon(ledger, account, None if model is None else model.settings_),
     }
     return Dossier(
