@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from vflsynth._device import resolve_device
 from vflsynth.exceptions import ColumnMismatchError, ParameterError
-from vflsynth.federation.account import open_account, remember, shown_account
+from vflsynth.federation import account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import HOLDER, BlindedRun, records_of
@@ -103,12 +103,12 @@ class ActiveNode(ServerNode):
         """
         if self.ledger is None:
             return
-        shown_account(self.site)
-        opened = self.opened = open_account(self.site, self.job.name, self.ledger)
+        account.shown_account(self.site)
+        opened = self.opened = account.open_account(self.site, self.job.name, self.ledger)
         if not done or not opened.has(self.ledger.entries):
             opened.check(self.ledger.entries)
             opened.spend(self.ledger.entries)
-            remember(self.site.folder, {self.site.party: opened.show()})
+            account.remember(self.site.folder, {self.site.party: opened.show()})
 
     def save(self) -> None:
         """Write the top model and the classes."""

@@ -19,13 +19,7 @@ import pandas as pd
 from vflsynth._random import derive
 from vflsynth.codec import to_json
 from vflsynth.columns import PublicSchema, TableTransformer
-from vflsynth.contract import (
-    Contract,
-    PartyContract,
-    Preparation,
-    own_contract,
-    prepared_party,
-)
+from vflsynth.contract import Contract, PartyContract, Preparation, own_contract, prepared_party
 from vflsynth.contract.contract import as_rules
 from vflsynth.exceptions import ContractError, ParameterError, PayloadRejectedError
 from vflsynth.federation.job import Job
@@ -96,15 +90,13 @@ def prepared(
     """
     key = job.key_of(site)
     labels = tuple(label for label in frame.columns if label != key)
-    if job.has_labels:
-        if not private:
-            check_no_empty_column(site.party, frame)
-        return SiteTable(frame, labels, schema, template, contract, None)
     own = None
-    if contract != Contract():
+    if contract != Contract():  # a job with labels has none
         own = replace(contract, parties={site.party: contract.of(site.party)})
     elif not private:
         check_no_empty_column(site.party, frame)
+    if job.has_labels:
+        return SiteTable(frame, labels, schema, template, contract, None)
     exact = job.parameters.get("structure", "exact") == "exact"
     looked_at = frame if matched is None else without_labels_of_others(frame[matched], frame)
     made, template = prepared_party(

@@ -320,8 +320,7 @@ class RemoteChannel:
                 return self._wait(number)
         return self._refusal(
             PartyLostError(
-                "the server did not finish the step in time",
-                fix="look at the server's log",
+                "the server did not finish the step in time", fix="look at the server's log"
             )
         )
 

@@ -35,23 +35,13 @@ from vflsynth.exceptions import (
     ProtocolMismatchError,
     SharedColumnError,
 )
+from vflsynth.federation import psi
 from vflsynth.federation.limits import MAX_BYTES
-from vflsynth.federation.psi import (
-    Dummies,
-    KeyBlinder,
-    Parts,
-    common_positions,
-    key_text,
-    n_copies,
-    n_dummies,
-    rounds,
-    wrong_match,
-)
 from vflsynth.federation.site import Bounds
 from vflsynth.frames import AlignmentReport, intersect
 from vflsynth.frames.keys import check_no_repeated_key, comparable_types, key_kind
 from vflsynth.privacy.padding import Padding
-from vflsynth.protocol import SERVER, Channel, Message, Participant, answers, takes
+from vflsynth.protocol import SERVER, Channel, Message, Participant, answers, takes, tell
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BlindedKeys,
@@ -88,11 +78,11 @@ class Matching(Participant):
         self._secret = derive(shared, "matching")
         check_no_repeated_key(name, self.keys)
         self.verified = False
-        self.dummies, self._copies = Dummies(), 1
-        self.parts = Parts({}, 1)
+        self.dummies, self._copies = psi.Dummies(), 1
+        self.parts = psi.Parts({}, 1)
         self._session: bytes | None = None
         self._names: list[str] = []
-        self._blinder: KeyBlinder | None = None
+        self._blinder: psi.KeyBlinder | None = None
         self._reblinded: dict[int, Tensor] = {}
         self._n_blinded, self._own_points = 0, list[Tensor]()
         self._common: pd.Index | None = None
@@ -131,15 +121,15 @@ class Matching(Participant):
                     f"the server's terms are about {', '.join(sorted(of))}, and the job's parties "
                     f"are {', '.join(self._names)}"
                 )
-        padded = n_dummies(padding, len(self._names))
-        self._copies = n_copies(len(self._names))
+        padded = psi.n_dummies(padding, len(self._names))
+        self._copies = psi.n_copies(len(self._names))
         for name in self._names:  # what should be dummies may be guesses
             self._bounds.check_rows(name, agreed.rows[name] + padded, own=name == self.name)
-        self.parts = Parts.of(agreed.rows, padded, max_bytes)
+        self.parts = psi.Parts.of(agreed.rows, padded, max_bytes)
         told = json.dumps({"job": job, **agreed.to_dict()}, sort_keys=True)
         keys = KeySchedule(self._secret, job, told)
         self._session = keys.key(Purpose.MATCHING)
-        self.dummies = Dummies.of(padding, self.name, self._names, keys.key(Purpose.DUMMIES))
+        self.dummies = psi.Dummies.of(padding, self.name, self._names, keys.key(Purpose.DUMMIES))
 
     # -- blinded lists ---------------------------------------------------------------------------
 
@@ -160,7 +150,7 @@ class Matching(Participant):
             shared = derive(self.session, "keys")
             texts, copies = self.dummies.texts, self._copies
             order = np.random.default_rng().permutation(copies * (len(self.keys) + len(texts)))
-            self._blinder = KeyBlinder(self.keys, order, shared, texts, copies)
+            self._blinder = psi.KeyBlinder(self.keys, order, shared, texts, copies)
         points = self._blinding("was asked for keys").blind(self.parts.slice(step))
         self._n_blinded += 1
         return BlindedKeys(self.name, SERVER, step, points, self._seal(self.name, 0, step, points))
@@ -192,7 +182,7 @@ class Matching(Participant):
     def _owner(self, step: int) -> str:
         """Say whose keys are blinded again in a step."""
         _, turn = self.parts.of_step(step)
-        return rounds(self._names)[turn - 1][self.name]
+        return psi.rounds(self._names)[turn - 1][self.name]
 
     # -- what is common --------------------------------------------------------------------------
 
@@ -223,15 +213,15 @@ class Matching(Participant):
             reblinded = list(self._reblinded.values())
             lists = {"own": torch.cat(self._own_points), "other": torch.cat(reblinded)}
             self._own_points, self._reblinded = [], dict.fromkeys(self._reblinded, torch.empty(0))
-            true = common_positions(lists)["own"]
+            true = psi.common_positions(lists)["own"]
             if not torch.equal(message.positions.sort().values, true.sort().values):
-                raise wrong_match(
+                raise psi.wrong_match(
                     f"the server says that {len(message.positions)} records are common; by the "
                     f"lists that the parties sealed {len(true)} are"
                 )
         common, dummies = self._blinding("was told of common keys").common(message.positions)
         if dummies != set(range(self.dummies.n_common)):
-            raise wrong_match(
+            raise psi.wrong_match(
                 "the dummies that the server says are common are not those that all parties have"
             )
         if not len(common):
@@ -256,7 +246,7 @@ class Matching(Participant):
             )
         ]
         if wrong:
-            raise wrong_match(
+            raise psi.wrong_match(
                 f"no proof from {' and '.join(map(repr, wrong))} of the records that party "
                 f"{self.name!r} was told are common"
             )
@@ -268,7 +258,7 @@ class Matching(Participant):
 
     def digest(self, common: pd.Index) -> bytes:
         """Return a keyed digest of the matched keys, in their order."""
-        return derive(self._secret, "records|" + "\n".join(map(key_text, common)))
+        return derive(self._secret, "records|" + "\n".join(map(psi.key_text, common)))
 
     # -- seals -----------------------------------------------------------------------------------
 
@@ -300,12 +290,12 @@ class Matching(Participant):
             raise _wrong_number(owner)
         right = self._seal(owner, times, part, points).numpy().tobytes()
         if not hmac.compare_digest(seal.numpy().tobytes(), right):
-            raise wrong_match(
+            raise psi.wrong_match(
                 f"the list of blinded keys of party {owner!r} has no seal of a holder of the "
                 "parties' secret"
             )
 
-    def _blinding(self, what: str) -> KeyBlinder:
+    def _blinding(self, what: str) -> psi.KeyBlinder:
         if self._blinder is None:
             raise ProtocolError(f"party {self.name!r} {what} before it sent any")
         return self._blinder
@@ -367,9 +357,9 @@ def match_blinded(
     Frames have at most `max_bytes`. Raises NoOverlapError; PayloadRejectedError before anybody
     blinds a key, if what is common could be larger than a frame may be.
     """
-    n_padded, copies = n_dummies(padding, len(hellos)), n_copies(len(hellos))
+    n_padded, copies = psi.n_dummies(padding, len(hellos)), psi.n_copies(len(hellos))
     n_rows = {name: int(fact(hello, "rows", int)) for name, hello in hellos.items()}
-    parts = Parts.of(n_rows, n_padded, max_bytes)
+    parts = psi.Parts.of(n_rows, n_padded, max_bytes)
     parts.check(max_bytes)
     received = [channel.gather(BlindedKeys, part) for part in range(parts.n)]
     lists = {name: [messages[name].points for messages in received] for name in n_rows}
@@ -377,7 +367,7 @@ def match_blinded(
     for name, own in lists.items():
         if [len(points) for points in own] != [parts.size(name, i) for i in range(parts.n)]:
             raise _wrong_number(name)
-    owners = rounds(channel.names)
+    owners = psi.rounds(channel.names)
     for step in range(1, parts.n * parts.turns + 1):
         part, turn = parts.of_step(step)
         owner_of = owners[turn - 1]
@@ -399,7 +389,7 @@ def match_blinded(
                     for name in lists
                 }
             )
-    found = common_positions({name: torch.cat(lists.pop(name)) for name in n_rows})
+    found = psi.common_positions({name: torch.cat(lists.pop(name)) for name in n_rows})
     n_matched = len(next(iter(found.values()))) // copies
     if not n_matched:
         raise nothing_common()
@@ -408,7 +398,7 @@ def match_blinded(
     )
     given = channel.gather(MatchProof, 0)
     proofs = {name: message.proof.numpy().tobytes().hex() for name, message in given.items()}
-    channel.scatter({name: MatchProofs(SERVER, name, 0, proofs) for name in proofs})
+    tell(channel, MatchProofs, 0, proofs)
     most = 0 if padding is None else padding.largest
     return AlignmentReport(matched_by, n_matched, n_rows, dict.fromkeys(n_rows, 0), most)
 

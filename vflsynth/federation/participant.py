@@ -108,21 +108,19 @@ def take_part(
     not what it must be.
     """
     request: Request | None = Request(Hello, 0)
-    number, attempt = 0, ""
+    number, attempt, transcript = 0, "", transcript or Transcript()
     try:
         while request is not None:
             rules.check(request)
             message = party.answer(request.kind, request.step)
             signed = tag(request.kind, request.step)
             frame = Frame(run, number, (message,), tag=signed, attempt=attempt)
-            if transcript is not None:
-                transcript.record(message)
+            transcript.record(message)
             reply = _ask(link, frame, request, limits)
             for delivery in reply.messages:
                 if delivery.receiver != party.name or delivery.sender != SERVER:
                     raise _odd(f"a message for {delivery.receiver!r}", request)
-                if transcript is not None:
-                    transcript.record(delivery)
+                transcript.record(delivery)
                 rules.receive(delivery)
                 party.take(delivery)
             if (reply.request is None) != (reply.status is Status.DONE):

@@ -23,17 +23,8 @@ from vflsynth.columns.public import with_public_types
 from vflsynth.configuration import make_transformer, schema_of_files
 from vflsynth.contract import Contract, Preparation, with_public
 from vflsynth.exceptions import ArtefactError, ContractError, ParameterError, ProtocolError
-from vflsynth.federation import contracts, trail
-from vflsynth.federation.account import (
-    book,
-    open_account,
-    remember,
-    report_of,
-    shown_account,
-    told_report,
-)
+from vflsynth.federation import account, contracts, trail
 from vflsynth.federation.checkpoints import NodeCheckpoints
-from vflsynth.federation.contracts import SiteTable, prepared, site_contract
 from vflsynth.federation.job import Job
 from vflsynth.federation.matching import Matching
 from vflsynth.federation.participant import Link, Rules, take_part
@@ -41,7 +32,6 @@ from vflsynth.federation.progress import LOCK, RUNS_ALREADY, Progress
 from vflsynth.federation.psi import key_text
 from vflsynth.federation.sampling import note_attempt
 from vflsynth.federation.site import Site, kept_secret
-from vflsynth.federation.trail import Report
 from vflsynth.federation.wire import Tags
 from vflsynth.frames import (
     MatchOn,
@@ -127,16 +117,10 @@ class BlindedRun(PartyRun):
     def take_terms(self, message: Terms) -> None:
         """Learn of the others, and have every list of keys sealed for these terms."""
         super().take_terms(message)
-        holders = [HOLDER] if self.job.has_labels else []
-        names = [*self.job.parties, *holders]
-        self.matching.begin(
-            self.agreed,
-            names,
-            self.job.digest,
-            self.method.padding(len(self.job.parties)),
-            self.job.max_frame_bytes,
-        )
-        keys = KeySchedule(self.site.the_shared, self.job.name, self.agreed.nonce)
+        job, padding = self.job, self.method.padding(len(self.job.parties))
+        names = [*job.parties, HOLDER] if job.has_labels else job.parties
+        self.matching.begin(self.agreed, names, job.digest, padding, job.max_frame_bytes)
+        keys = KeySchedule(self.site.the_shared, job.name, self.agreed.nonce)
         self.tags.renew(keys.key(Purpose.TAGS))
 
     def answer(self, kind: type[Message], step: int) -> Message:
@@ -239,7 +223,7 @@ class PartyNode(BlindedRun):
         facts = super().facts()
         facts["contract"] = self._told
         if self.method.privacy is not None:
-            self._shown = facts["account"] = shown_account(self.site)
+            self._shown = facts["account"] = account.shown_account(self.site)
         return facts
 
     @takes(Terms)
@@ -278,7 +262,7 @@ class PartyNode(BlindedRun):
         if kind in self.method.telling and self.settings is not None:
             bits = self.method.told(self.settings, self.name)
             if bits and not self._told_already:
-                book(self.site, self.job.digest, self.party.snapshot(), bits)
+                account.book(self.site, self.job.digest, self.party.snapshot(), bits)
                 self._told_already = True
         return super().answer(kind, step)
 
@@ -288,7 +272,7 @@ class PartyNode(BlindedRun):
             self._run(link)
 
     def _run(self, link: Link) -> None:
-        report, failure = Report(self.folder, self.name, self.job), None
+        report, failure = trail.Report(self.folder, self.name, self.job), None
         try:
             # The server and as many other parties may share this machine: one thread is fastest.
             with few_threads(0, self.seat.device):
@@ -302,7 +286,10 @@ class PartyNode(BlindedRun):
                     transcript=self.transcript,
                 )
             (half,) = self.halves()
-            half.preparation = self._preparation()
+            own = self.table.preparation
+            if own is None and self._selects:
+                own = Preparation(self.table.labels)
+            half.preparation = None if own is None else replace(own, selects=self._selects)
             half.save(self.folder / "half")
             note_attempt(self.folder, self.agreed.nonce)
         except BaseException as error:
@@ -314,30 +301,18 @@ class PartyNode(BlindedRun):
             if self.table.keys is not None:
                 more["kept"] = {"records": len(self.table.frame), "of": len(self.table.keys)}
             if self.method.telling:
-                more["told"] = told_report(self.site)
-            if self.account is not None and self.method.plan is not None:
+                more["told"] = account.told_report(self.site)
+            plan = self.method.plan
+            if self.account is not None and plan is not None:
                 self.account.close()
-                more["privacy"] = report_of(self.account, self.method.plan.ledger, self.site)
+                more["privacy"] = account.report_of(self.account, plan.ledger, self.site)
             report.end(failure, self.transcript, noised(self.method), more)
-
-    def _preparation(self) -> Preparation | None:
-        """Say how the table was prepared, and whether any party leaves out rows."""
-        own = self.table.preparation
-        if own is None and self._selects:
-            own = Preparation(self.table.labels)
-        return None if own is None else replace(own, selects=self._selects)
 
     def align(self, message: AlignmentNotice) -> None:
         """Learn the common records, and allow the server to ask what comes of them."""
-        trail.append(
-            self.site.folder,
-            "matched",
-            {
-                "job": self.job.name,
-                "records": len(message.common_keys),
-                "rows": self.agreed.rows,
-            },
-        )
+        n_matched, rows = len(message.common_keys), self.agreed.rows
+        said = {"job": self.job.name, "records": n_matched, "rows": rows}
+        trail.append(self.site.folder, "matched", said)
         if not self.method.is_private:
             self.lost = lost_of(self.seat.frame, self.seat.on, message.common_keys)
             for found in self.lost:
@@ -365,7 +340,7 @@ class PartyNode(BlindedRun):
         """Refuse what the site did not agree to, before anything is computed."""
         plan = self.method.plan
         if plan is not None and self.site.budget is not None:
-            self.account = open_account(self.site, self.job.name, plan.ledger)
+            self.account = account.open_account(self.site, self.job.name, plan.ledger)
             self._paid = self.account.begin(plan.releases, self._paid)
 
     @answers(AccountHeads)
@@ -373,7 +348,7 @@ class PartyNode(BlindedRun):
         """Show the account once more, for what this run booked to be missed if it is cut off."""
         assert self.account is not None, "it is not allowed before"
         self._shown = self.account.show()
-        remember(self.site.folder, {self.name: self._shown})
+        account.remember(self.site.folder, {self.name: self._shown})
         return AccountHeads(self.name, SERVER, step, self._shown)
 
     @takes(AllAccountHeads)
@@ -389,7 +364,7 @@ class PartyNode(BlindedRun):
             raise ProtocolError(f"the server misstates the account of party {self.name!r}")
         if self._shown is not None and set(shown) != set(self.job.parties):
             raise ProtocolError("the server keeps the account of a party back")
-        remember(self.site.folder, shown)
+        account.remember(self.site.folder, shown)
 
     def encode(self) -> None:
         """Make the encoding; a private one is released once per run, however often it resumes.
@@ -472,7 +447,7 @@ def template_of(job: Job, site: Site, columns: Collection[Hashable]) -> TableTra
     return made
 
 
-def check_table(job: Job, site: Site, method: Method) -> SiteTable:
+def check_table(job: Job, site: Site, method: Method) -> contracts.SiteTable:
     """Read a site's table, and prepare it, if job and site go together and it can be used.
 
     Under privacy it has the types that are public. Raises ParameterError, TableFileError and
@@ -486,7 +461,7 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
         raise ParameterError(f"site {site.party!r}: the site file names no table")
     job.check_site(site)
     check_site(job, site, method)
-    own = Contract({site.party: site_contract(job, site).of(site.party)})
+    own = Contract({site.party: contracts.site_contract(job, site).of(site.party)})
     schema = with_public(site.schema, own) or site.schema
     if method.is_private:  # before the records are read
         schema = schema_of_files(schema, {f"site {site.party!r}: job {job.name!r}": site.table})
@@ -506,11 +481,11 @@ def check_table(job: Job, site: Site, method: Method) -> SiteTable:
     columns = tuple(label for label in frame.columns if label != key)
     check_kinds(dict(site.column_kinds), columns, party=site.party)
     prepare = partial(
-        prepared,
+        contracts.prepared,
         job,
         site,
         frame,
-        site_contract(job, site, columns),
+        contracts.site_contract(job, site, columns),
         schema,
         template_of(job, site, columns),
         private=method.is_private,
@@ -543,14 +518,12 @@ def check_site(job: Job, site: Site, method: Method) -> None:
 
     Raises ParameterError if site and job disagree on privacy.
     """
-    if method.privacy is None:
-        if site.budget is not None:
-            raise ParameterError(
-                f"site {site.party!r} takes part in private runs only, as its site file has a "
-                f"privacy budget; job {job.name!r} has no privacy among its parameters"
-            )
-        return
-    if site.budget is None:
+    if method.privacy is None and site.budget is not None:
+        raise ParameterError(
+            f"site {site.party!r} takes part in private runs only, as its site file has a "
+            f"privacy budget; job {job.name!r} has no privacy among its parameters"
+        )
+    if method.privacy is not None and site.budget is None:
         raise ParameterError(
             f"site {site.party!r}: job {job.name!r} is private, and the site file does not say "
             "how much the site agrees to: [privacy] epsilon = ..., delta = ..."

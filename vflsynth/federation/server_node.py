@@ -12,13 +12,7 @@ from vflsynth._device import resolve_device
 from vflsynth._locks import lock
 from vflsynth._random import KeySchedule, derive, repeatable
 from vflsynth.exceptions import NoCommonCheckpointError, ParameterError, TimeLimitError
-from vflsynth.federation.account import (
-    KeptSnapshot,
-    open_account,
-    remember,
-    report_of,
-    shown_account,
-)
+from vflsynth.federation import account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.contracts import check_agreement
 from vflsynth.federation.exchange import RemoteChannel
@@ -31,7 +25,7 @@ from vflsynth.federation.trail import Report
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
-from vflsynth.protocol import SERVER, Transcript
+from vflsynth.protocol import SERVER, Transcript, tell
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.reporting import duration_text
 from vflsynth.run import ServerRun, accounts_of, fact, shown_accounts
@@ -53,23 +47,13 @@ class ServerNode(ServerRun):
         self.job, self.site = job, site
         self.most_hours = job.most_hours
         self.folder = site.folder / job.name
-        self.transcript = Transcript()
         method = method or job.method_for_node()
         each_step = getattr(method.parameters, "steps_per_exchange", None) == 1
-        self.progress = Progress(
-            self.folder,
-            SERVER,
-            lambda: self.duration,
-            self.transcript,
-            FEWER_EXCHANGES if each_step and method.privacy is None else None,
-        )
-        self.remote = RemoteChannel(
-            job.parties,
-            job.name,
-            job.limits,
-            self.transcript,
-            self.progress.note,
-        )
+        advice = FEWER_EXCHANGES if each_step and method.privacy is None else None
+        transcript = self.transcript = Transcript()
+        progress = Progress(self.folder, SERVER, lambda: self.duration, transcript, advice)
+        self.progress = progress
+        self.remote = RemoteChannel(job.parties, job.name, job.limits, transcript, progress.note)
         self.remote.measures = True
         self.channel = self.everybody = self.remote
         self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
@@ -83,7 +67,7 @@ class ServerNode(ServerRun):
         )
         fresh = KeySchedule(os.urandom(32), job.name, self.remote.attempt)
         self.keys = [fresh if site.schedule is None else repeatable(site.schedule)]
-        self.sent = KeptSnapshot(self.folder / "contexts", job.digest)
+        self.sent = account.KeptSnapshot(self.folder / "contexts", job.digest)
         self.opened: OpenAccount | None = None
 
     def save(self) -> None:
@@ -119,7 +103,7 @@ class ServerNode(ServerRun):
                 more |= {"alignment": self.alignment.to_dict(), "settings": asdict(self.settings)}
             if self.opened is not None and self.ledger is not None:
                 self.opened.close()
-                more["privacy"] = report_of(self.opened, self.ledger, self.site)
+                more["privacy"] = account.report_of(self.opened, self.ledger, self.site)
             report.end(failure, self.transcript, noised(self.method), more)
 
     # -- joining and matching --------------------------------------------------------------------
@@ -129,17 +113,12 @@ class ServerNode(ServerRun):
         check_facts(hellos, self.job.digest)
         told = {name: hellos[name].facts.get("contract") for name in self.job.parties}
         check_agreement(told, self.job.shared_contract)
-        remember(self.site.folder, shown_accounts(accounts_of(hellos)))
+        account.remember(self.site.folder, accounts_of(hellos))
 
     def match(self, hellos: Mapping[str, Hello]) -> AlignmentReport:
         """Match by blinded keys; the server sees none."""
-        return match_blinded(
-            self.everybody,
-            hellos,
-            str(self.job.match_on),
-            self.padding,
-            self.job.max_frame_bytes,
-        )
+        by, most = str(self.job.match_on), self.job.max_frame_bytes
+        return match_blinded(self.everybody, hellos, by, self.padding, most)
 
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have.
@@ -183,8 +162,8 @@ class ServerNode(ServerRun):
         """Write down what the next epoch releases, and what comes before it."""
         if self.ledger is None:
             return
-        shown_account(self.site)
-        self.account = self.opened = open_account(self.site, self.job.name, self.ledger)
+        account.shown_account(self.site)
+        self.account = self.opened = account.open_account(self.site, self.job.name, self.ledger)
         self.pay_first(self.opened, done)
         self._show_accounts(0)
 
@@ -222,7 +201,5 @@ class ServerNode(ServerRun):
         """Have all accounts shown: once before anything is released, and when all is booked."""
         heads = self.remote.gather(AccountHeads, turn)
         shown = shown_accounts({name: message.shown for name, message in heads.items()})
-        remember(self.site.folder, shown)
-        self.remote.scatter(
-            {name: AllAccountHeads(SERVER, name, turn, shown) for name in self.remote.names}
-        )
+        account.remember(self.site.folder, shown)
+        tell(self.remote, AllAccountHeads, turn, shown)

@@ -19,19 +19,10 @@ from pathlib import Path
 from vflsynth._locks import lock
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ProtocolError
-from vflsynth.federation import guardian
+from vflsynth.federation import guardian, kit
 from vflsynth.federation.administrator import check_installed, submit
 from vflsynth.federation.attempts import server_node
 from vflsynth.federation.job import Job
-from vflsynth.federation.kit import (
-    ADMIN,
-    ONE_THREAD,
-    PROJECT,
-    hide_keys,
-    node_command,
-    prepare,
-    project,
-)
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.progress import job_state
 from vflsynth.federation.site import Site
@@ -56,10 +47,10 @@ def make_kits(project_file: str, folder: Path) -> Path:
     file.write_text(project_file, encoding="utf-8")
     command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-    kits = folder / PROJECT / "prod_00"
+    kits = folder / kit.PROJECT / "prod_00"
     if done.returncode or not kits.is_dir():
         raise ProtocolError(f"nvflare provision failed: {done.stderr.strip() or done.stdout}")
-    hide_keys(folder)
+    kit.hide_keys(folder)
     return kits
 
 
@@ -88,23 +79,23 @@ class Federation:
         check_installed()
         self.job, self.sites = job, dict(sites)
         self.kits = {name: kits / (HOST if name == "server" else name) for name in sites}
-        self.admin = kits / ADMIN
+        self.admin = kits / kit.ADMIN
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         for name, site in self.sites.items():
-            prepare(self.kits[name], site)
+            kit.prepare(self.kits[name], site)
 
     def start(self, name: str) -> None:
         """Start one node's process, in a process group of its own."""
-        kit = self.kits[name]
-        (kit / "transfer").mkdir(exist_ok=True)
-        with (kit / "console.txt").open("ab") as console:
+        folder = self.kits[name]
+        (folder / "transfer").mkdir(exist_ok=True)
+        with (folder / "console.txt").open("ab") as console:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-I", guardian.__file__, *node_command(kit)],
-                cwd=kit,
+                [sys.executable, "-I", guardian.__file__, *kit.node_command(folder)],
+                cwd=folder,
                 stdin=subprocess.PIPE,  # closes when this process ends, however it does
                 stdout=console,
                 stderr=console,
-                env=ONE_THREAD | os.environ | {"HOME": str(kit)},
+                env=kit.ONE_THREAD | os.environ | {"HOME": str(folder)},
                 start_new_session=True,
             )
 
@@ -188,7 +179,7 @@ def simulate(
         check_table(job, sites[name], job.method_for_node())
         _ = sites[name].the_shared  # an error, if there is none
     with lock(folder / ".lock", "another simulation is going on here. Wait for it, or stop it"):
-        kits = make_kits(project(job, HOST, free_port()), _next_attempt(folder))
+        kits = make_kits(kit.project(job, HOST, free_port()), _next_attempt(folder))
         # Whoever runs a simulation has all the sites, and starts this job only.
         willing = {name: replace(site, jobs="any", proposers={}) for name, site in sites.items()}
         federation = Federation(job, kits, willing)

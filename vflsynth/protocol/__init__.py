@@ -20,15 +20,11 @@ from vflsynth.protocol.channel import (
     message,
     pack,
     takes,
+    tell,
     unpack,
     unpack_from,
 )
-from vflsynth.protocol.schedule import (
-    HeldOutSchedule,
-    PoissonSchedule,
-    Schedule,
-    SubsetSchedule,
-)
+from vflsynth.protocol.schedule import HeldOutSchedule, PoissonSchedule, Schedule, SubsetSchedule
 
 __all__ = [
     "MESSAGES",
@@ -54,6 +50,7 @@ __all__ = [
     "message",
     "pack",
     "takes",
+    "tell",
     "unpack",
     "unpack_from",
 ]

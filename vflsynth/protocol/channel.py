@@ -280,11 +280,11 @@ class _Total:
     n_bytes: int = 0
     shapes: set[str] = field(default_factory=set)
     bits: float | None = None
+    """Told of every record, by all messages together."""
 
-    @property
-    def told(self) -> set[str]:
-        """What receivers were told of every record, by all messages together."""
-        return set() if self.bits is None else {f"{BITS} = {self.bits:g}"}
+    def __str__(self) -> str:
+        told = set() if self.bits is None else {f"{BITS} = {self.bits:g}"}
+        return "; ".join(sorted(self.shapes | told))
 
 
 class Transcript:
@@ -330,7 +330,7 @@ class Transcript:
                 "receiver": receiver,
                 "messages": total.messages,
                 "bytes": total.n_bytes,
-                "contents": "; ".join(sorted(total.shapes | total.told)),
+                "contents": str(total),
             }
             for (kind, sender, receiver), total in self._totals.items()
         ]
@@ -431,6 +431,11 @@ def addressed(messages: Mapping[str, Message], name: str) -> Message:
             f"to party {name!r}"
         )
     return message
+
+
+def tell(channel: Channel, kind: Callable[..., Message], step: int, *said: Any) -> None:
+    """Send every party the same, in a message to each."""
+    channel.scatter({name: kind(SERVER, name, step, *said) for name in channel.names})
 
 
 class LocalChannel:

@@ -188,12 +188,7 @@ class MatchProofs(Message):
     proofs: dict[str, Any]
 
 
-@message(
-    from_party=True,
-    made_of=MadeOf.COLUMNS,
-    slow=True,
-    contents="w_i",
-)
+@message(from_party=True, made_of=MadeOf.COLUMNS, slow=True, contents="w_i")
 class EncodedSize(Message):
     """Number of a party's encoded columns."""
 

@@ -29,19 +29,12 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
-from vflsynth.frames import (
-    AlignmentReport,
-    DrawnRecords,
-    MatchOn,
-    align_keys,
-    key_of,
-    with_lost,
-)
+from vflsynth.frames import AlignmentReport, DrawnRecords, MatchOn, align_keys, key_of, with_lost
 from vflsynth.frames.keys import how_to_agree
 from vflsynth.learning import Method, Party
 from vflsynth.learning.base import EncodingSource, SharedDraws, Size
 from vflsynth.privacy import OpenAccount, PrivacyAccount
-from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript
+from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript, tell
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.registry import Number, Optional, check_parameters
 from vflsynth.reporting import size_text
@@ -369,7 +362,7 @@ def match_records(
     check(alignment.n_matched)
     if not private:
         alignment = with_lost(alignment, frames, on, common)
-    channel.scatter({name: AlignmentNotice(SERVER, name, 0, common) for name in keys})
+    tell(channel, AlignmentNotice, 0, common)
     return alignment
 
 

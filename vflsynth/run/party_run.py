@@ -35,16 +35,7 @@ from vflsynth.learning.base import (
 )
 from vflsynth.privacy import OpenAccount
 from vflsynth.privacy.discovery import count_columns
-from vflsynth.protocol import (
-    SERVER,
-    MadeOf,
-    Message,
-    Participant,
-    Schedule,
-    When,
-    answers,
-    takes,
-)
+from vflsynth.protocol import SERVER, MadeOf, Message, Participant, Schedule, When, answers, takes
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     CheckpointNotice,

@@ -22,7 +22,7 @@ from vflsynth.learning.base import Algorithm, Duration, Method, Sent
 from vflsynth.privacy import LedgerEntry, OpenAccount, SampledRelease
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.padding import Padding
-from vflsynth.protocol import SERVER, Channel
+from vflsynth.protocol import Channel, tell
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
 from vflsynth.run.loop import Callback, EpochState, run
 
@@ -91,7 +91,7 @@ class Agreed:
             nonces={name: fact(hello, "nonce", str) for name, hello in hellos.items()},
             epoch=epoch,
             key_offset=choose_offset([int(fact(h, "key_offset", str)) for h in hellos.values()]),
-            accounts=shown_accounts(accounts_of(hellos)),
+            accounts=accounts_of(hellos),
             contracts={
                 name: fact(hello, "contract", dict)
                 for name, hello in hellos.items()
@@ -133,9 +133,10 @@ class Agreed:
         }
 
 
-def accounts_of(hellos: Mapping[str, Hello]) -> dict[str, Any]:
-    """Return what the hellos of parties that have a privacy account show of it."""
-    return {n: hello.facts["account"] for n, hello in hellos.items() if "account" in hello.facts}
+def accounts_of(hellos: Mapping[str, Hello]) -> dict[str, dict[str, Any]]:
+    """Read what the hellos of parties that have a privacy account show of it."""
+    shown = {n: hello.facts["account"] for n, hello in hellos.items() if "account" in hello.facts}
+    return shown_accounts(shown)
 
 
 def shown_accounts(accounts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -270,7 +271,7 @@ class ServerRun(ABC):
         self.check(hellos)
         done = self.first_epoch(hellos)
         agreed = self.agreed = Agreed.of_hellos(hellos, done, method.key_offset)
-        self._tell(Terms, agreed.to_dict())
+        tell(self.everybody, Terms, 0, agreed.to_dict())
         self.alignment = self.match(hellos)
         logger.info("%s", self.alignment)
         self.plan(self.n_training)
@@ -294,7 +295,7 @@ class ServerRun(ABC):
     def train(self, done: int, widths: dict[str, int]) -> None:
         """Build the networks and train them, from epoch `done` on, if there is an epoch."""
         method = self.method
-        self._tell(EncodedSizes, widths)
+        tell(self.everybody, EncodedSizes, 0, widths)
         size = len(self.own) * method.multiply_adds(self.settings, widths)
         with few_threads(size, self.device):
             streams = RandomStreams(self.own, self.device)
@@ -330,10 +331,7 @@ class ServerRun(ABC):
         last = state.epoch == state.n_epochs or self.algorithm.finished
         if every is None or (state.epoch % every and not last):
             return
-        names = self.everybody.names
-        self.everybody.scatter(
-            {name: CheckpointNotice(SERVER, name, state.epoch) for name in names}
-        )
+        tell(self.everybody, CheckpointNotice, state.epoch)
         self.checkpoints.write(
             Saved(state.epoch, self.algorithm.state(), self._fingerprint, self.history)
         )
@@ -352,11 +350,6 @@ class ServerRun(ABC):
             "epochs": self.duration.n_epochs,
             "evaluate_every": self.duration.evaluate_every,
         }
-
-    def _tell(self, kind: type[Terms | EncodedSizes], values: dict[str, Any]) -> None:
-        """Tell every party the same."""
-        names = self.everybody.names
-        self.everybody.scatter({name: kind(SERVER, name, 0, values) for name in names})
 
 
 def history_frame(records: Sequence[Mapping[str, Any]], replica: int = 0) -> pd.DataFrame:
