@@ -9,15 +9,14 @@ import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from enum import IntEnum
 from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
 from vflsynth import __version__
+from vflsynth._signals import handling
 from vflsynth.cli.console import reporting
 from vflsynth.cli.options import declare
 from vflsynth.exceptions import (
@@ -114,28 +113,16 @@ class ExitCode(IntEnum):
     BROKEN_PIPE = 141
 
 
-@contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """Let SIGTERM, which schedulers and `timeout` send, do what Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what signals do
-        return
-
-    def interrupt(_: int, frame: FrameType | None) -> None:
-        # A script's `vflsynth ... &` ignores Ctrl-C, and must still end when it is told to.
-        on_ctrl_c = signal.getsignal(signal.SIGINT)
-        if not callable(on_ctrl_c):
-            raise KeyboardInterrupt
-        on_ctrl_c(signal.SIGINT, frame)  # now: a signal would be answered some time later
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """Do at SIGTERM, which schedulers and `timeout` send, what is done at Ctrl-C."""
+    # A script's `vflsynth ... &` ignores Ctrl-C, and must still end when it is told to.
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
+    if not callable(on_ctrl_c):
+        raise KeyboardInterrupt
+    on_ctrl_c(signal.SIGINT, frame)  # now: a signal would be answered some time later
 
 
-@_termination_interrupts()
+@handling(signal.SIGTERM, _interrupt)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 

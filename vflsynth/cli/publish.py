@@ -13,7 +13,6 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -24,6 +23,7 @@ from typing import Any
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._schema import read_toml
+from vflsynth._signals import handling
 from vflsynth._version import __version__
 from vflsynth.cli.console import say, table
 from vflsynth.cli.options import Option, declare
@@ -128,17 +128,12 @@ def _ending_at_ctrl_c() -> Iterator[Callable[[], None]]:
         if pressed:
             raise KeyboardInterrupt
 
-    if not callable(usual) or threading.current_thread() is not threading.main_thread():
-        yield check  # nobody is told of a Ctrl-C
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-    except Exception:
-        check()
-        raise
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    with handling(signal.SIGINT, note) if callable(usual) else contextlib.nullcontext():
+        try:
+            yield check
+        except Exception:
+            check()
+            raise
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsynth._signals import handling
 from vflsynth.exceptions import TimeLimitError, TrainingDivergedError
 from vflsynth.learning.base import Algorithm, Duration
 from vflsynth.registry import Number, Rule, check_parameters
@@ -337,17 +338,11 @@ def _check_finite(values: Mapping[str, object], epoch: int, advice: str) -> None
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into a flag that is read between steps; a second one raises."""
-    flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag  # signals reach the main thread only
-        return
+    flag, previous = threading.Event(), signal.getsignal(signal.SIGINT)
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, previous)
         flag.set()
 
-    previous = signal.signal(signal.SIGINT, on_interrupt)
-    try:
+    with handling(signal.SIGINT, on_interrupt):
         yield flag
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -110,14 +110,9 @@ def party_templates(
     made = {}
     for name, labels in owned.items():
         own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
-        made[name] = (
-            clone(template)
-            .set_output(transform="default")
-            .set_params(
-                kinds=check_kinds(own, labels, party=name),
-                encoders={c: encoders[c] for c in labels if c in encoders} or None,
-            )
-        )
+        known, coded = check_kinds(own, labels, party=name), [c for c in labels if c in encoders]
+        plain: TableTransformer = clone(template).set_output(transform="default")
+        made[name] = plain.set_params(kinds=known, encoders={c: encoders[c] for c in coded} or None)
     check_kinds(kinds, everything)  # of nobody
     if schema is None or all(label in schema for label in everything):
         return made
@@ -211,12 +206,8 @@ class PartyRun(Participant):
         """Learn of the others; refuse terms that misstate this party."""
         agreed = self._agreed = Agreed.of(message.terms)
         stated = (agreed.rows, agreed.columns, agreed.unlisted, agreed.nonces)
-        if tuple(of.get(self.name) for of in stated) != (
-            len(self.seat.frame),
-            self.n_columns,
-            self.n_unlisted,
-            self.nonce,
-        ):
+        own = (len(self.seat.frame), self.n_columns, self.n_unlisted, self.nonce)
+        if tuple(of.get(self.name) for of in stated) != own:
             raise ProtocolError(
                 f"the server's terms misstate the table of party {self.name!r}, or are of "
                 "another attempt"
