@@ -22,7 +22,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vflsynth.contract import ColumnContract, Contract, Rule
-from vflsynth.evaluation.columns import Floats, NumericColumn, TableEncoder, beyond_floats
+from vflsynth.evaluation.columns import Floats, NumericColumn, beyond_floats
+from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ParameterError
 from vflsynth.release.clauses import Measured, NotMeasured
 
@@ -51,9 +52,7 @@ def beyond_chance(
     return max(0.0, share - usual - errors * float(error))
 
 
-def mass_at_extremes(
-    encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame
-) -> Measured | NotMeasured:
+def mass_at_extremes(tables: Tables) -> Measured | NotMeasured:
     """Measure how many rows pile up at either end of a numeric column where real ones do not.
 
     The share of synthetic values that are exactly the synthetic or the real minimum, less that of
@@ -61,8 +60,8 @@ def mass_at_extremes(
     leaves is such a point; a distribution that is merely off shows in its distance.
     """
     worst = Measured(0.0, "No column's rows pile up at its ends more than the real ones do.")
-    for column in encoder.numeric:
-        ours, theirs = _present(column, real), _present(column, synthetic)
+    for column in tables.encoder.numeric:
+        ours, theirs = _present(column, tables.real), _present(column, tables.synthetic)
         if not len(ours) or not len(theirs):
             continue
         for where, end_of in (("lower", np.min), ("upper", np.max)):
@@ -75,15 +74,13 @@ def mass_at_extremes(
                         f"are at the {where} end of column {str(column.name)!r}."
                     )
                     worst = Measured(excess, says, column=column.name)
-    return worst if encoder.numeric else NotMeasured("there is no numeric column", applies=False)
+    if not tables.encoder.numeric:
+        return NotMeasured("there is no numeric column", applies=False)
+    return worst
 
 
 def real_extremes(
-    encoder: TableEncoder,
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    contract: Contract,
-    rules: Sequence[Rule] = (),
+    tables: Tables, contract: Contract, rules: Sequence[Rule] = ()
 ) -> Measured | NotMeasured:
     """Count cells that are a column's smallest or largest real value, where few records hold it.
 
@@ -93,9 +90,9 @@ def real_extremes(
     found: dict[Hashable, int] = {}
     said = columns_of(contract)
     looked_at = 0
-    for column in encoder.numeric:
+    for column in tables.encoder.numeric:
         own = said[column.name]
-        ours, theirs = _present(column, real), _present(column, synthetic)
+        ours, theirs = _present(column, tables.real), _present(column, tables.synthetic)
         if own.extremes or own.bounds is not None or not len(ours) or column.name in computed:
             continue
         looked_at += 1
@@ -110,22 +107,19 @@ def real_extremes(
     return _counted(found, "cells with the smallest or largest value of a few real records")
 
 
-def copied_values(
-    encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame, others: pd.DataFrame | None,
-    contract: Contract,
-) -> Measured | NotMeasured:  # fmt: skip
+def copied_values(tables: Tables, contract: Contract) -> Measured | NotMeasured:
     """Measure how many of one numeric column's cells equal a rare real value, beyond chance.
 
-    Cells whose value enough real records hold are left out: such a value may come out. Without
-    `others`, each real record is held against all others. That share is Good's estimate of what
+    Cells whose value enough real records hold are left out: such a value may come out. Without a
+    holdout, each real record is held against all others. That share is Good's estimate of what
     fresh records would have, with the variance of Esty (1983): more than if records were asked
     independently, as two that have a value together count together. Three standard errors are taken
     off, as the worst of many columns is looked for.
     """
     worst: Measured | None = None
-    said = columns_of(contract)
-    for column in encoder.numeric:
-        known, drawn = _present(column, real), _present(column, synthetic)
+    said, others = columns_of(contract), tables.holdout
+    for column in tables.encoder.numeric:
+        known, drawn = _present(column, tables.real), _present(column, tables.synthetic)
         least = contract.least(said[column.name])
         unused, itself = (known, 1) if others is None else (_present(column, others), 0)
         ours, theirs = _times(drawn, known), _times(unused, known) - itself
@@ -154,21 +148,19 @@ def _times(cells: Floats, known: Floats) -> NDArray[np.int64]:
     return np.searchsorted(ordered, cells, "right") - np.searchsorted(ordered, cells, "left")
 
 
-def rare_categories(
-    encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame, contract: Contract
-) -> Measured | NotMeasured:
+def rare_categories(tables: Tables, contract: Contract) -> Measured | NotMeasured:
     """Count synthetic rows with a category of few real records; public lists are no secret.
 
     A category that the column's type lists and no row has counts as a row: files hold it.
     """
     found: dict[Hashable, int] = {}
     said = columns_of(contract)
-    looked_at = [c.name for c in encoder.discrete if said[c.name].categories is None]
+    looked_at = [c.name for c in tables.encoder.discrete if said[c.name].categories is None]
     for name in looked_at:
-        counts = real[name].astype(object).value_counts()
+        counts = tables.real[name].astype(object).value_counts()
         rare = counts.index[counts < contract.least(said[name])]
-        shown = synthetic[name].astype(object)
-        if isinstance(dtype := synthetic[name].dtype, pd.CategoricalDtype):
+        shown = tables.synthetic[name].astype(object)
+        if isinstance(dtype := tables.synthetic[name].dtype, pd.CategoricalDtype):
             listed = dtype.categories.difference(shown.dropna().unique().tolist(), sort=False)
             shown = pd.concat([shown, pd.Series(listed, dtype=object)])
         found[name] = int(shown.isin(set(rare)).sum())
@@ -177,11 +169,9 @@ def rare_categories(
     return _counted(found, "rows, or lists of categories, with one of a few real records")
 
 
-def unique_combinations(
-    real: pd.DataFrame, synthetic: pd.DataFrame, others: pd.DataFrame | None, contract: Contract,
-    rng: np.random.Generator,
-) -> Measured | NotMeasured:  # fmt: skip
+def unique_combinations(tables: Tables, contract: Contract) -> Measured | NotMeasured:
     """Measure how many rows have the quasi-identifiers of one real record only, beyond chance."""
+    real, synthetic = tables.real, tables.synthetic
     names = [
         label
         for label, column in columns_of(contract).items()
@@ -189,8 +179,9 @@ def unique_combinations(
     ]
     if not names:
         return NotMeasured("the contract gives no column the role 'quasi-identifier'")
-    known, unused = real, others
+    known, unused = real, tables.holdout
     if unused is None:  # one half of the real rows is held against the other
+        rng = np.random.default_rng([tables.random_state, 27559])
         order, half = rng.permutation(len(real)), len(real) // 2
         known, unused = real.iloc[order[:half]], real.iloc[order[half:]]
     combinations, counts = np.unique(_hashes(known[names]), return_counts=True)

@@ -33,7 +33,7 @@ from vflsynth.evaluation import (
     proximity,
     utility,
 )
-from vflsynth.evaluation.columns import TableEncoder
+from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ContractError, ParameterError
 from vflsynth.privacy import (
     GaussianRelease,
@@ -176,16 +176,16 @@ def test_one_failing_column_is_not_averaged_away(real, synthetic, evaluation):
 def test_rare_categories_are_counted_unless_public(real):
     frame = real.assign(town=["Einöd", *real["town"][1:]])
     table = real.assign(town=["Einöd", "Einöd", *real["town"][2:]])
-    encoder = TableEncoder(frame, table)
-    found = measuring.rare_categories(encoder, frame, table, CONTRACT)
+    tables = Tables(frame, table)
+    found = measuring.rare_categories(tables, CONTRACT)
     assert (found.value, found.column) == (2.0, "town")
     assert "Einöd" not in found.says
     listed = real.assign(town=real["town"].astype(pd.CategoricalDtype(frame["town"].unique())))
-    assert measuring.rare_categories(encoder, frame, listed, CONTRACT).value == 1.0
+    assert measuring.rare_categories(Tables(frame, listed), CONTRACT).value == 1.0
     public = Contract(
         {"office": PartyContract({"town": ColumnContract(categories=("Einöd", "Ulm"))})}
     )
-    assert measuring.rare_categories(encoder, frame, table, public).value == 0.0
+    assert measuring.rare_categories(tables, public).value == 0.0
 
 
 def test_identifiers_that_come_out_are_counted(real):
@@ -224,7 +224,7 @@ def test_copied_values_count_what_a_loop_counts(seed, held_out):
 
     slow = [held(table["x"], 0), held(others["x"], 0) if held_out else held(real["x"], 1)]
     shares = [np.mean(found) for found in slow]
-    found = measuring.copied_values(TableEncoder(real, table), real, table, unused, Contract())
+    found = measuring.copied_values(Tables(real, table, holdout=unused), Contract())
     assert f"{shares[0]:.1%} are some record's" in found.says
     assert f"{shares[1]:.1%} are another record's" in found.says
     n, n_usual = map(len, slow)
@@ -248,19 +248,13 @@ def test_frequent_days_may_come_out_as_often_and_rare_ones_are_no_copies(n_days,
     copied = real.sample(2_500, replace=True, random_state=0, ignore_index=True)
 
     def excess(table):
-        found = measuring.copied_values(TableEncoder(real, table), real, table, None, Contract())
-        return found.value
+        return measuring.copied_values(Tables(real, table), Contract()).value
 
     assert max(excess(fresh), excess(kept)) == 0.0
     assert (excess(copied) > 0.05) == copies_show
     lone = real.assign(day=[*real["day"][:-1], 10**6])
-    said = measuring.copied_values(
-        TableEncoder(lone, fresh),
-        lone,
-        fresh.assign(day=fresh["day"].where(fresh.index > 5, 10**6)),
-        None,
-        Contract(),
-    )
+    few = fresh.assign(day=fresh["day"].where(fresh.index > 5, 10**6))
+    said = measuring.copied_values(Tables(lone, few), Contract())
     assert said.value < 0.01, "a few cells are a small share of the column's"
 
 

@@ -12,7 +12,7 @@ from scipy.stats import ks_2samp
 from vflsynth import VFLGANSynthesizer
 from vflsynth.contract import ColumnContract, Contract, FixedCombinations, PartyContract
 from vflsynth.evaluation import rule_violations
-from vflsynth.evaluation.columns import TableEncoder
+from vflsynth.evaluation.tables import Tables
 from vflsynth.release.measuring import identifiers, mass_at_extremes, rare_categories, real_extremes
 
 N = 3000
@@ -118,26 +118,25 @@ def test_nothing_piles_up_at_the_ends(zoo, name):
     real, synthetic, _ = zoo
     tables = real[[name]], synthetic[[name]]
     # Chance alone shows at some of 26 ends in most fits; what piles up shows a hundredfold.
-    assert mass_at_extremes(TableEncoder(*tables), *tables).value < 0.002
+    assert mass_at_extremes(Tables(*tables)).value < 0.002
 
 
 def test_what_piles_up_would_be_seen(zoo):
     real, synthetic, _ = zoo
     clipped = synthetic[["amount"]].clip(lower=real["amount"].quantile(0.2))
     tables = real[["amount"]], clipped
-    assert mass_at_extremes(TableEncoder(*tables), *tables).value > 0.15
+    assert mass_at_extremes(Tables(*tables)).value > 0.15
 
 
 def test_nobody_is_recognised_by_a_value(zoo):
     real, synthetic, _ = zoo
     modelled = real.drop(columns="name"), synthetic.drop(columns="name")
-    encoder = TableEncoder(*modelled)
     assert "only one" not in set(synthetic["sect"])
-    assert rare_categories(encoder, *modelled, CONTRACT).value == 0.0
+    assert rare_categories(Tables(*modelled), CONTRACT).value == 0.0
     assert identifiers(real, synthetic, CONTRACT).value <= 0.05
     repaired = ["closed", "high", "total"]  # computed from others, so that they may end anywhere
     rest = [column.drop(columns=repaired) for column in modelled]
-    assert real_extremes(TableEncoder(*rest), *rest, CONTRACT).value == 0.0
+    assert real_extremes(Tables(*rest), CONTRACT).value == 0.0
 
 
 def test_no_rule_is_broken(zoo):
