@@ -116,16 +116,16 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
     """
     if len(frame) < LEAST_SURPRISE:
         return []
-    table = _Table(frame)
+    table = _Table(frame, nearly=nearly)
     with np.errstate(all="ignore"):  # infinite and huge numbers
         equal = list(_equalities(table))
         table.drop({finding.rule.columns[0] for finding in equal})
         flags = list(_one_hot(table))
-        computed = [*_dates(table, nearly), *_arithmetic(table, nearly)]
-        dependent = list(_dependencies(table, [*equal, *computed], flags, nearly))
-        levels = list(_levels(table, [*computed, *flags, *dependent], nearly))
+        computed = [*_dates(table), *_arithmetic(table)]
+        dependent = list(_dependencies(table, [*equal, *computed], flags))
+        levels = list(_levels(table, [*computed, *flags, *dependent]))
         table.drop({label for finding in flags for label in finding.rule.columns})
-        ordered = list(_orders(table, [*computed, *dependent], levels, nearly))
+        ordered = list(_orders(table, [*computed, *dependent], levels))
     return [*equal, *computed, *ordered, *flags, *dependent, *levels]
 
 
@@ -146,10 +146,10 @@ def compatible(findings: Sequence[Finding]) -> list[Finding]:
 
 
 class _Table:
-    """A table's columns as numbers and as codes, each computed once."""
+    """A table's columns as numbers and as codes, each computed once; `nearly` as of `discover`."""
 
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame, self.n = frame, len(frame)
+    def __init__(self, frame: pd.DataFrame, *, nearly: bool = False) -> None:
+        self.frame, self.n, self.nearly = frame, len(frame), nearly
         named: list[Hashable] = [
             label
             for label in frame.columns
@@ -158,6 +158,10 @@ class _Table:
         ]
         self.labels = named[:_MOST_COLUMNS]
         self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
+
+    def counts(self, share: float) -> bool:
+        """Whether a relation is kept by enough records."""
+        return share == 1.0 or (self.nearly and share >= NEARLY)
 
     def drop(self, labels: set[Hashable]) -> None:
         """Look at some columns no more."""
@@ -296,7 +300,7 @@ _FORMS = (
 )
 
 
-def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
+def _arithmetic(table: _Table) -> Iterator[Finding]:
     """Columns that follow from one or two others, as they are rounded."""
     labels = table.numbers
     if len(labels) < 2:
@@ -312,15 +316,13 @@ def _arithmetic(table: _Table, nearly: bool) -> Iterator[Finding]:
         for a, one in enumerate(values):
             others = np.arange(a, len(labels)) if form.symmetric else np.arange(len(labels))
             made = form.of(one, values[others] if form.two else values[:1])
-            for k, c, factor in _screened(values, made, slack, form, len(rows), nearly):
+            for k, c, factor in _screened(values, made, slack, form, len(rows), table.nearly):
                 used = (a, int(others[k])) if form.two else (a,)
                 group = frozenset(labels[i] for i in (*used, c))
                 if c in used or group in done or (form.kind != "sum" and group & multiples):
                     continue
                 parts = [labels[i] for i in used]
-                finding = _confirmed(
-                    table, form, labels[c], parts, factor, places[labels[c]], nearly
-                )
+                finding = _confirmed(table, form, labels[c], parts, factor, places[labels[c]])
                 if finding is not None:
                     done.add(group)
                     multiples |= {labels[c]} if finding.is_exact and not form.two else set()
@@ -342,8 +344,8 @@ def _finest(
     _, inverse = _nice(1.0 / _scaled(np.ones(1), factor)[0])
     for part, other in (parts, parts[::-1]) if len(set(parts)) == 2 and product.is_exact else ():
         of = [computed, other]
-        found = _confirmed(table, _RATIO, part, of, inverse, places[part], False)
-        if found is not None:
+        found = _confirmed(table, _RATIO, part, of, inverse, places[part])
+        if found is not None and found.is_exact:
             options.append((_distinct(table, of), found))
     return min(options, key=lambda option: option[0])[1]
 
@@ -411,7 +413,6 @@ def _confirmed(
     parts: Sequence[Hashable],
     factor: str,
     places: int | None,
-    nearly: bool,
 ) -> Finding | None:
     """Look at all records, as the rule says it."""
     names = {"a": name_of(parts[0]), "b": name_of(parts[-1])}
@@ -444,7 +445,7 @@ def _confirmed(
         if kept == 1.0:
             break
     share, rule = best
-    return Finding(rule, kind, n, surprise, share) if _counts(share, nearly) else None
+    return Finding(rule, kind, n, surprise, share) if table.counts(share) else None
 
 
 def _scaled(made: Floats, factor: str) -> Floats:
@@ -454,7 +455,7 @@ def _scaled(made: Floats, factor: str) -> Floats:
     return made * number if factor[1] == "*" else made / number
 
 
-def _dates(table: _Table, nearly: bool) -> Iterator[Finding]:
+def _dates(table: _Table) -> Iterator[Finding]:
     """Find times that lie as many days behind others as a column says, and days counted so."""
     times: dict[str, list[Hashable]] = {}
     for label in table.labels:
@@ -475,14 +476,14 @@ def _dates(table: _Table, nearly: bool) -> Iterator[Finding]:
                     wrong = np.count_nonzero(np.abs(made - days)[known] > 1e-6)
                     if known.sum() < LEAST_SURPRISE or wrong > 2 * (1 - NEARLY) * known.sum():
                         continue
-                    finding = _date_rule(table, early, late, label, whole, nearly)
+                    finding = _date_rule(table, early, late, label, whole)
                     if finding is not None:
                         yield finding
                         break
 
 
 def _date_rule(
-    table: _Table, early: Hashable, late: Hashable, days: Hashable, whole: bool, nearly: bool
+    table: _Table, early: Hashable, late: Hashable, days: Hashable, whole: bool
 ) -> Finding | None:
     one, two, three = name_of(early), name_of(late), name_of(days)
     text = f"{two} == {one} + days({three})"
@@ -498,12 +499,7 @@ def _date_rule(
     if surprise < LEAST_SURPRISE:
         return None
     share = _kept(table, rule)
-    return Finding(rule, "dates", n, surprise, share) if _counts(share, nearly) else None
-
-
-def _counts(share: float, nearly: bool) -> bool:
-    """Whether enough records keep a relation."""
-    return share == 1.0 or (nearly and share >= NEARLY)
+    return Finding(rule, "dates", n, surprise, share) if table.counts(share) else None
 
 
 def _kept(table: _Table, rule: Rule) -> float:
@@ -522,7 +518,7 @@ def _kept(table: _Table, rule: Rule) -> float:
 
 
 def _orders(
-    table: _Table, known: Sequence[Finding], levels: Sequence[Finding], nearly: bool
+    table: _Table, known: Sequence[Finding], levels: Sequence[Finding]
 ) -> Iterator[Finding]:
     """Pairs of which one is never larger, without those that follow from others.
 
@@ -548,7 +544,7 @@ def _orders(
         one, other = table.values(low), table.values(high)
         both = np.isfinite(one) & np.isfinite(other)
         share = 1.0 - float((one > other)[both].mean())
-        if (one == other)[both].all() or not _counts(share, nearly):
+        if (one == other)[both].all() or not table.counts(share):
             continue
         if any({low, high} <= group for group in together):
             implied |= {(low, high)} if share == 1.0 else set()
@@ -584,7 +580,7 @@ def _at(table: _Table, level: Level) -> npt.NDArray[np.bool_]:
 
 
 def _dependencies(
-    table: _Table, known: Sequence[Finding], flags: Sequence[Finding], nearly: bool
+    table: _Table, known: Sequence[Finding], flags: Sequence[Finding]
 ) -> Iterator[Finding]:
     """Columns that one or two others determine; both ways at once are fixed combinations."""
     together = _groups([*known, *flags])
@@ -608,7 +604,9 @@ def _dependencies(
                 surprise = _surprise(one, other)
             if surprise >= LEAST_SURPRISE:
                 determines[by, column] = surprise, 1.0
-            elif nearly and _n_agreeing(one[again], other[again]) >= (2 * NEARLY - 1) * len(again):
+            elif table.nearly and _n_agreeing(one[again], other[again]) >= (2 * NEARLY - 1) * len(
+                again
+            ):
                 determines |= _nearly(one, other, (by, column))
     for (by, column), (surprise, share) in determines.items():
         back = determines.get((column, by))
@@ -619,7 +617,7 @@ def _dependencies(
             yield Finding(rule, "dependency", table.n, surprise, least)
     most = min(_MOST_LEVELS, table.n / 20)
     short = {k: own for k, own in codes.items() if own.max() < most and k not in flagged}
-    yield from _pairs(table, short, set(determines), together, nearly)
+    yield from _pairs(table, short, set(determines), together)
 
 
 def _pairs(
@@ -627,7 +625,6 @@ def _pairs(
     codes: dict[Hashable, Codes],
     single: set[tuple[Hashable, Hashable]],
     together: Sequence[set[Hashable]],
-    nearly: bool,
 ) -> Iterator[Finding]:
     """Columns that two others determine, of which neither does."""
     if len(codes) < 3:
@@ -636,7 +633,7 @@ def _pairs(
     matrix = np.stack([codes[k] for k in labels], axis=1)
     sizes = matrix.max(axis=0) + 1
     some = matrix[spread(table.n, _SCREENED_AGAIN)]
-    most = 4 * (1 - NEARLY) * len(some) if nearly else 0
+    most = 4 * (1 - NEARLY) * len(some) if table.nearly else 0
     for i, j in combinations(range(len(labels)), 2):
         if sizes[i] * sizes[j] > table.n / 5:
             continue
@@ -660,7 +657,7 @@ def _pairs(
             rule = Determines((one, other), column)
             if _is_function(pair, matrix[:, k]):
                 yield Finding(rule, "dependency", table.n, surprise)
-            elif nearly:
+            elif table.nearly:
                 for chance, share in _nearly(pair, matrix[:, k], rule).values():
                     if (1 - share) * table.n <= _FEWER * surprise:
                         yield Finding(rule, "dependency", table.n, min(surprise, chance), share)
@@ -710,13 +707,13 @@ def _surprise(by: Codes, column: Codes) -> float:
 # levels
 
 
-def _levels(table: _Table, known: Sequence[Finding], nearly: bool) -> Iterator[Finding]:
+def _levels(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
     """Values that fix another column, such as "zero exactly where"."""
     together = _groups(known)
     rows = spread(table.n, _SCREENED_AGAIN)
     codes = {k: table.codes(k) for k in table.labels}
     shares = {k: np.bincount(own) / table.n for k, (own, _) in codes.items()}
-    least = 2 * NEARLY - 1 if nearly else 1.0
+    least = 2 * NEARLY - 1 if table.nearly else 1.0
     found: dict[_Cells, tuple[float, float]] = {}
     for by in table.labels:
         own = codes[by][0]
@@ -732,7 +729,8 @@ def _levels(table: _Table, known: Sequence[Finding], nearly: bool) -> Iterator[F
                     continue
                 share = float((theirs[there] == usual).mean())
                 others = 1.0 - shares[column][usual]
-                if share < 1.0 and not (nearly and 1.0 - share <= min(1 - NEARLY, _FEWER * others)):
+                few = table.nearly and 1.0 - share <= min(1 - NEARLY, _FEWER * others)
+                if share < 1.0 and not few:
                     continue
                 if (surprise := float(there.sum() * others)) >= LEAST_SURPRISE:
                     found[(by, level), (column, usual)] = surprise, share
