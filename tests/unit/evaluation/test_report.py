@@ -103,6 +103,16 @@ def test_asks_nothing_of_the_network(page):
         assert not re.search(r'href="(?!data:|#)', text)
 
 
+def test_says_who_may_read_what_shows_real_rows(make):
+    synthetic = make(60, seed=1).assign(city="Oslo")
+    page = report(make(60, seed=0).assign(city=["Rare"] + ["Oslo"] * 59), synthetic).html
+    pictures = map(base64.b64decode, re.findall(r"base64,([A-Za-z0-9+/=]+)", page))
+    assert any(b"Rare" in picture for picture in pictures)
+    (said,) = re.findall(r"<strong>Who may read this page.</strong>(.+?)</p>", page)
+    assert "Those who may see the real rows" in said
+    assert "no ε" in said
+
+
 def test_escapes_what_the_tables_say(mixed, make):
     evil = "<script>alert(1)</script> $x_{ & \"'"
     real, synthetic = (
