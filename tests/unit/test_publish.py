@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -267,6 +268,15 @@ def test_two_jobs_at_once_in_a_folder_are_refused(study, tmp_path, capsys):
         assert main(["publish", str(path), "-q"]) == 2
     assert "another 'vflsynth publish' is at work here" in capsys.readouterr().err
     assert [entry.name for entry in (tmp_path / "published").iterdir()] == [".lock"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_reports_of_real_rows_are_their_owner_s(study, tmp_path, monkeypatch):
+    path = copied(study, tmp_path)
+    monkeypatch.setattr("vflsynth.cli.inspect.run", lambda _: 2)  # as if it were interrupted
+    with pytest.raises(KeyboardInterrupt):
+        vflsynth.publish(path, quiet=True)
+    assert (tmp_path / "published").stat().st_mode & 0o077 == 0
 
 
 def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):

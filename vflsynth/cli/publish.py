@@ -74,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
         check()
         if options.plan:
             return 0
+        # Reports of real rows are in it: nobody else may look.
+        job.out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.name != "posix":
             return job.run(check)
         from vflsynth._locks import lock
@@ -292,7 +294,6 @@ class _Job:
 
     def run(self, check: Callable[[], None]) -> int:
         """Do what is left to do, and say what comes next; `check` is called after each step."""
-        self.out.mkdir(parents=True, exist_ok=True)
         self._read_state()
         code = 0
         past: list[Step] = []
