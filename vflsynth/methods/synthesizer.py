@@ -134,6 +134,18 @@ class _Fitted(BaseEstimator):  # type: ignore[misc]
     transcript_: pd.DataFrame | None
     privacy_ledger_: PrivacyLedger | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out of copies and pickles what `save` leaves out: numbers of records."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        gone = ("alignment_", "transcript_") if self._numbers_are_private else ()
+        return state | {name: None for name in gone if name in state}
+
+    @property
+    def _numbers_are_private(self) -> bool:
+        """Whether nothing but what a ledger pays for may be told of the records of a fit."""
+        ledger = self.privacy_ledger_
+        return ledger is not None and ledger.covers_synthetic_data
+
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class BaseSynthesizer(_Fitted):
@@ -656,11 +668,12 @@ class BaseSynthesizer(_Fitted):
 
         With a guarantee for the synthetic data, `alignment_` and `transcript_`, which tell numbers
         of records, are left out and None after loading: nothing in the files is derived from
-        records but by the releases of the ledger (`vflsynth.models.number_sources`).
+        records but by the releases of the ledger (`vflsynth.models.number_sources`). Pickles and
+        copies lack them, too.
         """
         check_is_fitted(self, "parties_")
         alignment, transcript = self.alignment_, self.transcript_
-        if self.privacy_ledger_ is not None and self.privacy_ledger_.covers_synthetic_data:
+        if self._numbers_are_private:
             alignment = transcript = None
         content = fitted_to_json(self, alignment) | {
             "settings": self.settings_,

@@ -277,9 +277,15 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     _on: Any
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the evidence, which has labels and encoded rows: no pickle takes it along."""
+        """Leave out the evidence, which has labels and encoded rows: no pickle takes it along.
+
+        With `privacy` also what tells numbers of records.
+        """
         state: dict[str, Any] = dict(super().__getstate__())
-        return state | ({"evidence_": {}} if "evidence_" in state else {})
+        gone: dict[str, Any] = {"evidence_": {}}
+        if getattr(self, "privacy", None) is not None:
+            gone |= {"alignment_": None, "transcript_": None}
+        return state | {name: gone[name] for name in gone if name in state}
 
     @property
     def classes_(self) -> npt.NDArray[Any]:

@@ -1,5 +1,6 @@
 """Split classifiers with DP-SGD: what is clipped, how noisy it is, what the ledger says."""
 
+import copy
 import importlib
 import math
 
@@ -190,6 +191,9 @@ def test_it_learns_and_says_what_is_not_covered(tmp_path):
     clf.save(tmp_path / "model")
     loaded = SplitNNClassifier.load(tmp_path / "model")
     assert loaded.alignment_ is None
+    clf.transcript_ = pd.DataFrame({"messages": [900]})
+    copied = copy.copy(clf)
+    assert (copied.alignment_, copied.transcript_) == (None, None)
     assert loaded.privacy_ledger_.epsilon() == clf.privacy_ledger_.epsilon()
     assert np.array_equal(loaded.predict_proba(X), clf.predict_proba(X))
 

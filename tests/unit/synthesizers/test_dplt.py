@@ -1,5 +1,6 @@
 """DPLT through the real code: what is released, what it depends on, what crosses, what is kept."""
 
+import copy
 import json
 
 import numpy as np
@@ -118,6 +119,16 @@ def test_what_is_saved_tells_neither_the_number_of_records_nor_any_of_them(frame
     assert loaded.alignment_ is None
     texts = [path.read_text() for path in (tmp_path / "model").rglob("*.json")]
     assert not any("123.456" in text or " 800," in text for text in texts)
+
+
+def test_copies_and_pickles_tell_no_more_than_what_is_saved(frames):
+    model = DPLTSynthesizer(privacy=PRIVACY, random_state=0).fit(frames, transcript=True)
+    assert model.alignment_.n_matched == 800
+    copied = copy.deepcopy(model)  # by what pickles hold
+    assert copied.alignment_ is None
+    assert copied.transcript_ is None
+    pd.testing.assert_frame_equal(copied.sample(9), model.sample(9))
+    assert model.alignment_.n_matched == 800
 
 
 @pytest.mark.parametrize("n_parties", [1, 2, 4])
