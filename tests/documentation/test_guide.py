@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.documentation.guide import RECORD, ROOT, guide, prose
+from vflsynth.methods.autoregressive.messages import ContextParts
 
 MOST_WORDS = 20_000
 PAGES = guide()
@@ -24,6 +25,15 @@ def test_the_guide_has_at_most_so_many_words():
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_tells_no_history(page):
     assert not HISTORY.findall(prose(PAGES[page]))
+
+
+def test_the_protocol_says_of_how_many_records_the_server_sees_numbers():
+    """Parts of contexts are of all records; noise comes from the server."""
+    assert "without noise: the server adds" in ContextParts.declared.tells
+    page = PAGES["docs/explanation/protocol.md"]
+    (row,) = re.findall(r"^\| autoregressive.*$", page, re.M)
+    assert row.endswith("numbers of all, **without noise** | once |")
+    assert "records and some numbers of all" in PAGES["docs/explanation/threat-model.md"]
 
 
 def test_every_kind_of_page_is_counted():
