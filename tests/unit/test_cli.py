@@ -1182,6 +1182,23 @@ def test_an_interrupted_audit_says_what_is_left(folder, monkeypatch, capsys, cac
     assert ("nothing was saved" in messages) is (not cache)
 
 
+def test_a_private_model_s_epsilon_covers_no_measurement(tmp_path, monkeypatch, capsys):
+    x = np.arange(400) % 10
+    pd.DataFrame({"x": x}).to_parquet(tmp_path / "lab.parquet")
+    pd.DataFrame({"big": x > 4}).to_parquet(tmp_path / "clinic.parquet")
+    tables, model = [str(tmp_path / f"{n}.parquet") for n in ("lab", "clinic")], tmp_path / "m"
+    command = ["fit", *tables, "--method", "DPLTSynthesizer", "--bounds", "x=0,10", "-q"]
+    privacy = "latent_tree, epsilon=50, n_bins=4, delta=1e-4"
+    assert main([*command, "--privacy", privacy, "-o", str(model)]) == 0
+    monkeypatch.setitem(_SCHEMES, "assd", interrupt)
+    monkeypatch.setattr("vflsynth.cli.evaluate.report", interrupt)
+    report = ["--synthetic", tables[0], "--model", str(model), "-o", str(tmp_path / "page.html")]
+    for measuring in (["audit", str(model)], ["evaluate", *report]):
+        capsys.readouterr()
+        assert main([*measuring, "--real", *tables]) == 130
+        assert "ε pays for handing none of it out" in capsys.readouterr().err
+
+
 def test_truncated_model_is_an_artefact_error(folder, tmp_path, capsys):
     assert main([*fit(folder, str(tmp_path / "model")), *SMALL, "--epochs", "1"]) == 0
     file = tmp_path / "model" / "parties" / "lab" / "sampler.safetensors"

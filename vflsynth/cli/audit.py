@@ -22,7 +22,7 @@ from vflsynth.audit.targets import RULES
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import READER, REAL, check_reader
 from vflsynth.cli.options import Option, check_file, check_folder, jobs, whole
-from vflsynth.cli.records import open_model
+from vflsynth.cli.records import open_model, say_uncovered
 from vflsynth.cli.tables import KEY, by_party, label, match_on, on_of, read_party_frames
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
 from vflsynth.frames import key_of, party_keys
@@ -125,6 +125,7 @@ def run(options: argparse.Namespace) -> int:
     on = match_on(frames, on_of(options.on), options.key_form)
     check_tables(model, frames, on)
     check_reader(model.contract, "audit", options.reader)
+    say_uncovered(model)
     ask = _questions if options.questions else _audit
     audit: Any = ask(clone(model), frames, on, options)  # fitted as the saved one was
     say(audit.to_json() if options.json else str(audit))

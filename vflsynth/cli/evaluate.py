@@ -18,7 +18,7 @@ from vflsynth.cli.judged import (
     rule_metrics,
 )
 from vflsynth.cli.options import Option, check_file
-from vflsynth.cli.records import open_model
+from vflsynth.cli.records import open_model, say_uncovered
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError, did_you_mean
 from vflsynth.release import Dossier, release_gate
@@ -79,6 +79,7 @@ def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
     model = None if options.model is None else open_model(options.model)
     if model is not None and options.output is None and model.contract is None:
         raise ParameterError("--model is shown in the report; say where to write it with --output")
+    say_uncovered(model)
     ruled = options.contract is not None or (model is not None and model.contract is not None)
     if ruled and any(path.is_dir() for path in [*tables, options.synthetic]):
         logger.warning("a contract is held against all rows at once: tables are read into memory")

@@ -45,6 +45,16 @@ def say_rule_cost(model: BaseSynthesizer) -> None:
         logger.info("%s", cost)
 
 
+def say_uncovered(model: BaseSynthesizer | None) -> None:
+    """Warn that what is measured of real records is none of what a private model's ε covers."""
+    ledger = None if model is None else model.privacy_ledger_
+    if ledger is not None and ledger.covers_synthetic_data:
+        logger.warning(
+            "all that this measures is computed from real records, and the model's ε pays for "
+            "handing none of it out"
+        )
+
+
 def open_model(path: Path) -> BaseSynthesizer:
     """Load a saved synthesizer, onto a GPU if there is one."""
     found = load(path)
