@@ -107,7 +107,8 @@ class Store:
     def _write(self, name: str, content: bytes) -> None:
         if self._folder is None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        # Nobody else may look: who was asked about is in it.
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with artefacts.aside(self._folder / name) as side:
             side.write_bytes(content)
 

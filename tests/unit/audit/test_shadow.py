@@ -119,6 +119,14 @@ def test_a_full_disk_leaves_no_piece_of_an_observation(tmp_path, monkeypatch):
     assert [*(tmp_path / "key").iterdir()] == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_who_was_asked_about_is_for_the_owner_of_a_cache(tmp_path):
+    Store(tmp_path / "cache", "key").write(0, {"probability of 'P0017'": np.zeros(2)})
+    folder = tmp_path / "cache" / "key"
+    assert b"P0017" in (folder / "model-00000.safetensors").read_bytes()
+    assert folder.stat().st_mode & 0o077 == 0
+
+
 def test_an_interrupted_run_continues_where_it_stopped(worlds, tmp_path, monkeypatch):
     reference = _run(Toy(), worlds).observations
     DRAWS.clear()
