@@ -22,7 +22,7 @@ from vflsynth.contract import Determines, FixedCombinations, propose
 from vflsynth.evaluation import evaluate, rule_violations
 from vflsynth.exceptions import VFLSynthError
 from vflsynth.federation.job import Job
-from vflsynth.frames import read_table
+from vflsynth.frames import read_table, write_table
 from vflsynth.splitdefense import SplitNNClassifier
 
 N = 60
@@ -120,6 +120,9 @@ FAULTS = {
     "a line too long": lambda folder: file(folder, f"id,a\n1,2\n3,{TEXT},5,6\n"),
     "a line that is no text": lambda folder: file(folder, f"id,a\n1,{TEXT}é\n".encode("latin-1")),
     "no table": lambda folder: file(folder, TEXT, "t.parquet"),
+    "what no file holds": lambda folder: write_table(
+        lab(t=pd.Series([{1, TEXT}] * N, dtype=object)), folder / "t.parquet"
+    ),
     "no sheet": lambda folder: file(folder, TEXT, "t.xlsx"),
 }
 SILENT = {

@@ -219,10 +219,11 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
                 with pa.output_stream(side, compression=compression) as stream:
                     pa.csv.write_csv(_as_text(frame), stream)
     except (pa.ArrowException, TypeError, OSError) as error:
-        fix = "convert the column to one simple type, for example with .astype(str)"
+        said, fix = error.args[-1], "convert the column to one simple type, as with .astype(str)"
         if isinstance(error, OSError):  # it does not name the file
-            fix = "make room for it, or choose another folder"
-        raise TableFileError(f"{str(path)!r} cannot be written: {error}", fix=fix) from error
+            said, fix = error, "make room for it, or choose another folder"
+        # Arrow says the column last, and before it the value that it could not convert.
+        raise TableFileError(f"{str(path)!r} cannot be written: {said}", fix=fix) from None
 
 
 def kind_of_file(path: Path, party: str | None) -> str:
