@@ -541,11 +541,6 @@ class Algorithm(ABC):
         self.channel.scatter({name: make(name) for name in self.channel.names})
 
     @property
-    def device(self) -> torch.device:
-        """Where the coordinator computes."""
-        return torch.device("cpu")
-
-    @property
     def finished(self) -> bool:
         """Whether there is nothing left to learn, though epochs are left."""
         return False

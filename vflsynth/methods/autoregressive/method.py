@@ -87,11 +87,6 @@ class TrainAlone(Algorithm):
         self._finished = self._resumed = False
 
     @property
-    def device(self) -> torch.device:
-        """Where the server computes."""
-        return self.server.streams.device
-
-    @property
     def finished(self) -> bool:
         """Whether no party's held-out likelihood improves any more."""
         return self._finished
@@ -133,20 +128,21 @@ class TrainAlone(Algorithm):
             if name in self.settings.order
         }
         check_parts(parts, self.settings, len(self.server.streams.secrets))
-        made_of = _digest([features[n] for n in sorted(features)], [*parts.values()])
+        made_of = _digest([*(features[n] for n in sorted(features)), *parts.values()])
         if kept is None:
             names = self.channel.names
             contexts = {n: self.server.noisy_contexts(parts, n, self.keys) for n in names}
+            if self.sent is not None:
+                networks = labelled("server", dict(self.server.state_dict()))
+                self.sent.write({"made of": made_of, **networks, **labelled("contexts", contexts)})
         else:
-            contexts = {n: own.to(self.device) for n, own in section(kept, "contexts").items()}
+            device = self.server.streams.device
+            contexts = {n: own.to(device) for n, own in section(kept, "contexts").items()}
             if not torch.equal(kept["made of"], made_of):
                 raise ProtocolError(
                     "contexts of other records or features were sent in this job already, and "
                     "others would tell more. Fix: give the job another name, which counts anew"
                 )
-        if kept is None and self.sent is not None:
-            networks = labelled("server", dict(self.server.state_dict()))
-            self.sent.write({"made of": made_of, **networks, **labelled("contexts", contexts)})
         bound = self.settings.bound
         self.tell(
             lambda name: RecordContexts(
@@ -219,7 +215,7 @@ class TrainTogether(TrainAlone):
         """Contexts of a batch, and what every party's step says about them."""
         rows = next(iter(self.channel.gather(BatchRows, step).values())).rows
         contexts = self.server.batch_contexts(rows) if self.server.features else {}
-        nothing = torch.zeros(*rows.shape, 0, device=self.device)
+        nothing = torch.zeros(*rows.shape, 0, device=self.server.streams.device)
         self.tell(lambda name: BatchContexts(SERVER, name, step, contexts.get(name, nothing)))
         received = self.channel.gather(ContextGradients, step)
         if contexts:
@@ -437,10 +433,9 @@ class AutoregressiveMethod(Method):
         return {**asdict(settings), "order": list(settings.order), "epochs": duration.n_epochs}
 
 
-def _digest(*of: Sequence[Tensor]) -> Tensor:
+def _digest(tensors: Sequence[Tensor]) -> Tensor:
     """Return a digest of tensors, as a tensor."""
     digest = hashlib.sha256()
-    for tensors in of:
-        for own in tensors:
-            digest.update(own.detach().cpu().contiguous().numpy().data)
+    for own in tensors:
+        digest.update(own.detach().cpu().contiguous().numpy().data)
     return torch.tensor(list(digest.digest()), dtype=torch.uint8)

@@ -110,11 +110,6 @@ class GANAlgorithm(Algorithm):
         replicas = len(server.streams.secrets)
         self.best_distance = torch.full((replicas,), torch.inf, dtype=torch.float64)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the server computes."""
-        return self.server.streams.device
-
     def begin(self) -> None:
         """Let the server learn the real moments that model selection compares with."""
         if self.selects:
@@ -169,7 +164,7 @@ class GANAlgorithm(Algorithm):
 
     def select(self, epoch: int, keep: Tensor) -> None:
         """Tell the parties which replicas' generators to keep, a bool of shape (replica,)."""
-        keep = keep.to(self.device)
+        keep = keep.to(self.server.streams.device)
         self.tell(lambda name: SelectionNotice(SERVER, name, epoch, keep))
 
     def state(self) -> dict[str, Tensor]:
