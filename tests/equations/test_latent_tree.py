@@ -33,7 +33,7 @@ def rng():
 
 def test_tables_count_records_one_by_one(rng):
     one, other = rng.integers(0, 3, 50), rng.integers(0, 4, 50)
-    (table,) = exact_tables([one], [other], [(3, 4)])
+    (table,) = exact_tables([one, other], [(0, 1)], [3, 4])
     expected = np.zeros((3, 4))
     for a, b in zip(one, other, strict=True):
         expected[a, b] += 1
@@ -44,9 +44,8 @@ def test_tables_count_records_one_by_one(rng):
 def test_a_record_moves_all_tables_together_by_the_root_of_their_number(rng, n_tables):
     codes = [rng.integers(0, 3, 20) for _ in range(2 * n_tables)]
     more = [np.append(column, rng.integers(0, 3)) for column in codes]
-    shapes = [(3, 3)] * n_tables
-    before = exact_tables(codes[:n_tables], codes[n_tables:], shapes)
-    after = exact_tables(more[:n_tables], more[n_tables:], shapes)
+    pairs, sizes = [(i, n_tables + i) for i in range(n_tables)], [3] * len(codes)
+    before, after = exact_tables(codes, pairs, sizes), exact_tables(more, pairs, sizes)
     moved = math.sqrt(sum(np.sum((a - b) ** 2) for a, b in zip(after, before, strict=True)))
     assert moved == pytest.approx(math.sqrt(n_tables))
 
@@ -180,11 +179,7 @@ def test_the_published_tree_is_that_of_all_parties_codes(rng, n_groups):
     names = {f"party {i}": own for i, own in enumerate(sizes)}
     joined, flat = np.concatenate(codes, 1), [s for own in sizes for s in own]
     index = list(combinations(range(len(flat)), 2)) or [(0, 0)]
-    counted = exact_tables(
-        [joined[:, a] for a, _ in index],
-        [joined[:, b] for _, b in index],
-        [(flat[a], flat[b]) for a, b in index],
-    )
+    counted = exact_tables(joined.T, index, flat)
     trees = publish_tree(names, dict(zip(index, (t.astype(float) for t in counted), strict=True)))
     tree = trees["party 0"]
     assert [t.first for t in trees.values()] == np.cumsum([0, *n_groups])[:-1].tolist()

@@ -132,10 +132,9 @@ def product_sensitivity(n_pairs: int, relation: NeighbouringRelation) -> float:
 
 def first_cells(columns: PublicColumns, names: Iterable[Hashable], n_bins: int) -> ColumnCells:
     """Divide columns by what is public about them; numbers by `Bins.first`."""
-    found = {name: columns[name] for name in names}
     return {
-        name: Bins.first(column, n_bins) if isinstance(column, Bounds) else column
-        for name, column in found.items()
+        name: Bins.first(own, n_bins) if isinstance(own := columns[name], Bounds) else own
+        for name in names
     }
 
 
@@ -233,24 +232,25 @@ def _second_round(noise_std: float, spent: float = 0.0) -> float:
 
 
 def exact_tables(
-    one: Sequence[Codes], other: Sequence[Codes], shapes: Sequence[tuple[int, int]]
+    codes: Sequence[Codes], pairs: Iterable[tuple[int, int]], sizes: Sequence[int]
 ) -> list[Codes]:
-    """Count the records in every cell of every table of two columns' codes, (state, state).
+    """Count the records in every cell of tables of pairs of columns, (state, state).
 
-    Without noise: not for publication. A record is in exactly one cell of each table, so that all
-    together have the sensitivity of as many histograms (`histogram_sensitivity`).
+    `codes` are every record's states by column, `sizes` the columns' numbers of states. Without
+    noise: not for publication. A record is in exactly one cell of each table, so that all together
+    have the sensitivity of as many histograms (`histogram_sensitivity`).
     """
     tables = []
-    for first, second, (n_first, n_second) in zip(one, other, shapes, strict=True):
-        cells = np.bincount(first * n_second + second, minlength=n_first * n_second)
-        tables.append(cells.reshape(n_first, n_second).astype(np.int64))
+    for a, b in pairs:
+        cells = np.bincount(codes[a] * sizes[b] + codes[b], minlength=sizes[a] * sizes[b])
+        tables.append(cells.reshape(sizes[a], sizes[b]).astype(np.int64))
     return tables
 
 
 def release_tables(
-    one: Sequence[Codes],
-    other: Sequence[Codes],
-    shapes: Sequence[tuple[int, int]],
+    codes: Sequence[Codes],
+    pairs: Iterable[tuple[int, int]],
+    sizes: Sequence[int],
     *,
     noise_std: float,
     rng: torch.Generator | None = None,
@@ -260,8 +260,8 @@ def release_tables(
     `noise_std` is the noise multiplier times `histogram_sensitivity` of *all* tables; `rng` is for
     tests only.
     """
-    if not shapes:  # then no noise is planned for them either
+    tables = exact_tables(codes, pairs, sizes)
+    if not tables:  # then no noise is planned for them either
         return []
     grid = Grid.of(noise_std)
-    tables = exact_tables(one, other, shapes)
     return [grid.release(grid.count(table), rng=rng) for table in tables]

@@ -172,11 +172,12 @@ def run(frames, privacy=PRIVACY, seed=1):
     honest_pairs, honest_tree = LatentTreeParty.attribute_tables, server_module.publish_tree
     honest_tables = party_module.release_tables
 
-    def tables_of_a_party(one, other, shapes, **options):
-        tables = honest_tables(one, other, shapes, **options)
+    def tables_of_a_party(codes, pairs, sizes, **options):
+        index = list(pairs)
+        tables = honest_tables(codes, index, sizes, **options)
         stds = [options["noise_std"]] * len(tables)
         values = [release.values for release in tables]
-        published.append((exact_tables(one, other, shapes), values, stds))
+        published.append((exact_tables(codes, index, sizes), values, stds))
         return tables
 
     def attribute_tables(self, latents):
@@ -187,10 +188,8 @@ def run(frames, privacy=PRIVACY, seed=1):
 
     def publish_tree(sizes, pairs, compared):
         joined = [(name, *latent) for name in sizes for latent in codes[name]]
-        exact = [
-            exact_tables([joined[a][1]], [joined[b][1]], [(joined[a][2], joined[b][2])])[0]
-            for a, b in pairs
-        ]
+        _, states, numbers = zip(*joined, strict=True)
+        exact = exact_tables(states, pairs, numbers)
         noises = [1 if joined[a][0] == joined[b][0] else 2 for a, b in pairs]
         published.append((exact, list(pairs.values()), noises))
         return honest_tree(sizes, pairs, compared)

@@ -101,18 +101,6 @@ def pairs_of_one_party(n_latents: int, n_parties: int) -> list[Pair]:
     return list(combinations(range(n_latents), 2)) or alone
 
 
-def tables_of_pairs(
-    codes: Sequence[Codes], pairs: Iterable[Pair], sizes: Sequence[int]
-) -> tuple[list[Codes], list[Codes], list[Pair]]:
-    """Return what tables of pairs of columns are counted from: the codes of both, and the shapes.
-
-    `sizes` are the columns' numbers of states.
-    """
-    index = list(pairs)
-    shapes = [(sizes[a], sizes[b]) for a, b in index]
-    return [codes[a] for a, _ in index], [codes[b] for _, b in index], shapes
-
-
 def spanning_tree(information: Floats) -> list[int]:
     """Find the tree with the largest sum of mutual information (Chow and Liu 1968), by Prim.
 

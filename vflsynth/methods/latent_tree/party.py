@@ -33,7 +33,6 @@ from vflsynth.methods.latent_tree.model import (
     information_of,
     merge_cells,
     pairs_of_one_party,
-    tables_of_pairs,
     top_down,
 )
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
@@ -121,8 +120,8 @@ class LatentTreeParty(ProductsParty):
         """Release the tables of all pairs of columns."""
         self._codes = codes_of_records(self.matched(), self.transformer.histograms_, columns)
         pairs, sizes = combinations(range(len(columns)), 2), [len(c.cells) for c in columns]
-        tables = tables_of_pairs(self._codes, pairs, sizes)
-        return release_tables(*tables, noise_std=self.plan.pair_std, rng=self._noise)
+        std = self.plan.pair_std
+        return release_tables(self._codes, pairs, sizes, noise_std=std, rng=self._noise)
 
     def latent_tables(
         self, latents: Sequence[LatentAttribute], columns: Sequence[DiscreteColumn]
@@ -136,18 +135,17 @@ class LatentTreeParty(ProductsParty):
             if latent.classes is not None
             for column in latent.group
         ]
-        tables = tables_of_pairs([*self._latents, *self._codes], pairs, sizes)
-        return release_tables(*tables, noise_std=self.plan.tree_std, rng=self._noise)
+        codes, std = [*self._latents, *self._codes], self.plan.tree_std
+        return release_tables(codes, pairs, sizes, noise_std=std, rng=self._noise)
 
     def attribute_tables(self, latents: Sequence[LatentAttribute]) -> list[Release]:
         """Release tables of pairs of latent attributes; prepare those with other parties'."""
         codes, terms = self._latents, self.terms
         del self._latents, self._codes
         pairs = pairs_of_one_party(len(codes), len(terms.n_columns))
-        tables = exact_tables(*tables_of_pairs(codes, pairs, [own.size for own in latents]))
+        tables = exact_tables(codes, pairs, [own.size for own in latents])
         if len(terms.n_columns) > 1:
-            states = np.stack(codes, 1)
-            self.multiply(states, one_hot_codes(terms))
+            self.multiply(np.stack(codes, 1), one_hot_codes(terms))
         grid = terms.grid
         return [grid.release(grid.count(table.ravel()), rng=self._noise) for table in tables]
 

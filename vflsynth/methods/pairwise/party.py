@@ -18,7 +18,7 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import Known, Learning, Releasing
 from vflsynth.learning.messages import check_distributions
 from vflsynth.learning.products import ProductsParty
-from vflsynth.methods.latent_tree.model import Codes, Floats, tables_of_pairs
+from vflsynth.methods.latent_tree.model import Codes, Floats
 from vflsynth.methods.latent_tree.party import DiscreteColumn, codes_of_records
 from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Detail, column_code
@@ -55,8 +55,7 @@ class PairwiseParty(ProductsParty):
         codes = codes_of_records(self.matched(), self.transformer.histograms_, columns)
         self._vectors, self._states = vectors, np.stack(codes, 1)
         index = list(combinations(range(len(codes)), 2))
-        sizes = [len(column.cells) for column in columns]
-        tables = exact_tables(*tables_of_pairs(codes, index, sizes))
+        tables = exact_tables(codes, index, [len(column.cells) for column in columns])
         found = []
         for (a, b), table in zip(index, tables, strict=True):
             assert grid is not None, "noise is planned where there are pairs"
