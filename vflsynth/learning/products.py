@@ -115,18 +115,7 @@ class ProductsParty(Party):
     def masked_states(self, step: int) -> MaskedStates:
         """Mask a block of records."""
         sent = self._products.mask(step)
-        proof = sent.proof
-        return MaskedStates(
-            self.name,
-            SERVER,
-            step,
-            sent.numbers,
-            proof.places,
-            proof.openings,
-            proof.tags,
-            proof.seed,
-            proof.seal,
-        )
+        return MaskedStates(self.name, SERVER, step, sent.numbers, *sent.proof)
 
     @takes(VerifierSeeds)
     def take_seeds(self, message: VerifierSeeds) -> None:
@@ -191,14 +180,10 @@ def noisy_products(
                 for name, m in channel.gather(MaskedStates, block).items()
             },
         )
-    channel.scatter(
-        {
-            name: VerifierSeeds(SERVER, name, 0, told.seeds, told.seals, told.digests)
-            for name, told in server.challenges().items()
-        }
-    )
+    told = server.verification.challenges().items()
+    channel.scatter({name: VerifierSeeds(SERVER, name, 0, *own) for name, own in told})
     channel.gather(TagsAgreed, 0)
-    server.conclude()
+    server.verification.conclude()
     totals = server.totals({n: m.shares for n, m in channel.gather(SumShares, 0).items()})
     found = {}
     for (one, other), total in totals.items():

@@ -45,12 +45,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from hmac import compare_digest
 from itertools import combinations, permutations
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -76,8 +75,7 @@ MOST_STATES = np.iinfo(PLACES).max - 2
 WIDE, HALF, BYTES = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(NamedTuple):
     """What a party sends beside its masked numbers of a block, as prover and as verifier.
 
     Places are int16 (record, column), openings int64, of all other parties by name; tags, int64
@@ -92,8 +90,7 @@ class Proof:
     seal: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(NamedTuple):
     """What a party is told of its verifiers, all other parties by name, after the last block.
 
     Seeds and seals are uint8 (verifier, block, 32); digests, uint8 (verifier, 32), are SHA-256 of

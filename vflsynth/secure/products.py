@@ -186,11 +186,11 @@ class ProductParty:
 
 
 class ProductServer:
-    """The server's side: it multiplies what is masked, and checks the proofs."""
+    """The server's side: it multiplies what is masked, and checks the proofs (`verification`)."""
 
     def __init__(self, codebook: Codebook, arithmetic: Arithmetic, blocks: Sequence[slice]) -> None:
         self.codebook, self.arithmetic, self.blocks = codebook, arithmetic, blocks
-        self._verification = Verification(codebook)
+        self.verification = Verification(codebook)
         self._products = {
             pair: np.zeros([codebook.widths[end] for end in pair], arithmetic.ring)
             for pair in codebook.pairs
@@ -208,20 +208,9 @@ class ProductServer:
             )
             for name, width in self.codebook.widths.items()
         }
-        self._verification.add(found, {name: sent[name].proof for name in found})
+        self.verification.add(found, {name: sent[name].proof for name in found})
         for (first, second), product in self._products.items():
             product += column_products(found[first], found[second])
-
-    def challenges(self) -> dict[str, Challenge]:
-        """Return what each party is told after the last block."""
-        return self._verification.challenges()
-
-    def conclude(self) -> None:
-        """Say whether all proofs hold: when all parties agreed with tags, before shares are sent.
-
-        Raises ProtocolError if one does not, naming the party.
-        """
-        self._verification.conclude()
 
     def totals(self, shares: Mapping[str, Tensor]) -> dict[Pair, npt.NDArray[np.int64]]:
         """Return the noisy product of every pair, in steps.
@@ -229,7 +218,7 @@ class ProductServer:
         Raises ProtocolError if a party sent what it must not, or its proof does not hold, naming
         it.
         """
-        self.conclude()
+        self.verification.conclude()
         totals = {pair: self.arithmetic.in_steps(p) for pair, p in self._products.items()}
         for name in self.codebook.codes:
             own = [pair for pair in totals if name in pair]

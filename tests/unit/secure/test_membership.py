@@ -159,7 +159,7 @@ def test_a_coalition_of_all_but_one_is_caught_by_the_one(is_honest, monkeypatch)
             weighed = (halves(numbers) * weights_of(seed, 0, numbers)).sum(dtype=np.uint64)
             left = (int(at) - int(weighed)) % 2**64
             openings[number] = left - 2**64 * (left >= 2**63)
-        return replace(sent, proof=replace(sent.proof, openings=openings))
+        return replace(sent, proof=sent.proof._replace(openings=openings))
 
     evil.mask = mask
     if is_honest:
@@ -190,7 +190,7 @@ def test_a_wrong_place_or_opening_is_refuted(field):
         wrong.view(-1)[1 if field == "places" else 0] += 1
         if field == "places":
             wrong[:, 1] %= 6
-        return replace(proof, **{field: wrong})
+        return proof._replace(**{field: wrong})
 
     parties["a"]._proofs.prove = prove
     with pytest.raises(ProtocolError, match="party 'a' masked numbers"):
@@ -213,7 +213,7 @@ def test_what_cannot_be_a_proof_names_its_party(field, wrong):
     if wrong.dim() == 2:
         rows = len(sent["b"].proof.places)
         wrong = wrong[:1].repeat(rows, 1)
-    sent["b"] = replace(sent["b"], proof=replace(sent["b"].proof, **{field: wrong}))
+    sent["b"] = replace(sent["b"], proof=sent["b"].proof._replace(**{field: wrong}))
     with pytest.raises(ProtocolError, match="party 'b' sent"):
         server.add(0, sent)
 
@@ -314,18 +314,18 @@ def test_a_server_that_changes_what_it_relays_ends_the_run(changed):
     parties, server = setting(names="abc")
     for block in range(len(server.blocks)):
         server.add(block, {name: party.mask(block) for name, party in parties.items()})
-    challenge = server.challenges()["a"]
+    challenge = server.verification.challenges()["a"]
     wrong = getattr(challenge, changed).clone()
     wrong[-1, -1] ^= 1
     says = "other tags" if changed == "digests" else "does not bear its seal"
     with pytest.raises(ProtocolError, match=says):
-        parties["a"].check(replace(challenge, **{changed: wrong}))
+        parties["a"].check(challenge._replace(**{changed: wrong}))
     with pytest.raises(ProtocolError, match="before it was told of its verifiers"):
         parties["a"].shares(np.zeros(parties["a"].n_shares, np.int64))
     for of in (0, 1):  # another verifier's, and another block's
         swapped = {name: getattr(challenge, name).flip(of) for name in ("seeds", "seals")}
         with pytest.raises(ProtocolError, match="does not bear its seal"):
-            parties["a"].check(replace(challenge, **swapped))
+            parties["a"].check(challenge._replace(**swapped))
 
 
 def test_seeds_are_told_after_all_records_were_sent():
@@ -333,7 +333,7 @@ def test_seeds_are_told_after_all_records_were_sent():
     server.add(0, {name: party.mask(0) for name, party in parties.items()})
     assert len(server.blocks) > 1
     with pytest.raises(ProtocolError, match="before it had sent all records"):
-        parties["a"].check(server.challenges()["a"])
+        parties["a"].check(server.verification.challenges()["a"])
 
 
 @pytest.mark.parametrize(

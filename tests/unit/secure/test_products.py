@@ -51,7 +51,7 @@ def masked(parties, server):
     """All blocks of records, and what parties are told after them."""
     for block in range(len(server.blocks)):
         server.add(block, {name: party.mask(block) for name, party in parties.items()})
-    for name, challenge in server.challenges().items():
+    for name, challenge in server.verification.challenges().items():
         parties[name].check(challenge)
 
 
@@ -164,7 +164,7 @@ def test_a_mask_is_used_once(pair):
     server.add(0, {name: own.mask(0) for name, own in parties.items()})
     with pytest.raises(ProtocolError, match="party 'a' was asked for block 0"):
         party.mask(0)
-    party.check(server.challenges()["a"])
+    party.check(server.verification.challenges()["a"])
     party.shares(np.zeros(9, np.int64))
     with pytest.raises(ProtocolError, match="or twice"):
         party.shares(np.zeros(9, np.int64))

@@ -154,7 +154,7 @@ def server_of_products(states, n_runs):
             proved(seen, parties, sent, block, numbers, before)
             for name in names:
                 masked[name].append(numbers[name])
-        for name, challenge in server.challenges().items():
+        for name, challenge in server.verification.challenges().items():
             parties[name].check(challenge)
         for name in names:
             seen.add(f"masked {name}", np.concatenate(masked[name]), 32)
