@@ -461,9 +461,9 @@ def labelled(label: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{label}/{name}": value for name, value in state.items()}
 
 
-def section(state: Mapping[str, Tensor], label: str) -> dict[str, Tensor]:
-    """Undo `labelled`, leaving out everything else."""
-    prefix = f"{label}/"
+def section(state: Mapping[str, Tensor], label: str, mark: str = "/") -> dict[str, Tensor]:
+    """Undo `labelled`, or what has another mark after the label, leaving out everything else."""
+    prefix = label + mark
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 

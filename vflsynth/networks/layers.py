@@ -233,11 +233,6 @@ class MLP(nn.Module):
         found.reverse()
         return found
 
-    def slope(self, trace: list[Tensor], upstream: Tensor) -> Slope:
-        """Compute the input gradient of ``(upstream * outputs).sum()``."""
-        cotangents = self.cotangents(trace, upstream)
-        return Slope(trace, cotangents, self.input_gradient(cotangents))
-
     def input_gradient(self, cotangents: Sequence[Tensor]) -> Tensor:
         """Compute the gradient with respect to the inputs, shape (replica, batch, in)."""
         return torch.bmm(cotangents[0], self.layers[0][0].mT)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -86,9 +86,12 @@ def count_columns(
     counts = {}
     for party, table in tables.items():
         known = public_columns(table, schema or PublicSchema(), kinds, party=party)
-        unlisted = sum(column is None for _, column in known.values())
-        counts[party] = ColumnCounts(len(known), unlisted)
+        counts[party] = _counts_of(known)
     return counts
+
+
+def _counts_of(known: Mapping[Hashable, tuple[Any, PublicColumn | None]]) -> ColumnCounts:
+    return ColumnCounts(len(known), sum(column is None for _, column in known.values()))
 
 
 def sum_columns(columns: Mapping[str, ColumnCounts]) -> ColumnCounts:
@@ -283,7 +286,7 @@ class PublicEncoding:
         """
         public: dict[Hashable, PublicColumn] = {}
         known = public_columns(matched.iloc[:0], self.schema, self.kinds, party=party)
-        self._check_counts(party, [column for _, column in known.values()])
+        self._check_counts(party, _counts_of(known))
         for label, (kind, column) in known.items():
             with naming(party, label):
                 if column is None and self.discovery is not None:
@@ -304,11 +307,10 @@ class PublicEncoding:
             matched, public, n_bins=self.n_bins, noise_std=self.noise_std, rng=noise
         )
 
-    def _check_counts(self, party: str, columns: Sequence[PublicColumn | None]) -> None:
-        paid = self.columns.get(party)
-        unlisted = sum(column is None for column in columns)
-        if paid is not None and (len(columns) > paid.total or unlisted > paid.unlisted):
+    def _check_counts(self, party: str, own: ColumnCounts) -> None:
+        paid = self.columns.get(party, own)
+        if own.total > paid.total or own.unlisted > paid.unlisted:
             raise PrivacyBudgetError(
-                f"party {party!r} would release {len(columns)} columns, {unlisted} of which nobody "
-                f"described, but the noise is for {paid.total} and {paid.unlisted}"
+                f"party {party!r} would release {own.total} columns, {own.unlisted} of which "
+                f"nobody described, but the noise is for {paid.total} and {paid.unlisted}"
             )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import OutputSpan
+from vflsynth.learning.base import section
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of
 from vflsynth.methods.autoregressive.contexts import FixedFeatures, Sender, into_ball
 from vflsynth.methods.autoregressive.layout import Layout
@@ -159,14 +160,14 @@ class AutoregressiveSampler(RowSampler):
     ) -> Self:
         """Undo `to_dict` and `tensors`; all sizes are those of the tensors."""
         layout, receivers = Layout(spans), list(content["receivers"])
-        own = _section(tensors, "features")
+        own = section(tensors, "features", ".")
         n_features = own["bias"].shape[-1] if own else 0
         device = next(iter(tensors.values())).device if tensors else torch.device("cpu")
         streams = RandomStreams([b""], device)
         features = FixedFeatures(layout, n_features, streams)
         if own:
             features.load_state_dict(own)
-        weights, sender = _section(tensors, "sender"), None
+        weights, sender = section(tensors, "sender", "."), None
         if weights:
             hidden = weights["hidden.0.weight"].shape[-1] if "hidden.0.weight" in weights else 0
             width = weights["output.0.weight"].shape[-1]
@@ -174,15 +175,10 @@ class AutoregressiveSampler(RowSampler):
             sender.load_state_dict(weights)
         return cls(
             spans,
-            network_of(layout, _section(tensors, "network")),
+            network_of(layout, section(tensors, "network", ".")),
             features,
             sender,
             senders=list(content["senders"]),
             receivers=receivers,
             passes_features=bool(content["passes_features"]),
         )
-
-
-def _section(tensors: Mapping[str, Tensor], label: str) -> dict[str, Tensor]:
-    prefix = f"{label}."
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -322,12 +322,14 @@ class Discriminator(MLP):
         """
         if upstream is None:
             replicas, batch = features.shape[0], features.shape[1] // 3
-            device, dtype = features.device, features.dtype
+            device, dtype, rows = features.device, features.dtype, 2 * batch
             seeds = critic_upstream(replicas, batch, device, dtype, n_mixed=batch)
-            return self.slope(self.trace(features), seeds), 2 * batch
-        rows = upstream.shape[1]
-        seeds = F.pad(upstream, (0, 0, 0, features.shape[1] - rows), value=1.0)
-        return self.slope(self.trace(features), seeds), rows
+        else:
+            rows = upstream.shape[1]
+            seeds = F.pad(upstream, (0, 0, 0, features.shape[1] - rows), value=1.0)
+        trace = self.trace(features)
+        cotangents = self.cotangents(trace, seeds)
+        return Slope(trace, cotangents, self.input_gradient(cotangents)), rows
 
     def settle(self, judged: Slope, rows: int, change: Tensor) -> Tensor:
         """Set the gradients of the loss; return the Wasserstein estimate per replica.
