@@ -304,11 +304,17 @@ def reason_against(
     if not hasattr(estimator, "methods"):
         return None
     privacy = estimator.privacy
-    if privacy is None:
-        if None in estimator.methods:
-            return _nothing_to_book(name, options)
+    options = options or Options()
+    if privacy is None and None not in estimator.methods:
         needed = _words(kind.__name__ for kind in estimator.methods if kind is not None)
         return ParameterError(f"{name} needs privacy={needed}(...), got None")
+    if privacy is None:
+        if options.account is None:
+            return None
+        return ParameterError(
+            f"account is for private fits, and {name} has no privacy: no ε bounds what such a "
+            "model reveals, so it cannot be booked. Fix: privacy= (--privacy), or leave account out"
+        )
     if not isinstance(privacy, Mechanism):
         known = _words("None" if k is None else f"{k.__name__}(...)" for k in estimator.methods)
         return ParameterError(f"privacy of {name} must be {known}, got {privacy!r}")
@@ -323,20 +329,12 @@ def reason_against(
             f"of another synthesizer than {name}: {method.__name__} makes its halves of records, "
             "and those of a private run are made of releases alone. Fix: a method with a `learner`",
         )
-    return (
-        _without_effect(estimator)
-        or _not_with(estimator)
-        or _cannot_hide(estimator)
-        or _several_releases(privacy, n_models, options, keep_discriminators)
-    )
-
-
-def _nothing_to_book(name: str, options: Options | None) -> ParameterError | None:
-    if options is None or options.account is None:
-        return None
-    return ParameterError(
-        f"account is for private fits, and {name} has no privacy: no ε bounds what such a model "
-        "reveals, so it cannot be booked. Fix: privacy= (--privacy), or leave account out"
+    if (useless := _without_effect(estimator)) is not None:
+        return useless
+    if (needed := method.reason_against(estimator, privacy)) is not None:
+        return ParameterError(f"{name} with {type(privacy).__name__} needs {needed}")
+    return _cannot_hide(privacy) or _several_releases(
+        privacy, n_models, options, keep_discriminators
     )
 
 
@@ -378,20 +376,8 @@ def _without_effect(estimator: Any) -> ParameterError | None:
     return None
 
 
-def _not_with(estimator: Any) -> ParameterError | None:
-    """Refuse parameters that the mechanism's method cannot go with."""
-    mechanism = estimator.privacy
-    reason = estimator.methods[type(mechanism)].reason_against(estimator, mechanism)
-    if reason is None:
-        return None
-    return ParameterError(
-        f"{type(estimator).__name__} with {type(mechanism).__name__} needs {reason}"
-    )
-
-
-def _cannot_hide(estimator: Any) -> ParameterError | None:
+def _cannot_hide(privacy: Mechanism) -> ParameterError | None:
     """Refuse to hide how many records are common where somebody is told, or has to know."""
-    privacy = estimator.privacy
     if privacy.intersection_epsilon is None:
         return None
     if not privacy.secure_sums:
@@ -409,10 +395,9 @@ def _cannot_hide(estimator: Any) -> ParameterError | None:
 
 
 def _several_releases(
-    privacy: Mechanism, n_models: int, options: Options | None, keep_discriminators: bool
+    privacy: Mechanism, n_models: int, options: Options, keep_discriminators: bool
 ) -> ParameterError | None:
     """Refuse what would release more than the ledger counts."""
-    options = options or Options()
     refused = [name for name in ("checkpoint", "resume") if getattr(options, name) is not None]
     if privacy.one_release:
         if options.replica_rows is not None:
