@@ -27,7 +27,7 @@ from vflsynth.mechanisms.planning import (
 )
 from vflsynth.privacy.accountants import Accountant, RDPAccountant, WangAccountant
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.dpsgd import clip_factors
+from vflsynth.privacy.dpsgd import clip_factors, scaled
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.noise import DISCRETE_NOISE
@@ -44,12 +44,7 @@ def clip_gradient(gradient: Sequence[Tensor], max_grad_norm: float) -> list[Tens
     """
     squares = [part.double().square().flatten(1).sum(1) for part in gradient]
     factor = clip_factors(torch.stack(squares).sum(0).sqrt(), max_grad_norm)  # (replica,)
-    clipped = []
-    for part in gradient:
-        own = factor.view(-1, *[1] * (part.dim() - 1))
-        scaled = part * own.to(part.dtype)
-        clipped.append(torch.where(own > 0.0, scaled, torch.zeros_like(part)))  # 0 * inf is not 0
-    return clipped
+    return [scaled(part, factor.view(-1, *[1] * (part.dim() - 1))) for part in gradient]
 
 
 def perturb_gradient(

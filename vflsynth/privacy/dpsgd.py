@@ -94,6 +94,11 @@ def clip_factors(norms: Tensor, max_grad_norm: float) -> Tensor:
     return torch.where(norms.isfinite(), factors, torch.zeros_like(factors))
 
 
+def scaled(gradients: Tensor, factors: Tensor) -> Tensor:
+    """Multiply by clip factors, which broadcast; what they leave out is 0, as 0 * inf is not."""
+    return torch.where(factors > 0.0, gradients * factors.to(gradients.dtype), 0.0)
+
+
 def clipped_gradient_sum(
     traces: Iterable[LayerTrace], factors: Tensor
 ) -> list[tuple[Tensor, Tensor | None]]:
@@ -102,13 +107,12 @@ def clipped_gradient_sum(
     `factors`, shape (replica, batch), are 0 for rows that do not count. One pair per layer, of
     shapes (replica, in, out) and (replica, 1, out), or None without bias.
     """
-    kept = (factors > 0.0).unsqueeze(-1)
+    factors = factors.unsqueeze(-1)
     sums: list[tuple[Tensor, Tensor | None]] = []
     for trace in traces:
-        gradients = trace.output_gradients * factors.unsqueeze(-1).to(trace.output_gradients.dtype)
-        # 0 * inf is not 0: what is left out must be left out on both sides of the product.
-        gradients = torch.where(kept, gradients, torch.zeros_like(gradients))
-        inputs = torch.where(kept, trace.inputs, torch.zeros_like(trace.inputs))
+        # What is left out must be left out on both sides of the product.
+        gradients = scaled(trace.output_gradients, factors)
+        inputs = torch.where(factors > 0.0, trace.inputs, 0.0)
         bias = gradients.sum(1, keepdim=True) if trace.has_bias else None
         sums.append((torch.bmm(inputs.mT, gradients), bias))
     return sums
@@ -154,10 +158,9 @@ def rounded_gradient_sum(
     sums: list[tuple[Tensor, Tensor | None]] = []
     for layer, traces in zip(layers, zip(*terms)):
         total = layer[0][0].new_zeros((), dtype=torch.int64)
-        for factor, gradients in layer:
-            inputs = torch.where(kept, factor, torch.zeros_like(factor))
-            outputs = torch.where(kept, gradients, torch.zeros_like(gradients))
-            for own, other in zip(torch.split(inputs, rows, 1), torch.split(outputs, rows, 1)):
+        for pair in layer:
+            sides = [torch.split(torch.where(kept, side, 0.0), rows, 1) for side in pair]
+            for own, other in zip(*sides):
                 total = total + torch.bmm(own.mT, other).long()
         has_bias = any(trace.has_bias for trace in traces)
         sums.append((total[:, :-1], total[:, -1:] if has_bias else None))
@@ -173,11 +176,10 @@ def _rounded_factors(
     power of two that takes is given back to the gradients.
     """
     inputs = torch.nn.functional.pad(trace.inputs.double(), (0, 1), value=float(trace.has_bias))
-    gradients = trace.output_gradients.double() * factors.unsqueeze(-1)
-    # 0 * inf is not 0: what is left out must be left out on both sides of the product.
-    kept = (factors > 0.0).unsqueeze(-1)
-    inputs = torch.where(kept, inputs, torch.zeros_like(inputs))
-    gradients = torch.where(kept, gradients, torch.zeros_like(gradients))
+    # What is left out must be left out on both sides of the product.
+    factors = factors.unsqueeze(-1)
+    gradients = scaled(trace.output_gradients.double(), factors)
+    inputs = torch.where(factors > 0.0, inputs, 0.0)
     _, exponent = torch.frexp(inputs.abs().amax(-1, keepdim=True))
     exponent = exponent.double()  # powers of two are then doubles too
     inputs = torch.ldexp(inputs, digits - exponent)

@@ -26,7 +26,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import MissingExtraError, PrivacyParameterError
 from vflsynth.privacy.accountants import PLDAccountant
 from vflsynth.privacy.calibration import StepBudget, calibrate_noise_multiplier
-from vflsynth.privacy.dpsgd import clip_factors, gradient_grid, noisy_mean
+from vflsynth.privacy.dpsgd import clip_factors, gradient_grid, noisy_mean, scaled
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease
 from vflsynth.privacy.events import Sampler as Sampling
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
@@ -147,9 +147,7 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]
         squares = [sample.flatten(1).square().sum(1) for sample in samples]
         factors = clip_factors(torch.stack(squares).sum(0).sqrt(), self.max_grad_norm)
         for parameter, sample in zip(self.params, samples, strict=True):
-            shape = (-1, *[1] * (sample.dim() - 1))
-            kept = (factors > 0.0).view(shape)  # 0 * inf is not 0
-            clipped = torch.where(kept, sample, 0.0) * factors.view(shape)
+            clipped = scaled(sample, factors.view(-1, *[1] * (sample.dim() - 1)))
             steps = torch.ldexp(clipped, torch.tensor(-self.grid.exponent)).trunc()
             total = steps.long().sum(0)
             if parameter.summed_grad is not None:

@@ -29,7 +29,7 @@ from vflsynth.networks.layers import FlatAdam, one_replica
 from vflsynth.privacy import StepBudget
 from vflsynth.privacy.accountants import RDPAccountant
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.dpsgd import clip_factors
+from vflsynth.privacy.dpsgd import clip_factors, scaled
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, Schedule, SubsetSchedule
@@ -45,9 +45,7 @@ def clip_rows(gradients: Tensor, max_grad_norm: float) -> Tensor:
     PrivacyParameterError if C is not positive.
     """
     norms = torch.linalg.vector_norm(gradients.double(), dim=-1, keepdim=True)
-    factors = clip_factors(norms, max_grad_norm)
-    clipped = gradients * factors.to(gradients.dtype)
-    return torch.where(factors > 0.0, clipped, torch.zeros_like(clipped))  # 0 * inf is not 0
+    return scaled(gradients, clip_factors(norms, max_grad_norm))
 
 
 def sanitised_gradients(
@@ -81,7 +79,7 @@ RECORDS_PER_SHARD = 60
 """Where the number of shards is not given: that of the paper for MNIST."""
 
 PRETRAINING_STEPS = 1_000
-"""Discriminator steps of every shard before the first release; the paper takes 10,000."""
+"""Of every shard's discriminator before the first release, for free; the paper takes 10,000."""
 
 _GAP = (
     "what earlier draws of shards tell: ε takes every draw for independent of all that was "
@@ -95,8 +93,7 @@ class GSWGANPlan(Plan):
 
     `max_grad_norm` bounds the gradient at each fake, and `noise_multiplier` is over the sensitivity
     of all gradients of a step together. The budget pays for `generator_steps`, each after
-    `discriminator_steps` of the chosen shard's discriminator. `pretraining_steps` of every shard,
-    before the first release, cost nothing.
+    `discriminator_steps` of the chosen shard's discriminator.
     """
 
     n_shards: int
@@ -104,7 +101,6 @@ class GSWGANPlan(Plan):
     noise_multiplier: float
     generator_steps: int
     discriminator_steps: int
-    pretraining_steps: int
 
     def _steps_until(self, event: SampledRelease, epoch: int) -> int:
         """Count generator steps, which come after every so many discriminator steps."""
@@ -208,7 +204,6 @@ class GSWGAN(HistogramMechanism):
             noise_multiplier=noise,
             generator_steps=steps,
             discriminator_steps=asked.discriminator_steps,
-            pretraining_steps=PRETRAINING_STEPS,
         )
 
 
@@ -297,7 +292,7 @@ class GSWGANCritic(Critic):
         )
         models.build_with(Critic(), settings, schedule, streams)
         every = self.plan.discriminator_steps
-        for step in range(every - 1, self.plan.pretraining_steps, every):
+        for step in range(every - 1, PRETRAINING_STEPS, every):
             own = models.backbone_gradients(step)
             models.update_generator(
                 SummedBackboneGradients(SERVER, party.name, step, own.gradients)
