@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -723,22 +722,20 @@ class Method(ABC):
 
     def schedule(self, shared: SharedDraws, n_records: int, settings: Any) -> Schedule:
         """Make what the parties draw alike."""
-        make: Any = Schedule
+        kind: type[Schedule] = Schedule
+        drawn: dict[str, Any] = {}
         if self.privacy is not None and self.privacy.sampler is not Sampler.NONE:
-            drawn = HiddenStreams(shared.sampling)
-            make = partial(SubsetSchedule, sampling=drawn)
+            kind, drawn["sampling"] = SubsetSchedule, HiddenStreams(shared.sampling)
             if self.privacy.sampler is Sampler.POISSON:
-                rate = self.private_plan.sample_rate
-                assert rate is not None, "whoever samples so has planned a rate"
-                make = partial(PoissonSchedule, sampling=drawn, sample_rate=rate)
-        made: Schedule = make(
+                kind, drawn["sample_rate"] = PoissonSchedule, self.private_plan.sample_rate
+        return kind(
             shared.streams,
             n_records=n_records,
             batch_size=settings.batch_size,
             latent_dim=getattr(settings, "latent_dim", 0),
             replica_rows=shared.replica_rows,
+            **drawn,
         )
-        return made
 
     telling: frozenset[type[Message]] = frozenset()
     """Messages of which others are told a number of bits of every record, see `told`."""
