@@ -520,9 +520,8 @@ class BaseSynthesizer(_Fitted):
         Rules of the contract are kept in every part. Privacy: as for `sample`.
         """
         check_is_fitted(self, "parties_")
-        whole = {"n": Number(0, whole=True), "part_rows": Number(1, whole=True)}
-        check_parameters("sample_to", {"n": n, "part_rows": part_rows}, whole)
-        check_parameters("sample_to", {"n_jobs": n_jobs}, {"n_jobs": Jobs()})
+        rules = {"n": Number(0, whole=True), "part_rows": Number(1, whole=True), "n_jobs": Jobs()}
+        check_parameters("sample_to", {"n": n, "part_rows": part_rows, "n_jobs": n_jobs}, rules)
         path, call = Path(folder), None
         if random_state is not None:
             secret = secret_from(random_state)

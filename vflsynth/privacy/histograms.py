@@ -217,18 +217,14 @@ def release_divided_histograms(
     divided = {name: histogram.divided() for name, histogram in first.items()}
     whole = [name for name in divided if name not in told]
     found: dict[Hashable, NoisyHistogram] = {}
-    for names, own, noise in (
-        (whole, divided, _second_round(noise_std)),
-        ([*told], divided, _second_round(noise_std, DECIMALS_SHARE)),
-        (labels, cells, noise_std),
+    for names, own, share in (
+        (whole, divided, 1.0 - FIRST_ROUND_SHARE),
+        ([*told], divided, 1.0 - FIRST_ROUND_SHARE - DECIMALS_SHARE),
+        (labels, cells, 1.0),
     ):
-        found |= release_histograms(frame[names], own, noise_std=noise, rng=rng)
+        std = noise_std / math.sqrt(share)
+        found |= release_histograms(frame[names], own, noise_std=std, rng=rng)
     return {name: found[name] for name in frame.columns}
-
-
-def _second_round(noise_std: float, spent: float = 0.0) -> float:
-    """Return the noise of the histograms of numbers that are kept, which is the most there is."""
-    return noise_std / math.sqrt(1.0 - FIRST_ROUND_SHARE - spent)
 
 
 def exact_tables(

@@ -113,11 +113,6 @@ class Places:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    @property
-    def n_columns(self) -> int:
-        """How many columns there are."""
-        return len(self.entries)
-
     def turned(self, states: npt.NDArray[np.int64], turns: Elements) -> Elements:
         """Return the places of states, shape (record, column)."""
         return ((states.astype(WIDE) + turns) % self._sizes).astype(PLACES)
@@ -157,8 +152,7 @@ class Places:
 
         Raises ProtocolError if there are more, fewer, or others than there are.
         """
-        shape = n_rows, self.n_columns
-        found = elements_of(tensor, shape, what, PLACES)
+        found = elements_of(tensor, (n_rows, len(self.entries)), what, PLACES)
         if (found >= self._sizes).any():
             raise ProtocolError(f"{what}: from {found.min()} to {found.max()}; there are no such")
         return found
@@ -247,7 +241,7 @@ class Proofs:
                 )
 
     def _turns(self, prover: str, block: int) -> Elements:
-        shape = self._n_rows(block), self._places[prover].n_columns
+        shape = self._n_rows(block), len(self._places[prover].entries)
         drawn = self._drawn.draw(f"turns|{self._ranks[prover]}|{block}", shape, WIDE)
         return self._places[prover].turns(drawn)
 

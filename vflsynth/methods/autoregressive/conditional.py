@@ -281,15 +281,11 @@ class ConditionalNetwork(nn.Module):
         if self.sees is None:
             return self._log_density(slice(None), self.outputs(inputs, keep), codes, values)
         turned = self._turned(inputs)
-        return torch.cat(
-            [
-                self._log_likelihood_of(
-                    some, turned, self._parameters_of(some), codes, values, keep
-                )
-                for some in self._some_columns()
-            ],
-            1,
-        )
+        found = [
+            self._log_likelihood_of(some, turned, self._parameters_of(some), codes, values, keep)
+            for some in self._some_columns()
+        ]
+        return torch.cat(found, 1)
 
     def _log_density(
         self, columns: slice, outputs: Tensor, codes: Tensor, values: Tensor
@@ -416,12 +412,8 @@ class ConditionalNetwork(nn.Module):
         the log probability of what is known, float64 (record,), each column given those before it.
         """
         n_records, n_columns = uniforms.shape[1:]
-        if (
-            self.sees is not None
-            and known is None
-            and shares is None
-            and n_records > _DRAWN_AT_ONCE
-        ):
+        freely = known is None and shares is None
+        if self.sees is not None and freely and n_records > _DRAWN_AT_ONCE:
             n = _DRAWN_AT_ONCE
             some = [torch.split(part, n, 1) for part in (context, uniforms)]
             drawn = map(self.draw, *some, torch.split(normals, n))

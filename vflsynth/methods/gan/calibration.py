@@ -76,13 +76,8 @@ class MarginalMap:
     def part(self, place: slice) -> MarginalMap:
         """Return the maps of some adjacent encoded columns."""
         own = (self.columns >= place.start) & (self.columns < place.stop)
-        return MarginalMap(
-            self.columns[own] - place.start,
-            self.gates[own] - place.start,
-            self.before[own],
-            self.after[own],
-            self.slopes[own],
-        )
+        maps = (table[own] for table in (self.before, self.after, self.slopes))
+        return MarginalMap(self.columns[own] - place.start, self.gates[own] - place.start, *maps)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what has to be saved besides the spans."""

@@ -177,9 +177,8 @@ class LatentTreeSampler(RowSampler):
         )
         drawn = {}
         for name, sampler in samplers.items():
-            levels = _levels(
-                derive(asked.secret, f"cells {number} {name}"), n, len(sampler.columns)
-            )
+            secret = derive(asked.secret, f"cells {number} {name}")
+            levels = _levels(secret, n, len(sampler.columns))
             drawn[name] = sampler.draw_known(states, levels, fits[name], asked.n_draws)
         return drawn, log_probability.unsqueeze(1)
 
