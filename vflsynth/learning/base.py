@@ -455,6 +455,42 @@ def move_average(averaged: list[Tensor], current: list[Tensor], n_steps: int, de
     torch._foreach_lerp_(averaged, current, 1.0 - decay)
 
 
+class AveragingAdam(FlatAdam):
+    """Adam with an average of the weights over its steps, and the averages that are kept."""
+
+    def __init__(self, module: nn.Module, *, learning_rate: float, decay: float) -> None:
+        super().__init__(module, learning_rate=learning_rate)
+        self._decay, self.average, self.selected = decay, self.flat.clone(), self.flat.clone()
+
+    def step(self) -> None:
+        """Update the parameters from the flat gradient, and move the average."""
+        super().step()
+        move_average([self.average], [self.flat], self.steps, self._decay)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Give the module the averaged weights for a while."""
+        current = self.flat.clone()
+        self.flat.copy_(self.average)
+        yield
+        self.flat.copy_(current)
+
+    def select(self, chosen: Tensor) -> None:
+        """Keep the averaged weights of some replicas, a bool of shape (replica,)."""
+        self.selected = torch.where(chosen[self.replica_of], self.average, self.selected)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs, the parameters included."""
+        own = {"flat": self.flat, "average": self.average, "selected": self.selected}
+        return own | labelled("adam", super().state())
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        super().load_state(section(state, "adam"))
+        self.flat.copy_(state["flat"])
+        self.average, self.selected = state["average"].clone(), state["selected"].clone()
+
+
 def labelled(label: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Put a label in front of every name."""
     return {f"{label}/{name}": value for name, value in state.items()}

@@ -15,10 +15,10 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import (
     ENCODED_AT_ONCE,
+    AveragingAdam,
     RunningMeans,
     TrainableParty,
     labelled,
-    move_average,
     section,
 )
 from vflsynth.methods.autoregressive.conditional import ConditionalNetwork, network_of, pair_counts
@@ -38,7 +38,7 @@ from vflsynth.methods.autoregressive.messages import (
     SenderWeights,
 )
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
-from vflsynth.networks.layers import FlatAdam, at_rows
+from vflsynth.networks.layers import at_rows
 from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
 
@@ -110,8 +110,8 @@ class AutoregressiveParty(TrainableParty):
         hidden = settings.hidden if sees is None else settings.hidden_of_many
         self.network = ConditionalNetwork(self.layout, inputs, hidden, streams, sees)
         self.network.start_from(self.codes[:, settings.n_held_out :])
-        self.optimizer = FlatAdam(self.network, learning_rate=settings.learning_rate)
-        self.average, self.selected = self.optimizer.flat.clone(), self.optimizer.flat.clone()
+        rate, decay = settings.learning_rate, settings.weight_average
+        self.optimizer = AveragingAdam(self.network, learning_rate=rate, decay=decay)
 
     def learned_from(self) -> tuple[pd.DataFrame, ...]:
         """Return the matched records, and those of the others that train the network."""
@@ -290,7 +290,7 @@ class AutoregressiveParty(TrainableParty):
             at_contexts = gradients[-1] if contexts.requires_grad else None
             self.optimizer.set_gradient(gradients[: len(self.optimizer.parameters)])
         self._clip()
-        self.step()
+        self.optimizer.step()
         self.losses.add({"log_likelihood": per_replica})
         if at_contexts is None:
             return torch.zeros_like(contexts)
@@ -321,12 +321,6 @@ class AutoregressiveParty(TrainableParty):
             torch.cat([with_flag(contexts, 0.0), with_flag(nothing, 1.0)], 1),
         )
 
-    def step(self) -> None:
-        """Step along the gradient, and average the weights."""
-        self.optimizer.step()
-        n_steps, decay = self.optimizer.steps, self.settings.weight_average
-        move_average([self.average], [self.optimizer.flat], n_steps, decay)
-
     def _clip(self) -> None:
         """Clip every replica's gradient to a largest norm."""
         gradients = [own.flatten(1) for own in self._by_name(self.optimizer.gradient).values()]
@@ -345,28 +339,24 @@ class AutoregressiveParty(TrainableParty):
             return torch.zeros_like(self.best)
         n = self.settings.n_held_out or self.codes.shape[1]
         contexts = self.contexts if self.held_out_contexts is None else self.held_out_contexts
-        current = self.optimizer.flat.clone()
-        self.optimizer.flat.copy_(self.average)
         total = torch.zeros_like(self.best)
         at_once = CHUNK if self.network.sees is None else CHUNK_OF_MANY
-        for start in range(0, n, at_once):
-            part = slice(start, min(n, start + at_once))
-            codes, values = self.codes[:, part].long(), self.values[:, part]
-            looks = [contexts[:, part]]
-            if self.noiseless is not None:
-                noisy = self.noiseless.noisy[:, part]
-                looks = [self.noiseless.draw(noisy, f"look {j}", start) for j in range(_LOOKS)]
-            found = torch.stack([self._likelihood(codes, values, own) for own in looks])
-            total += (found.logsumexp(0) - math.log(len(looks))).sum(1)
-        self.optimizer.flat.copy_(current)
+        with self.optimizer.averaged():
+            for start in range(0, n, at_once):
+                part = slice(start, min(n, start + at_once))
+                codes, values = self.codes[:, part].long(), self.values[:, part]
+                looks = [contexts[:, part]]
+                if self.noiseless is not None:
+                    draw, noisy = self.noiseless.draw, self.noiseless.noisy[:, part]
+                    looks = [draw(noisy, f"look {j}", start) for j in range(_LOOKS)]
+                found = torch.stack([self._likelihood(codes, values, own) for own in looks])
+                total += (found.logsumexp(0) - math.log(len(looks))).sum(1)
         return total / n
 
     def keep(self, chosen: Tensor) -> None:
         """Keep the averaged weights of some replicas, a bool of shape (replica,)."""
         if self.network is not None and bool(chosen.any()):
-            self.selected = torch.where(
-                chosen[self.optimizer.replica_of], self.average, self.selected
-            )
+            self.optimizer.select(chosen)
 
     # -- training with a server that learns to make contexts ---------------------------------------
 
@@ -433,7 +423,7 @@ class AutoregressiveParty(TrainableParty):
                     if name == "last_bias" or name.startswith("within.")
                 }
             )
-        for name, kept in self._by_name(self.selected).items():
+        for name, kept in self._by_name(self.optimizer.selected).items():
             if name in changed[0]:
                 kept.copy_(torch.cat([found[name] for found in changed]))
 
@@ -452,7 +442,7 @@ class AutoregressiveParty(TrainableParty):
         """Return the weights that were kept of one replica, by name."""
         if self.network is None:
             return {}
-        kept = self._by_name(self.selected)
+        kept = self._by_name(self.optimizer.selected)
         found = {name: own[replica : replica + 1].clone() for name, own in kept.items()}
         if self.others is not None:  # the flag, which synthetic records never have
             found["first"] = found["first"][..., :-1, :].clone()
@@ -475,13 +465,7 @@ class AutoregressiveParty(TrainableParty):
         if self.noiseless is not None:
             state["noisy"] = self.noiseless.noisy
         if self.network is not None:
-            optimizer = self.optimizer
-            state |= {
-                "flat": optimizer.flat,
-                "average": self.average,
-                "selected": self.selected,
-                **labelled("adam", optimizer.state()),
-            }
+            state |= self.optimizer.state()
         return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -493,9 +477,7 @@ class AutoregressiveParty(TrainableParty):
         if self.sender is not None:
             self.sender.load_state_dict(section(state, "sender"))
         if self.network is not None:
-            self.optimizer.flat.copy_(state["flat"])
-            self.optimizer.load_state(section(state, "adam"))
-            self.average, self.selected = state["average"].clone(), state["selected"].clone()
+            self.optimizer.load_state(state)
 
 
 def with_flag(contexts: Tensor, value: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import KeySchedule, Purpose, RandomStreams, hidden_normal
 from vflsynth.exceptions import ProtocolError
-from vflsynth.learning.base import labelled, move_average, section
+from vflsynth.learning.base import AveragingAdam, labelled, section
 from vflsynth.methods.autoregressive.contexts import PairCritic, Sender, into_ball
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.networks.layers import FlatAdam, at_rows, pulled_back
@@ -161,17 +161,13 @@ class TrainedContextServer(ContextServer):
     def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
         super().__init__(settings, streams)
         replicas = len(streams.secrets)
-        self.optimizer = (
-            FlatAdam(self, learning_rate=settings.learning_rate)
-            if len(settings.order) > 1
-            else None
-        )
+        self.optimizer: AveragingAdam | None = None
+        if len(settings.order) > 1:
+            rate, decay = settings.learning_rate, settings.weight_average
+            self.optimizer = AveragingAdam(self, learning_rate=rate, decay=decay)
         self.best = torch.full((replicas,), -torch.inf, device=streams.device)
         self.waited = torch.zeros(replicas, dtype=torch.long, device=streams.device)
         self.features: dict[str, Tensor] = {}
-        if self.optimizer is not None:
-            self.average = self.optimizer.flat.clone()
-            self.selected = self.optimizer.flat.clone()
 
     def batch_contexts(self, rows: Tensor) -> dict[str, Tensor]:
         """Make the contexts of a batch; gradients of them are expected next."""
@@ -195,8 +191,6 @@ class TrainedContextServer(ContextServer):
         found = pulled_back(outputs, self.optimizer.parameters, upstream, allow_unused=True)
         self.optimizer.set_gradient(found)
         self.optimizer.step()
-        n_steps, decay = self.optimizer.steps, self.settings.weight_average
-        move_average([self.average], [self.optimizer.flat], n_steps, decay)
 
     @torch.no_grad()
     def held_out_contexts(self) -> dict[str, Tensor]:
@@ -205,11 +199,8 @@ class TrainedContextServer(ContextServer):
         given = {name: own[:, :n] if n else own for name, own in self.features.items()}
         if self.optimizer is None:
             return {}
-        current = self.optimizer.flat.clone()
-        self.optimizer.flat.copy_(self.average)
-        found = {name: self.contexts(given, name) for name in self.settings.order[1:]}
-        self.optimizer.flat.copy_(current)
-        return found
+        with self.optimizer.averaged():
+            return {name: self.contexts(given, name) for name in self.settings.order[1:]}
 
     def judge(self, held_out: Tensor) -> Tensor:
         """Keep the averaged weights of the replicas whose joint likelihood improved; (replica,)."""
@@ -217,25 +208,19 @@ class TrainedContextServer(ContextServer):
         self.best = torch.where(improved, held_out, self.best)
         self.waited = torch.where(improved, 0, self.waited + 1)
         if self.optimizer is not None:
-            chosen = improved[self.optimizer.replica_of]
-            self.selected = torch.where(chosen, self.average, self.selected)
+            self.optimizer.select(improved)
         return improved
 
     def choose(self) -> None:
         """Take the weights that were kept."""
         if self.optimizer is not None:
-            self.optimizer.flat.copy_(self.selected)
+            self.optimizer.flat.copy_(self.optimizer.selected)
 
     def training_state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs: optimiser, features and what was best so far."""
         state = {"best": self.best, "waited": self.waited, **labelled("features", self.features)}
         if self.optimizer is not None:
-            state |= {
-                "flat": self.optimizer.flat,
-                "average": self.average,
-                "selected": self.selected,
-                **labelled("adam", self.optimizer.state()),
-            }
+            state |= self.optimizer.state()
         return state
 
     def load_training_state(self, state: Mapping[str, Tensor]) -> None:
@@ -243,9 +228,7 @@ class TrainedContextServer(ContextServer):
         self.best, self.waited = state["best"], state["waited"]
         self.features = section(state, "features")
         if self.optimizer is not None:
-            self.optimizer.flat.copy_(state["flat"])
-            self.optimizer.load_state(section(state, "adam"))
-            self.average, self.selected = state["average"].clone(), state["selected"].clone()
+            self.optimizer.load_state(state)
 
 
 def check_features(
