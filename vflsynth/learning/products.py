@@ -173,13 +173,11 @@ def noisy_products(
     """
     server = ProductServer(codebook, terms.arithmetic, terms.blocks)
     for block in range(len(terms.blocks)):
-        server.add(
-            block,
-            {
-                name: MaskedBlock(m.numbers, Proof(m.places, m.openings, m.tags, m.seed, m.seal))
-                for name, m in channel.gather(MaskedStates, block).items()
-            },
-        )
+        sent = {
+            name: MaskedBlock(m.numbers, Proof(m.places, m.openings, m.tags, m.seed, m.seal))
+            for name, m in channel.gather(MaskedStates, block).items()
+        }
+        server.add(block, sent)
     told = server.verification.challenges().items()
     channel.scatter({name: VerifierSeeds(SERVER, name, 0, *own) for name, own in told})
     channel.gather(TagsAgreed, 0)

@@ -148,7 +148,7 @@ class AccountFile:
             content = json.loads(self.path.read_text(encoding="utf-8"))
             if (content["format"], content["version"]) != (_FORMAT, _VERSION):
                 raise ValueError("another format or version")
-            found = content["records"]
+            found: list[Record] = content["records"]
             broken = first_broken(found)
             if broken is not None or not found:
                 raise ValueError(f"record {broken or 1} is not what was written")
@@ -174,8 +174,7 @@ class AccountFile:
                 "was spent since is not in it. Nothing was released. Fix: bring the latest file "
                 f"back. If it is lost, counting goes on from this one once {self.head} is deleted"
             )
-        records: list[Record] = found
-        return records
+        return found
 
     def write(self, records: Sequence[Record]) -> None:
         """Replace what is there; whoever has the lock may. ArtefactError if it is gone.

@@ -158,9 +158,7 @@ def seen_columns(layout: Layout, codes: Tensor, values: Tensor) -> Tensor | None
 def _binned(codes: Tensor, values: Tensor | None) -> Tensor:
     """Cut a column into few bins, by its frequent codes and the quantiles of its numbers."""
     counts = torch.bincount(codes)
-    order = counts.argsort(descending=True, stable=True)
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order), device=order.device)
+    rank = counts.argsort(descending=True, stable=True).argsort()
     if values is None:
         return rank[codes].clamp_max(_BINS - 1)
     bins = rank[codes].clamp_max(1) + _BINS - 2

@@ -117,8 +117,7 @@ class GANParty(TrainableParty):
         """Generate fakes for a batch's latents, with Gumbel noise from the party's own stream."""
         latent = self.schedule.latent(step)
         gumbel = self.generator.noise(self.streams, f"gumbel.{stream}", step, latent.shape[1])
-        fake: Tensor = self.generator(latent, gumbel)
-        return fake
+        return self.generator.forward(latent, gumbel)
 
     def average_generator(self) -> None:
         """Move the averaged generator, if there is one, towards the current one."""

@@ -352,7 +352,6 @@ def _least_deviations(regressors: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
 
 def _normal_scores(values: Tensor) -> Tensor:
     """Return standard normal scores of ranks; equal values get neighbouring ones."""
-    ranks = torch.empty_like(values)
-    ranks[values.argsort(stable=True)] = torch.arange(len(values), dtype=values.dtype)
+    ranks = values.argsort(stable=True).argsort().to(values)
     scores: Tensor = torch.special.ndtri((ranks + 0.5) / len(values))
     return scores

@@ -107,19 +107,17 @@ def spanning_tree(information: Floats) -> list[int]:
     Returns each node's parent; -1 for the root, which is node 0.
     """
     n_nodes = len(information)
-    parents = [-1] * n_nodes
     gain, inside = information[0].copy(), np.zeros(n_nodes, dtype=np.bool_)
-    inside[0] = True
+    parents = np.zeros(n_nodes, dtype=np.int64)
+    parents[0], inside[0] = -1, True
     for _ in range(n_nodes - 1):
         node = int(np.where(inside, -np.inf, gain).argmax())
         inside[node] = True
         closer = ~inside & (information[node] > gain)
         gain[closer] = information[node][closer]
-        if parents[node] < 0:
-            parents[node] = 0
-        for other in np.flatnonzero(closer):
-            parents[other] = node
-    return parents
+        parents[closer] = node
+    found: list[int] = parents.tolist()
+    return found
 
 
 def top_down(parents: Sequence[int]) -> list[int]:
@@ -222,10 +220,8 @@ def merge_cells(shares: Floats, n_states: int, *, ordered: bool) -> Codes:
         middle = np.cumsum(shares) - shares / 2.0
         states = np.minimum((middle * n_states).astype(np.int64), n_states - 1)
         return np.unique(states, return_inverse=True)[1].astype(np.int64)
-    rank = np.empty(len(shares), dtype=np.int64)
-    rank[np.argsort(-shares, kind="stable")] = np.arange(len(shares))
-    states = np.minimum(rank, n_states - 1)
-    return states
+    rank = np.argsort(np.argsort(-shares, kind="stable")).astype(np.int64)
+    return np.minimum(rank, n_states - 1)
 
 
 def states_given(

@@ -297,9 +297,8 @@ class GSWGANCritic(Critic):
             models.update_generator(
                 SummedBackboneGradients(SERVER, party.name, step, own.gradients)
             )
-        for shard in range(n_shards):
-            critic = one_replica(models.discriminator, shard)
-            self._critics.append((critic, settings.optimizer(critic)))
+        critics = [one_replica(models.discriminator, shard) for shard in range(n_shards)]
+        self._critics = [(critic, settings.optimizer(critic)) for critic in critics]
 
     @staticmethod
     def _sampling(party: CriticParty) -> HiddenStreams:
