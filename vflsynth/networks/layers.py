@@ -313,7 +313,8 @@ class FlatAdam:
         self.weight_decay = weight_decay
         self._update = torch._fused_adamw_ if weight_decay else torch._fused_adam_
         self.parameters = list(module.parameters())
-        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        parts = [p.detach().reshape(-1) for p in self.parameters]
+        self.flat = torch.cat(parts) if parts else torch.zeros(0)
         self.gradient = torch.zeros_like(self.flat)
         self.first_moment = torch.zeros_like(self.flat)
         self.second_moment = torch.zeros_like(self.flat)

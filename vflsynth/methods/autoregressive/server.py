@@ -161,10 +161,8 @@ class TrainedContextServer(ContextServer):
     def __init__(self, settings: AutoregressiveSettings, streams: RandomStreams) -> None:
         super().__init__(settings, streams)
         replicas = len(streams.secrets)
-        self.optimizer: AveragingAdam | None = None
-        if len(settings.order) > 1:
-            rate, decay = settings.learning_rate, settings.weight_average
-            self.optimizer = AveragingAdam(self, learning_rate=rate, decay=decay)
+        rate, decay = settings.learning_rate, settings.weight_average
+        self.optimizer = AveragingAdam(self, learning_rate=rate, decay=decay)
         self.best = torch.full((replicas,), -torch.inf, device=streams.device)
         self.waited = torch.zeros(replicas, dtype=torch.long, device=streams.device)
         self.features: dict[str, Tensor] = {}
@@ -178,8 +176,6 @@ class TrainedContextServer(ContextServer):
 
     def descend(self, gradients: Mapping[str, Tensor]) -> None:
         """Take a step along what the receivers said; ProtocolError names one that is wrong."""
-        if self.optimizer is None:
-            return
         for name, output in self._pending.items():
             if gradients[name].shape != output.shape:
                 raise ProtocolError(
@@ -197,8 +193,6 @@ class TrainedContextServer(ContextServer):
         """Make the contexts of the held-out records by the averaged weights."""
         n = self.settings.n_held_out
         given = {name: own[:, :n] if n else own for name, own in self.features.items()}
-        if self.optimizer is None:
-            return {}
         with self.optimizer.averaged():
             return {name: self.contexts(given, name) for name in self.settings.order[1:]}
 
@@ -207,19 +201,17 @@ class TrainedContextServer(ContextServer):
         improved = (held_out > self.best + 1e-3) & (self.waited < self.settings.patience)
         self.best = torch.where(improved, held_out, self.best)
         self.waited = torch.where(improved, 0, self.waited + 1)
-        if self.optimizer is not None:
-            self.optimizer.select(improved)
+        self.optimizer.select(improved)
         return improved
 
     def choose(self) -> None:
         """Take the weights that were kept."""
-        if self.optimizer is not None:
-            self.optimizer.flat.copy_(self.optimizer.selected)
+        self.optimizer.flat.copy_(self.optimizer.selected)
 
     def training_state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs: optimiser, features and what was best so far."""
         state = {"best": self.best, "waited": self.waited, **labelled("features", self.features)}
-        if self.optimizer is not None:
+        if self.optimizer.parameters:  # a single party has no senders
             state |= self.optimizer.state()
         return state
 
@@ -227,7 +219,7 @@ class TrainedContextServer(ContextServer):
         """Restore `training_state`."""
         self.best, self.waited = state["best"], state["waited"]
         self.features = section(state, "features")
-        if self.optimizer is not None:
+        if self.optimizer.parameters:
             self.optimizer.load_state(state)
 
 
