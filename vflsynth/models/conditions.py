@@ -77,12 +77,13 @@ def sample_given(
         draw, probability = draws_as_wanted(halves, demands)
         weighs = False
     most = _WORTH_REJECTING * n + _MOST_BEFORE if weighs else _MOST_PER_RECORD * n + _MOST_DRAWS
-    found = draw_until(draw, demands.judge, n, derive(secret, "rejection"), most=most)
-    if found.n_accepted >= n:
-        rate = found.rate * probability
-        return _with_attrs(found.tables, acceptance_rate=rate), demands.cost
+    rejection = derive(secret, "rejection")
+    tables, n_accepted, n_drawn = draw_until(draw, demands.judge, n, rejection, most=most)
+    if n_accepted >= n:
+        rate = n_accepted / max(1, n_drawn) * probability
+        return _with_attrs(tables, acceptance_rate=rate), demands.cost
     if not weighs:
-        raise _too_rare(halves, demands, found.n_accepted, found.n_drawn, n, secret)
+        raise _too_rare(halves, demands, n_accepted, n_drawn, n, secret)
     drawn = weigh_wanted(halves, demands, n, _WEIGHED, derive(secret, "weighing"))
     sizes = drawn.effective_sample_size
     if (sizes == 0.0).any():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -96,24 +95,6 @@ def filled(
     return found
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """Records that were accepted, and out of how many.
-
-    There are as many as were asked for, or fewer. `n_accepted` and `n_drawn` are of all draws, also
-    those that were not needed any more.
-    """
-
-    tables: Tables
-    n_accepted: int
-    n_drawn: int
-
-    @property
-    def rate(self) -> float:
-        """Share of the draws that were accepted."""
-        return self.n_accepted / max(1, self.n_drawn)
-
-
 def draw_until(
     draw: Callable[[int, bytes], Tables],
     judge: Callable[[Tables], tuple[Tables, Flags]],
@@ -121,7 +102,7 @@ def draw_until(
     secret: bytes,
     *,
     most: int,
-) -> Accepted:
+) -> tuple[Tables, int, int]:
     """Draw blocks of records until `n` are accepted, or `most` are drawn, or would be too few.
 
     `draw` takes a number of records and a secret, and returns tables by party; row i is one record
@@ -129,6 +110,9 @@ def draw_until(
     instance. Every block is drawn from a secret derived of the given one: the same one gives the
     same records. They are independent draws of the model's distribution given that they are
     accepted.
+
+    Returns `n` records or fewer, and how many were accepted and drawn in all, also those that were
+    not needed any more.
     """
     kept: list[Tables] = []
     n_accepted = n_drawn = 0
@@ -141,11 +125,8 @@ def draw_until(
         if n_drawn >= _ENOUGH_TO_TELL and 2 * n_accepted * most < n * n_drawn:
             break
     kept = kept or [draw(0, secret)]
-    return Accepted(
-        {name: stacked([part[name] for part in kept]).head(n) for name in kept[0]},
-        n_accepted,
-        n_drawn,
-    )
+    joined = {name: stacked([part[name] for part in kept]).head(n) for name in kept[0]}
+    return joined, n_accepted, n_drawn
 
 
 def enforce(

@@ -383,15 +383,17 @@ def test_draws_stop_when_there_are_enough_or_too_many():
         calls.append((size, secret))
         return {"p": pd.DataFrame({"x": np.arange(size) % 10})}
 
-    found = draw_until(draw, lambda t: (t, t["p"]["x"].to_numpy() == 0), 300, b"s", most=100_000)
-    assert len(found.tables["p"]) == 300
-    assert found.rate == pytest.approx(0.1, abs=0.01)
+    tables, n, n_drawn = draw_until(
+        draw, lambda t: (t, t["p"]["x"].to_numpy() == 0), 300, b"s", most=100_000
+    )
+    assert len(tables["p"]) == 300
+    assert n / n_drawn == pytest.approx(0.1, abs=0.01)
     assert len({secret for _, secret in calls}) == len(calls)
     found = draw_until(draw, lambda t: (t, t["p"]["x"].to_numpy() > 9), 3, b"s", most=5000)
-    assert (found.n_accepted, found.n_drawn) == (0, 5000)
+    assert found[1:] == (0, 5000)
     found = draw_until(draw, lambda t: (t, t["p"]["x"].to_numpy() > 9), 99, b"s", most=10_000_000)
-    assert 200_000 <= found.n_drawn < 300_000
-    assert len(draw_until(draw, lambda t: (t, t["p"]["x"] == 0), 0, b"s", most=10).tables["p"]) == 0
+    assert 200_000 <= found[2] < 300_000
+    assert len(draw_until(draw, lambda t: (t, t["p"]["x"] == 0), 0, b"s", most=10)[0]["p"]) == 0
 
 
 @pytest.mark.parametrize("dtype", ["bool", "boolean"])
