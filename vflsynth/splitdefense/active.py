@@ -228,11 +228,6 @@ class SplitLearning(Algorithm):
         self.active = active
         self.outputs: dict[str, Tensor] = {}
 
-    @property
-    def device(self) -> torch.device:
-        """Where the active party computes."""
-        return self.active.streams.device
-
     def step(self, step: int) -> None:
         """One batch."""
         outputs = self.channel.gather(BottomOutputs, step)
