@@ -361,10 +361,11 @@ def _summaries(frame: pd.DataFrame, on: Any, label: Any) -> dict[Any, Any]:
             f"{label} mean": column.mean(),
             f"{label} largest": column.max(),
         }
-    counts = frame[[on, label]].dropna().astype({label: object}).value_counts().reset_index()
-    counts["text"] = counts[label].astype(str)
+    pairs = pd.DataFrame({"key": frame[on], "value": values.astype(object)}).dropna()
+    counts = pairs.value_counts().reset_index()
+    counts["text"] = counts["value"].astype(str)
     counts = counts.sort_values(["count", "text"], ascending=[False, True], kind="stable")
-    best = counts.drop_duplicates(on).set_index(on)[label]
+    best = counts.drop_duplicates("key").set_index("key")["value"]
     return {
         f"{label} most frequent": best.reindex(column.size().index).astype(values.dtype),
         f"{label} different": column.nunique(),

@@ -45,6 +45,17 @@ def test_summaries_are_what_a_loop_finds():
     assert pd.isna(table["note most frequent"].iloc[2])
 
 
+@pytest.mark.parametrize("name", ["count", "text", "key", "value"])
+def test_columns_may_have_any_name(name):
+    wards = VISITS.assign(ward=pd.Categorical([2, 1, 1, 2, None, 1]))
+    plain = summarise_rows(wards[["id", "ward"]], "id")
+    own = summarise_rows(wards[["id", "ward"]].rename(columns={"ward": name}), "id")
+    key = summarise_rows(wards[["id", "ward"]].rename(columns={"id": name}), name)
+    assert plain["ward most frequent"].tolist()[:2] == [1, 2]
+    assert own.to_numpy(object)[:2].tolist() == plain.to_numpy(object)[:2].tolist()
+    assert key.to_numpy(object)[:2].tolist() == plain.to_numpy(object)[:2].tolist()
+
+
 def test_columns_depend_on_types_alone():
     rng = np.random.default_rng(0)
     shuffled = VISITS.assign(id=rng.permutation(6), cost=rng.integers(0, 9, 6))
