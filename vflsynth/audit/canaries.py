@@ -337,7 +337,8 @@ def _with_records(
         if key is None:
             own = own.set_axis(pd.Index(fresh, name=frame.index.name), axis=0)
         else:
-            own = own.reset_index(drop=True).assign(**{str(key): fresh})
-            own = own.rename(columns={str(key): key})[frame.columns.tolist()]
+            own = own.reset_index(drop=True)
+            own[key] = fresh
+            own = own[frame.columns.tolist()]
         frames[name] = pd.concat([frame, own], ignore_index=key is not None)
     return frames

@@ -357,7 +357,9 @@ def read_csv(
     typed = with_types(frame, dtypes, party=party, decimal=style.decimal, unreadable=unreadable)
     stated = [name for name in frame if name in dtypes]
     found = with_values(frame.drop(columns=stated), party, commas=style.decimal == ".")
-    return typed.assign(**found)
+    for name in found:
+        typed[name] = found[name]
+    return typed
 
 
 def _is_row_number(column: pa.ChunkedArray, rows: Sequence[int] | None) -> bool:

@@ -77,6 +77,17 @@ def test_canaries_are_appended_under_fresh_keys_with_their_dtypes(small_frames, 
     assert audit.relation == relation
 
 
+@pytest.mark.parametrize("key", ["self", 0])
+def test_keys_may_have_any_name(number_frames, key):
+    frames = {name: frame.assign(k=range(40)) for name, frame in number_frames.items()}
+    frames = {name: frame.rename(columns={"k": key}) for name, frame in frames.items()}
+    spy = Spy(key)
+    audit_with_canaries(spy, frames, key, n_canaries=40)
+    assert {name: list(own) for name, own in spy.party_frames.items()} == {
+        name: list(frame) for name, frame in frames.items()
+    }
+
+
 def test_frames_that_are_matched_by_their_index_get_canaries_too(number_frames):
     spy = Spy()
     labelled = {

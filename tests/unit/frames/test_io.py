@@ -205,6 +205,11 @@ def test_unreadable_files_are_named_errors(name, content, words, tmp_path):
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["self", "x", "index"])
+def test_a_csv_column_may_have_any_name(name, tmp_path):
+    assert list(csv(tmp_path, f"id,{name}\n1,2\n")) == ["id", name]
+
+
 def test_a_type_that_pandas_does_not_have_is_named(tmp_path):
     path = tmp_path / "lab.csv"
     path.write_text("a,b\n1,2\n")
