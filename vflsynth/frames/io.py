@@ -199,7 +199,8 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     ------
     TableFileError
         If the kind of file is unknown, the folder is absent or full, column names mix text and
-        integers, or a column holds objects that the file cannot hold.
+        integers or are not unique, a column holds objects that the file cannot hold, or the only
+        column of a csv file has gaps.
     """
     path = Path(path)
     suffix = suffix_of(path)
@@ -207,6 +208,14 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         raise TableFileError(
             f"column names mix text and other types: {frame.columns.tolist()}",
             fix="make them all text with frame.columns = frame.columns.astype(str)",
+        )
+    check_names(frame.columns.tolist(), None)
+    if suffix != ".parquet" and frame.shape[1] == 1 and frame.isna().to_numpy().any():
+        raise TableFileError(
+            "the only column has missing values, which a csv file has as empty lines, and readers "
+            "skip those",
+            fix="write a parquet file",
+            column=frame.columns[0],
         )
     if not path.parent.is_dir():
         raise TableFileError(f"there is no folder {str(path.parent)!r}", fix="create it first")
@@ -259,7 +268,7 @@ def _check_options(
         problem, fix = "separator and decimal are the same", "correct one of them"
     else:
         try:
-            codecs.lookup(style.encoding)
+            "".encode(style.encoding)
         except LookupError:
             problem, fix = f"there is no encoding {style.encoding!r}", "such as 'latin-1'"
     if problem:

@@ -102,6 +102,7 @@ def test_what_has_two_meanings_stays_text(values, doubt, tmp_path, recwarn):
         ("lab.csv", {"separator": ";;"}, "one character"),
         ("lab.csv", {"separator": ",", "decimal": ","}, "the same"),
         ("lab.csv", {"encoding": "klingon"}, "no encoding"),
+        ("lab.csv", {"encoding": "rot13"}, "no encoding"),
         ("lab.csv", {"sheet": "Patients"}, "Excel"),
         ("lab.csv", {"encoding": "ascii"}, "encoding that was named"),
         ("lab.parquet", {"decimal": ","}, "for csv files"),
