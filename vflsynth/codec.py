@@ -75,7 +75,8 @@ def as_frame(table: Any, party: str | None = None, *, by_value: bool = True) -> 
         return frame_of(_arrow_table(table, party), party) if has_stream else table
     found = {}
     for i, dtype in enumerate(table.dtypes):
-        if isinstance(dtype, pd.ArrowDtype | pd.SparseDtype) or dtype == np.dtype(object):
+        odd = isinstance(dtype, np.dtype) and (dtype == np.dtype(object) or not dtype.isnative)
+        if odd or isinstance(dtype, pd.ArrowDtype | pd.SparseDtype):
             column: Any = table.iloc[:, i]
             if (made := logical(column, by_value=by_value)) is not column:
                 found[i] = made
@@ -104,6 +105,8 @@ def logical(column: pd.Series[Any], *, by_value: bool = True) -> pd.Series[Any]:
     dtype: Any = column.dtype
     if isinstance(dtype, pd.SparseDtype):
         return pd.Series(np.asarray(column.array), column.index, name=column.name)
+    if isinstance(dtype, np.dtype) and not dtype.isnative:  # as other machines' files have it
+        return column.astype(dtype.newbyteorder("="))
     if isinstance(dtype, pd.ArrowDtype):
         given = pa.chunked_array(pa.array(column.array))
         if pa.types.is_float16(given.type):  # which Arrow stores, and hardly computes with

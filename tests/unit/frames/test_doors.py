@@ -17,6 +17,7 @@ from vflsynth.codec import as_frame
 from vflsynth.columns import PublicSchema
 from vflsynth.columns.arrays import has_timezone
 from vflsynth.columns.public import with_public_types
+from vflsynth.evaluation import evaluate
 from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ColumnKindError, TableFileError
 from vflsynth.frames import align_party_frames, read_table, write_table
@@ -310,6 +311,14 @@ def test_half_precision_of_arrow_is_computed_with_as_single():
     frame = pd.DataFrame({"x": pd.arrays.ArrowExtensionArray(numbers)})
     made = IndependentSynthesizer(random_state=0).fit({"lab": frame}).sample(5)
     assert made["x"].dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">u8", ">f4", ">f8"])
+def test_numbers_in_the_byte_order_of_other_machines_are_numbers(dtype):
+    frame = pd.DataFrame({"x": np.arange(60, dtype=dtype)}).rename_axis("id")
+    made = IndependentSynthesizer(random_state=0).fit({"lab": frame}).sample(60)
+    assert made["x"].dtype == np.dtype(dtype).newbyteorder("=")
+    assert evaluate(frame, made)["marginal_distance"].value < 0.5
 
 
 def test_what_another_column_tells_is_refused_as_well():
