@@ -267,17 +267,22 @@ class BaseSplitClassifier(FittedSplitClassifier):
         TrainingDivergedError
             If a loss is no longer finite.
         """
-        self._prepare(X, y)
-        options = Options(
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            transcript=transcript,
-            account=account,
-            verbose=self.verbose > 0,
-        )
-        self._train([self], X, y, on, options, sample_weight)
+        before = self.__dict__.copy()
+        try:
+            self._prepare(X, y)
+            options = Options(
+                callbacks=callbacks,
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                transcript=transcript,
+                account=account,
+                verbose=self.verbose > 0,
+            )
+            self._train([self], X, y, on, options, sample_weight)
+        except BaseException:  # what was fitted before still predicts
+            self.__dict__ = before
+            raise
         return self
 
     def fit_replicas(

@@ -295,6 +295,23 @@ def test_grid_search_reaches_into_protections():
     assert base.protection.power_scale == 4.0, "the search changed the estimator it was given"
 
 
+def test_a_refit_that_fails_leaves_the_classifier_as_it_was():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    columns = {"bank": list(X.columns[:8]), "shop": list(X.columns[8:])}
+    classifier = GAFMClassifier(party_columns=columns, epochs=2, random_state=0).fit(X, y)
+    before = classifier.predict_proba(X)
+    frames = {"bank": X[columns["bank"]], "shop": X[columns["shop"]]}
+    with pytest.raises(ColumnNameError):
+        classifier.fit(X[columns["bank"]], y)
+    with pytest.raises(MissingKeyError):
+        classifier.fit(frames, y, on="id")
+    with pytest.raises(ParameterError):
+        classifier.set_params(pseudo_label_margin="auto").fit(X, np.arange(len(y)) % 3)
+    assert (classifier.predict_proba(X) == before).all()
+    assert classifier.feature_names_in_.tolist() == list(X)
+    assert classifier.pseudo_label_margin_ == 0.05
+
+
 def test_last_step_of_a_pipeline():
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     columns = {"bank": list(X.columns[:5]), "shop": list(X.columns[5:])}
