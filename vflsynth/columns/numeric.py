@@ -54,6 +54,9 @@ from vflsynth.registry import Number, Optional, Rule, Several
 # Of the range: how wide an interval stands for a value that may lie anywhere.
 _SMALL = 1e-6
 
+# Beyond it float32 has infinity alone.
+_LARGEST = float(np.finfo(np.float32).max)
+
 # Of the range: steps of a grid that scaled numbers of 64 bits still tell apart.
 _FINEST = 1e-14
 
@@ -198,7 +201,7 @@ class NumericTransformer(ColumnTransformer):
             scaled = self.encoder_.scale(coordinates)
             if self.n_states_ > 1:
                 scaled[states != 0] = 0.0
-            out[:, 0] = scaled
+            out[:, 0] = np.clip(scaled, -_LARGEST, _LARGEST)
             n_values = 1
         if self.n_states_ > 1:
             out[:, n_values:][np.arange(len(states)), states] = 1.0

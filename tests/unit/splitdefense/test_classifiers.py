@@ -312,6 +312,14 @@ def test_a_refit_that_fails_leaves_the_classifier_as_it_was():
     assert classifier.pseudo_label_margin_ == 0.05
 
 
+def test_numbers_too_large_for_single_precision_are_far_out_and_no_more():
+    X = pd.DataFrame({"x": np.random.default_rng(0).normal(size=200)})
+    classifier = SplitNNClassifier(epochs=2, random_state=0).fit(X, X["x"] > 0)
+    far = pd.DataFrame({"x": [1e30, 1e300, -1e30, -1e300]})
+    assert classifier.predict_proba(far).argmax(1).tolist() == [1, 1, 0, 0]
+    assert np.isfinite(classifier.predict_proba(far)).all()
+
+
 def test_last_step_of_a_pipeline():
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     columns = {"bank": list(X.columns[:5]), "shop": list(X.columns[5:])}
