@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -36,7 +36,7 @@ from vflsynth.splitdefense.objectives.base import CrossEntropy, Objective
 from vflsynth.splitdefense.passive import MaliciousSGD
 from vflsynth.splitdefense.protections.gradients import Protection
 from vflsynth.splitdefense.run import SplitRun
-from vflsynth.splitdefense.settings import ClassWeight, Fusion, SplitSettings
+from vflsynth.splitdefense.settings import ClassWeight, Fusion, Part, SplitSettings
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -368,15 +368,22 @@ class BaseSplitClassifier(FittedSplitClassifier):
         rules = rules_of(type(self), self._rules)
         check_parameters(type(self).__name__, self.get_params(deep=False), rules)
         check_combination(self)
-        for name, part, kind in (
-            ("objective", self.make_objective(), Objective),
-            ("protection", self.make_protection(), Protection),
-            ("label_privacy", self.label_privacy, RandomizedResponse),
-            ("monitor", self.leakage_monitor(), LeakageMonitor),
-        ):
-            if part is not None and not isinstance(part, kind):
-                raise ParameterError(f"{type(self).__name__}: {name} cannot be {part!r}")
-            if part is not None:
+        parts: tuple[tuple[str, Any, Any, str], ...] = (
+            ("party_columns", self.party_columns, Mapping, "a mapping of party to columns"),
+            ("malicious", self.malicious, Mapping, "a mapping of party to MaliciousSGD"),
+            ("classes", self.classes, Collection, "a sequence of labels"),
+            ("class_weight", self.class_weight, Mapping | str, "a mapping, or 'balanced'"),
+            ("objective", self.make_objective(), Objective, "an Objective"),
+            ("protection", self.make_protection(), Protection, "a Protection"),
+            ("label_privacy", self.label_privacy, RandomizedResponse, "a RandomizedResponse"),
+            ("monitor", self.leakage_monitor(), LeakageMonitor, "a LeakageMonitor, or a bool"),
+        )
+        for name, part, kind, fix in parts:
+            if not isinstance(part, kind | None):
+                raise ParameterError(
+                    f"{type(self).__name__}: {name} cannot be {part!r}. Fix: give {fix}"
+                )
+            if isinstance(part, Part):
                 part.check()
         if not are_party_frames(X):
             self._table(X, y, reset=True)

@@ -152,7 +152,7 @@ class Classes:
                     f"class_weight names {name!r}, which is no class of y. Fix: give 'balanced', "
                     "or the classes as y has them"
                 )
-            if not 0.0 <= weight < np.inf:
+            if not (isinstance(weight, int | float | np.number) and 0.0 <= weight < np.inf):
                 raise ParameterError(f"class_weight of {name!r} must be a number ≥ 0, got {weight}")
             found[:, known[name]] = float(weight)
         return found

@@ -320,6 +320,24 @@ def test_numbers_too_large_for_single_precision_are_far_out_and_no_more():
     assert np.isfinite(classifier.predict_proba(far)).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "fix"),
+    [
+        ("party_columns", ["age"], "mapping of party to columns"),
+        ("malicious", ["shop"], "mapping of party"),
+        ("classes", 5, "sequence"),
+        ("class_weight", [1, 2], "'balanced'"),
+        ("objective", "GAFM", "an Objective"),
+    ],
+)
+def test_parameters_of_another_type_are_named(name, value, fix):
+    X = pd.DataFrame({"x": [1.0, 2.0]})
+    with pytest.raises(ParameterError, match=f"{name} cannot be .* Fix: give .*{fix}"):
+        SplitNNClassifier(**{name: value}).fit(X, [0, 1])
+    with pytest.raises(ParameterError, match="class_weight of 0 must be a number"):
+        SplitNNClassifier(class_weight={0: "high"}).fit(X, [0, 1])
+
+
 def test_last_step_of_a_pipeline():
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     columns = {"bank": list(X.columns[:5]), "shop": list(X.columns[5:])}
