@@ -23,7 +23,7 @@ import pyarrow as pa
 from pandas.api.types import pandas_dtype
 
 from vflsynth._schema import FileTable, checked, read_toml
-from vflsynth.codec import as_frame, family_of, frame_of
+from vflsynth.codec import as_frame, check_names, family_of, frame_of
 from vflsynth.exceptions import (
     ColumnNameError,
     MissingExtraError,
@@ -229,7 +229,11 @@ def read_excel(
     except ImportError as error:
         raise MissingExtraError("reading Excel files", "openpyxl", "excel") from error
 
-    cells = pd.read_excel(path, sheet_name=0 if sheet is None else sheet, dtype=object)
+    named = 0 if sheet is None else sheet
+    with pd.ExcelFile(path) as book:
+        cells = pd.read_excel(book, sheet_name=named, dtype=object)
+        first = pd.read_excel(book, sheet_name=named, dtype=object, header=None, nrows=1)
+    check_names([name for row in first.to_numpy() for name in row if not pd.isna(name)], party)
     return _from_cells(cells, dtypes or {}, party, unreadable)
 
 

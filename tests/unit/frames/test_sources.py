@@ -185,6 +185,10 @@ def test_excel_files(tmp_path):
     assert list(read_table(tmp_path / "lab.xlsx")) == ["a"]
     with pytest.raises(TableFileError, match="cannot be read"):
         read_table(tmp_path / "lab.xlsx", sheet="Nobody")
+    doubled = pd.DataFrame([["id", "x", "x"], [1, 2, 3]])
+    doubled.to_excel(tmp_path / "lab.xlsx", index=False, header=False)
+    with pytest.raises(TableFileError, match="party 'lab', column 'x': several columns"):
+        read_table(tmp_path / "lab.xlsx", "lab")
 
 
 def test_queries_through_adbc(tmp_path, monkeypatch):
