@@ -16,7 +16,7 @@ from tests.unit.release.conftest import DATE, make_contract
 from vflsynth._signatures import new_key
 from vflsynth.exceptions import ArtefactError, ContractError, ParameterError
 from vflsynth.frames import write_table
-from vflsynth.release import opens, release_gate, schema, verify_release, write_release
+from vflsynth.release import opens, publishing, release_gate, schema, verify_release, write_release
 from vflsynth.release.publishing import croissant, data_type
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -382,3 +382,9 @@ def test_reports_are_written_for_those_whom_the_contract_names(published, tmp_pa
     assert content["readers"] == ["the registry"]
     everybody = (folder / "release" / "public" / "release.json").read_text(encoding="utf-8")
     assert json.loads(everybody)["readers"] is None
+
+
+def test_gaps_in_an_only_column_are_compared_as_well():
+    gaps, none = (pd.DataFrame({"a": values}) for values in ([1.5, None, 2.5], [1.5, 2.5]))
+    assert publishing._as_written(gaps).equals(publishing._as_written(gaps))
+    assert not publishing._as_written(gaps).equals(publishing._as_written(none))
