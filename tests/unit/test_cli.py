@@ -666,6 +666,22 @@ def test_sample_says_that_it_replaces_a_file(folder, tmp_path, capsys):
     assert f"replacing {tmp_path / 'sample.csv'}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--where", "count=1..9", "--where", "count=5.."], "'count' has a condition already"),
+        (["--where", "count=9..1"], "the range ends before it begins"),
+        (["--where", "visit=01.02.2024.."], "have them, days as 2023-12-31"),
+        (["--seed", "-1"], "--seed: '-1' is not a whole number from 0 up"),
+        (["--jobs", "2", "-o", "sample.csv"], "--jobs is for folders"),
+    ],
+)
+def test_sample_refuses(folder, tmp_path, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(tmp_path)
+    assert code_of(["sample", str(folder / "model"), "-n", "3", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_same_seed_same_records(folder, capsys):
     def sample(*options):
         assert main(["sample", str(folder / "model"), "-n", "5", *options]) == 0

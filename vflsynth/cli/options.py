@@ -30,7 +30,7 @@ def whole(least: int) -> Callable[[str], int]:
     return read
 
 
-_TYPES: dict[str, Any] = {"N": whole(1), "SEED": int} | dict.fromkeys(
+_TYPES: dict[str, Any] = {"N": whole(1), "SEED": whole(0)} | dict.fromkeys(
     ("FILE", "DIR", "MODEL", "STUDY", "DOSSIER", "JOB", "SITE", "KIT"), Path
 )
 """What values are made into, by the word that stands for them; others are text."""

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import pandas as pd
+
 from vflsynth.cli.console import say
 from vflsynth.cli.options import Option, check_file, check_folder, jobs, whole
 from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
 from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ColumnKindError, ParameterError
 from vflsynth.frames.io import suffix_of
 
 DESCRIPTION = """\
@@ -44,7 +46,7 @@ OPTIONS = [
         "-o --output FILE",
         ".csv or .parquet; a name without an ending is a folder of parquet files for large samples",
     ),
-    Option("--jobs N", "into a folder: parts drawn at a time; default 1", default=1, type=jobs),
+    Option("--jobs N", "into a folder: parts drawn at a time; default 1", type=jobs),
     Option("--keys", "add fresh keys, which no real record has"),
     Option(
         "--where CONDITION*",
@@ -57,6 +59,11 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Sample and write."""
     in_parts = options.output is not None and not options.output.suffix
+    if options.jobs is not None and not in_parts:
+        raise ParameterError(
+            "--jobs is for folders, whose parts are drawn at a time. Fix: leave it out, or name an "
+            "--output without an ending"
+        )
     if in_parts:
         check_folder("--output", options.output)
     elif options.output is not None:
@@ -64,7 +71,15 @@ def run(options: argparse.Namespace) -> int:
         check_file("--output", options.output)
     model = open_model(options.model)
     columns = domains_of(model)
-    conditions = dict(condition_of(text, columns) for text in options.where)
+    conditions: dict[Any, Any] = {}
+    for text in options.where:
+        name, condition = condition_of(text, columns)
+        if name in conditions:
+            raise ParameterError(
+                f"--where {text!r}: column {name!r} has a condition already. Fix: list its values, "
+                "apart by commas, or give one range"
+            )
+        conditions[name] = condition
     drawn: dict[str, Any] = {"keys": options.keys, "random_state": options.seed}
     if in_parts:
         if options.where:
@@ -75,7 +90,10 @@ def run(options: argparse.Namespace) -> int:
         paths = model.sample_to(options.output, options.n, n_jobs=options.jobs, **drawn)
         say(f"{options.output}: {options.n:,} rows in {len(paths):,} files")
         return 0
-    table = model.sample(options.n, conditions=conditions or None, **drawn)
+    try:
+        table = model.sample(options.n, conditions=conditions or None, **drawn)
+    except ColumnKindError as error:
+        raise ParameterError(f"--where: {error}") from error
     say_rule_cost(model)
     write_or_print(table, options.output)
     return 0
@@ -102,7 +120,8 @@ def condition_of(text: str, columns: Mapping[Any, Domain]) -> tuple[Any, Any]:
             return label, Range(*(value_from_text(column, end.strip()) for end in (low, high)))
         return label, [value_from_text(column, value.strip()) for value in asked.split(",")]
     except ValueError:
+        iso = ", days as 2023-12-31" if pd.api.types.is_datetime64_any_dtype(column.dtype) else ""
         raise ParameterError(
             f"--where {text!r}: what is asked for is no value of column {label!r}, "
-            f"which is of type {column.dtype}. Fix: give values as sampled records have them"
+            f"which is of type {column.dtype}. Fix: give values as sampled records have them{iso}"
         ) from None
