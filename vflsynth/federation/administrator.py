@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -247,13 +248,20 @@ def _submit_once(
 def abort(job: Job, admin: Path) -> int:
     """Stop a job by the administrator's start-up kit; return how many runs were stopped.
 
-    What it has reached stays in the checkpoints.
+    What it has reached stays in the checkpoints. Its end is waited for, as the job cannot be
+    submitted again before. Raises TimeoutError if it does not end.
     """
     with Administrator(admin, ()) as administrator:
         found = administrator.of_name(job.name)
-        for job_id in found:
-            administrator.abort(job_id)
-        return len(found)
+        running = [job_id for job_id in found if not administrator.is_lost(job_id)]
+        for job_id in running:
+            administrator.wait(job_id, _START_SECONDS, partial(_stop, administrator, job_id))
+        return len(running)
+
+
+def _stop(administrator: Administrator, job_id: str) -> None:
+    with suppress(Exception):  # FLARE refuses while a job begins or ends
+        administrator.abort(job_id)
 
 
 def check_installed() -> None:

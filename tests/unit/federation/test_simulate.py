@@ -313,6 +313,32 @@ def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):
         main([*command, "--attempts", "0"])
 
 
+def test_an_abort_waits_for_the_end_and_leaves_out_what_is_lost(folder, monkeypatch, capsys):
+    """While a job begins or ends, FLARE refuses to stop it."""
+    asked = []
+
+    class Begins(Failing):
+        def of_name(self, name):
+            return ["stale", "2"]
+
+        def is_lost(self, job_id):
+            return job_id == "stale"
+
+        def abort(self, job_id):
+            asked.append(job_id)
+            if len(asked) < 3:
+                raise RuntimeError(f"server internal error: Job {job_id} is not running.")
+
+        def wait(self, job_id, seconds, watch):
+            while len(asked) < 3:
+                watch()
+
+    monkeypatch.setattr(administrator, "Administrator", Begins)
+    assert main(["parties", "abort", "job.toml", "--admin", "kit"]) == 0
+    assert asked == ["2"] * 3
+    assert capsys.readouterr().out.startswith("1 runs of job")
+
+
 # -- processes that are left ----------------------------------------------------------------------
 
 SLEEPER = (
