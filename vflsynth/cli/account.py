@@ -77,7 +77,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _text(account: PrivacyAccount, delta: float | None) -> str:
     budget, epsilon, left = account.budget, account.epsilon, account.left()
-    delta = delta or (_DELTA if budget is None else budget.delta)
+    if delta is None:
+        delta = _DELTA if budget is None else budget.delta
     spent = f"{account.path}: ε = {_number(epsilon(delta))} at δ = {delta:g} was spent"
     lines = [conditional(spent, *account.conditions)]
     if budget is not None:

@@ -683,6 +683,7 @@ def test_the_command_makes_shows_and_limits(tmp_path, capsys):
     left = float(re.search("noise with ε = ([0-9.]+)", shown)[1])
     assert left == pytest.approx(PrivacyAccount(path).left(), abs=2e-4)
     assert main(["account", str(path), "--epsilon", "0.5"]) == 2
+    assert main(["account", str(path), "--delta", "0"]) == 2
     assert main(["account", str(path), "--epsilon", "0.5", "--delta", "1e-5"]) == 0
     assert PrivacyAccount(path).budget == Budget(0.5, 1e-5)
 
