@@ -21,7 +21,7 @@ from vflsynth.audit.settings import LEAST_MODELS
 from vflsynth.audit.targets import RULES
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import READER, REAL, check_reader
-from vflsynth.cli.options import Option, check_file, check_folder, jobs, whole
+from vflsynth.cli.options import Option, check_folder, check_page, jobs, whole
 from vflsynth.cli.records import open_model, say_uncovered
 from vflsynth.cli.tables import KEY, by_party, label, match_on, on_of, read_party_frames
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
@@ -118,7 +118,7 @@ OPTIONS = [
 
 def run(options: argparse.Namespace) -> int:
     """Audit, print, and write the report."""
-    check_file("--output", options.output, [table.path for table in options.real])
+    check_page("--output", options.output, [table.path for table in options.real])
     check_folder("--cache", options.cache)
     model = open_model(options.model)
     frames = read_party_frames(by_party(options.real), model.method().stated_dtypes)

@@ -8,11 +8,16 @@ import logging
 import numpy as np
 import pandas as pd
 
-from vflsynth.cli.options import Option, check_file
-from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
+from vflsynth.cli.options import Option, check_table
+from vflsynth.cli.records import (
+    check_replaced,
+    domains_of,
+    open_model,
+    say_rule_cost,
+    write_or_print,
+)
 from vflsynth.cli.tables import label, read, texts_of
 from vflsynth.exceptions import ParameterError, did_you_mean
-from vflsynth.frames.io import suffix_of
 
 logger = logging.getLogger("vflsynth")
 
@@ -50,10 +55,10 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Complete and write."""
     if options.output is not None:
-        suffix_of(options.output)  # an unknown kind of file is an error
-        check_file("--output", options.output, [options.table])
+        check_table("--output", options.output, [options.table])
     model = open_model(options.model)
     domains = domains_of(model)
+    check_replaced(options.output, domains)
     types = {column: domain.dtype for column, domain in domains.items()}
     known = read(options.table, dtypes=texts_of(types))
     keys = []

@@ -17,7 +17,7 @@ from vflsynth.cli.judged import (
     read_judged_contract,
     rule_metrics,
 )
-from vflsynth.cli.options import Option, check_file
+from vflsynth.cli.options import Option, check_page
 from vflsynth.cli.records import open_model, say_uncovered
 from vflsynth.evaluation import MetricResults, SDMetricsReports, evaluate, report
 from vflsynth.exceptions import ParameterError, did_you_mean
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 def judge(options: argparse.Namespace) -> tuple[MetricResults, Dossier | None]:
     """Compute all metrics, hold them against a contract, write the report if one was asked for."""
     tables = [table.path for table in (*options.real, *options.holdout)]
-    check_file("--output", options.output, [*tables, options.synthetic])
+    check_page("--output", options.output, [*tables, options.synthetic])
     model = None if options.model is None else open_model(options.model)
     if model is not None and options.output is None and model.contract is None:
         raise ParameterError("--model is shown in the report; say where to write it with --output")

@@ -24,7 +24,7 @@ from vflsynth.cli.options import (
 )
 from vflsynth.cli.tables import KEY, TABLES, match_on, read_party_frames
 from vflsynth.configuration import Configuration
-from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.exceptions import ParameterError
 from vflsynth.frames import DrawnRecords, MatchOn, read_records
 from vflsynth.learning import Method
 from vflsynth.methods.synthesizer import KIND, BaseSynthesizer, refuse_drawn
@@ -231,14 +231,14 @@ def _check_targets(options: argparse.Namespace) -> None:
     if not goes_on:
         apart["--checkpoint"] = checkpoint
     check_apart(apart)
-    check_artefact(options.output, KIND)
+    check_artefact("--output", options.output, KIND)
     if checkpoint is not None:
-        check_artefact(checkpoint, CHECKPOINT)
+        check_artefact("--checkpoint", checkpoint, CHECKPOINT)
         if is_taken(checkpoint) and not goes_on:
-            raise ArtefactError(
-                f"{checkpoint} holds the checkpoint of an earlier run, which would be lost; "
-                f"continue that run with --resume {checkpoint}, remove the checkpoint, or choose "
-                "another path"
+            raise ParameterError(
+                f"--checkpoint: {checkpoint} holds the checkpoint of an earlier run, which would "
+                f"be lost; continue that run with --resume {checkpoint}, remove the checkpoint, or "
+                "choose another path"
             )
 
 

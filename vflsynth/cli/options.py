@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.exceptions import ArtefactError, ParameterError, TableFileError
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -131,18 +132,35 @@ def check_file(option: str, path: Path | None, inputs: Iterable[Path] = ()) -> N
     _check_writable(option, path)
 
 
+def check_page(option: str, path: Path | None, inputs: Iterable[Path] = ()) -> None:
+    """Check that a page of HTML can be written to a file, as of `check_file`."""
+    check_file(option, path, inputs)
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise ParameterError(f"{option}: {path} is to be HTML. Fix: a name that ends in .html")
+
+
+def check_table(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Check that a table can be written to a file, as of `check_file`."""
+    from vflsynth.frames.io import suffix_of
+
+    with _as_usage(option):
+        suffix_of(path)
+    check_file(option, path, inputs)
+
+
 def check_folder(option: str, path: Path | None) -> None:
     """Check that files can be made in a folder, which need not exist and is no saved model."""
     if path is not None:
         _check_writable(option, path / "files")
 
 
-def check_artefact(path: Path, kind: str) -> None:
+def check_artefact(option: str, path: Path, kind: str) -> None:
     """Check that a directory of a kind can be saved, or replaced."""
     from vflsynth import _artefacts as artefacts  # not where options are declared: it loads numpy
 
-    artefacts.check_target(path, kind)
-    _check_outside_artefacts(path)
+    with _as_usage(option):
+        artefacts.check_target(path, kind)
+        _check_outside_artefacts(path)
 
 
 def check_apart(directories: Mapping[str, Path | None]) -> None:
@@ -174,11 +192,18 @@ def beside(path: Path) -> Path:
 def _check_writable(option: str, path: Path) -> None:
     from vflsynth import _artefacts as artefacts
 
-    try:
+    with _as_usage(option):
         artefacts.check_writable(path)
-    except ArtefactError as error:
+        _check_outside_artefacts(path)
+
+
+@contextmanager
+def _as_usage(option: str) -> Iterator[None]:
+    """Call what cannot be written a mistake of the command line, whatever finds it."""
+    try:
+        yield
+    except (ArtefactError, TableFileError) as error:
         raise ParameterError(f"{option}: {error}") from error
-    _check_outside_artefacts(path)
 
 
 def _check_outside_artefacts(path: Path) -> None:

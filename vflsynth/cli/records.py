@@ -6,6 +6,7 @@ import logging
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pandas as pd
 
 from vflsynth.cli.console import say
 from vflsynth.columns.wanted import Domain
-from vflsynth.exceptions import ArtefactError, ParameterError
-from vflsynth.frames import write_table
+from vflsynth.exceptions import ArtefactError, ParameterError, PartyDataError
+from vflsynth.frames import read_table, write_table
 from vflsynth.loading import load
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
@@ -37,6 +38,21 @@ def write_or_print(table: pd.DataFrame, path: Path | None) -> None:
         sys.stdout.flush()
         with file.open("rb") as written:
             shutil.copyfileobj(written, sys.stdout.buffer)
+
+
+def check_replaced(path: Path | None, columns: Iterable[Any]) -> None:
+    """Refuse to replace a file without these columns: it was not drawn, but is somebody's table."""
+    if path is None or not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        there = {*map(str, read_table(path))}
+    except PartyDataError:
+        there = set()
+    if not there.issuperset(map(str, columns)):
+        raise ParameterError(
+            f"--output: {path} is there already, and lacks columns of the model, so it was not "
+            "drawn from it. Fix: move it away, or name another file"
+        )
 
 
 def say_rule_cost(model: BaseSynthesizer) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from vflsynth._artefacts import file_digest
+from vflsynth._signatures import public_key
 from vflsynth.cli.console import say
 from vflsynth.cli.judged import (
     READER,
@@ -89,10 +90,12 @@ OPTIONS = [
 
 def run(options: argparse.Namespace) -> int:
     """Judge, print, and write both editions; 1 if a clause fails."""
-    check_artefact(options.output, KIND)
+    check_artefact("--output", options.output, KIND)
     suffix_of(options.synthetic)  # another kind of file is an error
     if options.synthetic.is_dir():
         raise ParameterError(f"--synthetic {options.synthetic} is a folder; one file is handed out")
+    if options.key is not None:
+        public_key(options.key)  # before long work
     inputs = {f"real table of {table.party}": records_of(table.path) for table in options.real}
     inputs |= {f"held-out table of {own.party}": records_of(own.path) for own in options.holdout}
     given = {"audit": options.audit, "privacy account": options.account}

@@ -10,12 +10,17 @@ from typing import Any
 import pandas as pd
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option, check_file, check_folder, jobs, whole
-from vflsynth.cli.records import domains_of, open_model, say_rule_cost, write_or_print
+from vflsynth.cli.options import Option, check_folder, check_table, jobs, whole
+from vflsynth.cli.records import (
+    check_replaced,
+    domains_of,
+    open_model,
+    say_rule_cost,
+    write_or_print,
+)
 from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
 from vflsynth.exceptions import ColumnKindError, ParameterError
-from vflsynth.frames.io import suffix_of
 
 DESCRIPTION = """\
 Draw synthetic records from a saved model.
@@ -67,10 +72,11 @@ def run(options: argparse.Namespace) -> int:
     if in_parts:
         check_folder("--output", options.output)
     elif options.output is not None:
-        suffix_of(options.output)  # an unknown kind of file is an error
-        check_file("--output", options.output)
+        check_table("--output", options.output)
     model = open_model(options.model)
     columns = domains_of(model)
+    if not in_parts:
+        check_replaced(options.output, columns)
     conditions: dict[Any, Any] = {}
     for text in options.where:
         name, condition = condition_of(text, columns)
