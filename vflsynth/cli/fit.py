@@ -216,11 +216,9 @@ def _read(
 
 
 def draw_records(configuration: Configuration, most: int, seed: int | None) -> DrawnRecords:
-    """Read so many records of tables that need not fit into memory, and say how they match."""
+    """Read so many records of tables that need not fit into memory."""
     on = MatchOn(configuration.on, configuration.key_form or "")
-    drawn = read_records(configuration.parties, on, max_records=most, random_state=seed)
-    logger.info("%s", drawn.alignment)
-    return drawn
+    return read_records(configuration.parties, on, max_records=most, random_state=seed)
 
 
 def _check_targets(options: argparse.Namespace) -> None:
