@@ -1,5 +1,6 @@
 """Commands that only look something up start without torch, scikit-learn and SciPy."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -137,9 +138,15 @@ def test_exit_codes_tell_kinds_of_errors_apart(error, code):
             "release model --real a=a.csv --synthetic s.csv -o rel",
             "verify rel/public --public KEY",
         ),
+        (
+            "audit model --real 'lab=my lab.csv' --on 'lab=the id' --json",
+            "release model --real 'lab=my lab.csv' --on 'lab=the id' --synthetic FILE "
+            "--audit audit.json -o release",
+        ),
         ("doctor", None),
     ],
 )
 def test_a_command_names_the_next(line, said):
-    found = next_command(command_parser(line.split()[0]).parse_args(line.split()))
+    words = shlex.split(line)
+    found = next_command(command_parser(words[0]).parse_args(words))
     assert found == (said and f"vflsynth {said}")

@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -245,12 +246,17 @@ def next_command(options: argparse.Namespace) -> str | None:
     """Return the command that comes after one, with what this one was told."""
     if options.command not in _NEXT:
         return None
-    said = {name: value or name.upper() for name, value in vars(options).items()}
-    said["keys"] = " ".join(f"--on {text}" for text in vars(options).get("on") or ())
+    said = {name: _quoted(value or name.upper()) for name, value in vars(options).items()}
+    said["keys"] = " ".join(f"--on {_quoted(text)}" for text in vars(options).get("on") or ())
     said["answers"] = "audit.json" if vars(options).get("json") else "JSON_OF_AUDIT"
     tables = vars(options).get("real", ())
-    said["real"] = " ".join(f"{table.party}={table.path}" for table in tables)
+    said["real"] = " ".join(_quoted(f"{table.party}={table.path}") for table in tables)
     return " ".join(f"vflsynth {_NEXT[options.command].format(**said)}".split())
+
+
+def _quoted(value: object) -> str:
+    """Return a value as a shell takes it, also with blanks in it."""
+    return shlex.quote(str(value))
 
 
 def exit_code(error: Exception) -> ExitCode:

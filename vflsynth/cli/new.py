@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -130,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
     if not key.exists():
         logger.info("%s: its public key is %s", key, new_key(key))
     say(f"{path} and {contract}: read and correct them")
-    say(f"next: vflsynth publish {path}")
+    say(f"next: vflsynth publish {shlex.quote(str(path))}")
     return 0
 
 

@@ -110,7 +110,7 @@ def publish(study: str | os.PathLike[str], *, quiet: bool = False) -> bool:
 
 def interrupted(options: argparse.Namespace) -> str:
     """Say what is left of a job that Ctrl-C ended."""
-    return f"what was finished is kept; next: vflsynth publish {options.study}"
+    return f"what was finished is kept; next: vflsynth publish {shlex.quote(str(options.study))}"
 
 
 @contextlib.contextmanager
@@ -268,6 +268,11 @@ class _Job:
 
     # what is done of them
 
+    @property
+    def again(self) -> str:
+        """The command that goes on, as a shell takes it."""
+        return f"vflsynth publish {shlex.quote(str(self.study.path))}"
+
     def plan(self) -> str:
         """Say what will be done, how long it takes and how much memory."""
         study = self.study
@@ -309,7 +314,7 @@ class _Job:
             try:
                 code = self._do(step)
             except VFLSynthError as error:
-                error.add_note(f"Next: vflsynth publish {self.study.path}; what is done is kept")
+                error.add_note(f"Next: {self.again}; what is done is kept")
                 raise
             check()
             if code not in (0, 1):  # a training that Ctrl-C ended
@@ -328,7 +333,7 @@ class _Job:
                 raise ArtefactError(
                     f"what the step {step.name!r} read or wrote changed since, so that what comes "
                     f"after it is of other tables: hand out nothing of {self.out}. Fix: run "
-                    f"'vflsynth publish {self.study.path}' again, and change nothing meanwhile"
+                    f"'{self.again}' again, and change nothing meanwhile"
                 )
 
     def _do(self, step: Step) -> int:
@@ -405,7 +410,7 @@ class _Job:
             mended = " or ".join(str(path) for path in (self.contract, study.path) if path)
             return (
                 f"look at {internal}; change {mended}, and run "
-                f"'vflsynth publish {study.path}' again: what stays the same is not done again"
+                f"'{self.again}' again: what stays the same is not done again"
             )
         public = out / "release" / "public"
         if study.private_key is None:
