@@ -352,6 +352,8 @@ class _Job:
         for path in step.outputs if step.name == "inspect" else ():
             if path.is_file() and last.get(path.name) == _digest(path):
                 path.unlink()  # as it was proposed, of other tables
+        if step.name == "sample":  # the study's own, whatever became of it
+            step.outputs[0].unlink(missing_ok=True)
         arguments = [str(part) for part in step.arguments()]
         logger.info("\n$ vflsynth %s %s", step.name, shlex.join(arguments))
         command = import_module(f"vflsynth.cli.{step.name}")
