@@ -110,6 +110,8 @@ def prepare(kit: Path, site: Site) -> None:
         logs = json.loads((local / "log_config.json.default").read_text())
     except (OSError, ValueError) as error:
         raise ParameterError(f"{kit} is not a start-up kit of FLARE: {error}") from error
+    if site.party != (owner := _owner(kit) or site.party):
+        raise ParameterError(f"{kit} is the kit of {owner!r}, and the site file of {site.party!r}")
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = [CONTROLLER if is_server else EXECUTOR]
     resources["allow_log_streaming"] = False
@@ -140,6 +142,17 @@ def prepare(kit: Path, site: Site) -> None:
         artefacts.replace_json(local / name, content)
     hide_keys(kit)
     site.write(local / SITE_FILE)
+
+
+def _owner(kit: Path) -> str | None:
+    """Return the name of the site whose kit it is; None if it does not say."""
+    if (kit / "startup" / "fed_server.json").is_file():
+        return "server"
+    try:
+        content = json.loads((kit / "startup" / "fed_client.json").read_text())
+        return str(content["client"]["fqsn"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def node_command(kit: Path) -> list[str]:

@@ -5,6 +5,7 @@ import json
 import logging
 import stat
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -191,9 +192,14 @@ def test_a_kit_takes_no_code_and_builds_one_class(tmp_path, node):
     local.mkdir(parents=True)
     startup.mkdir()
     resources = {"components": [], "class_allow_list": ["*"]}
+    client = {"client": {"fqsn": "party_1"}}
+    (startup / "fed_client.json").write_text(json.dumps(client))
+    site = Site("party_1", tmp_path / "party_1", tmp_path / "table.parquet")
+    own, foreign = site, replace(site, party="party_2")
     if node == "server":
         (startup / "fed_server.json").write_text("{}")
         resources["snapshot_persistor"] = {"args": {"storage": {"args": {}}}}
+        own, foreign = Site("server", tmp_path / "server"), site
     lead = {"submit_job": "any", "download_job": "n:submitter", "byoc": "any"}
     roles = {"project_admin": "any", "lead": lead}
     for name, content in {
@@ -202,7 +208,10 @@ def test_a_kit_takes_no_code_and_builds_one_class(tmp_path, node):
         "log_config": {"loggers": {"root": {}}},
     }.items():
         (local / f"{name}.json.default").write_text(json.dumps(content))
-    prepare(tmp_path / "kit", Site("party_1", tmp_path / "party_1", tmp_path / "table.parquet"))
+    with pytest.raises(ParameterError, match=f"the site file of '{foreign.party}'"):
+        prepare(tmp_path / "kit", foreign)
+    assert not (local / "vflsynth.toml").exists()
+    prepare(tmp_path / "kit", own)
     written = json.loads((local / "resources.json").read_text())
     assert written["class_list_enforcement_mode"] == "enforce"
     (only,) = written["class_allow_list"]
