@@ -749,10 +749,11 @@ def test_complete_reads_numbers_as_in_any_table(folder, tmp_path, capsys):
 
 
 def test_complete_prints_the_same_records_for_the_same_seed(folder, tmp_path, capsys):
-    write_table(pd.DataFrame({"diagnosis": ["ill", "well", None] * 5}), tmp_path / "known.csv")
+    known = tmp_path / "known.parquet"
+    write_table(pd.DataFrame({"diagnosis": ["ill", "well", None] * 5}), known)
 
     def complete(*options):
-        command = ["complete", str(folder / "model"), str(tmp_path / "known.csv"), "-q"]
+        command = ["complete", str(folder / "model"), str(known), "-q"]
         assert main([*command, *options]) == 0
         return capsys.readouterr().out
 

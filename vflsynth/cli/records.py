@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pyarrow.parquet import read_schema
 
 from vflsynth.cli.console import say
 from vflsynth.columns.wanted import Domain
-from vflsynth.exceptions import ArtefactError, ParameterError, PartyDataError
-from vflsynth.frames import read_table, write_table
+from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.frames import write_table
+from vflsynth.frames.io import suffix_of
 from vflsynth.loading import load
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
@@ -45,8 +47,9 @@ def check_replaced(path: Path | None, columns: Iterable[Any]) -> None:
     if path is None or not path.is_file() or not path.stat().st_size:
         return
     try:
-        there = {*map(str, read_table(path))}
-    except PartyDataError:
+        is_parquet = suffix_of(path) == ".parquet"
+        there = {*(read_schema(path).names if is_parquet else pd.read_csv(path, nrows=0))}
+    except (ValueError, OSError):
         there = set()
     if not there.issuperset(map(str, columns)):
         raise ParameterError(
