@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option, port, whole
+from vflsynth.cli.options import Option, check_table, port, whole
 from vflsynth.exceptions import ParameterError, ProtocolError
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ def _sample(options: argparse.Namespace) -> None:
     from vflsynth.federation.sampling import draw_part
 
     site, job = _site(options), _job(options)
+    check_table("--output", options.output, [] if site.table is None else [site.table])
     asked = {name: getattr(options, name) for name in ("keys", "passed", "drawn")}
     _write(draw_part(job, site, options.n, options.request, **asked), options.output)
 
@@ -235,6 +236,7 @@ def _join(options: argparse.Namespace) -> None:
     from vflsynth.federation.joining import join_parts
     from vflsynth.frames import read_table
 
+    check_table("--output", options.output, options.parts)
     table, cost = join_parts({str(path): read_table(path) for path in options.parts})
     if cost is not None:
         logger.info("%s", cost)

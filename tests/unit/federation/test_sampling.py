@@ -133,22 +133,13 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
     assert Job.from_dict({"name": "trial", "parties": ["a"]}).digest != job.digest
     for name, site in trained.sites.items():
         site.write(tmp_path / f"{name}.toml")
-        code = main(
-            [
-                "parties",
-                "sample",
-                "job.toml",
-                f"{name}.toml",
-                "-n",
-                "7",
-                "--request",
-                "one",
-                "-o",
-                f"{name}.parquet",
-            ]
-        )
-        assert code == 0
+        sample = ["parties", "sample", "job.toml", f"{name}.toml", "-n", "7", "--request", "one"]
+        assert main([*sample, "-o", f"{name}.parquet"]) == 0
+        assert main([*sample, "-o", str(site.table)]) == 2
+        assert "would be lost" in capsys.readouterr().err
     parts = ["party_1.parquet", "party_2.parquet"]
+    assert main(["parties", "join", *parts, "-o", parts[0]]) == 2
+    assert "would be lost" in capsys.readouterr().err
     assert main(["parties", "join", *parts, "-o", "all.parquet"]) == 0
     assert pd.read_parquet("all.parquet").shape == (7, 6)
     assert "all.parquet: 7 rows" in capsys.readouterr().out
