@@ -227,7 +227,7 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
                 compression = "gzip" if suffix == ".csv.gz" else None
                 with pa.output_stream(side, compression=compression) as stream:
                     pa.csv.write_csv(_as_text(frame), stream)
-    except (pa.ArrowException, TypeError, OSError) as error:
+    except (pa.ArrowException, TypeError, OverflowError, OSError) as error:
         said, fix = error.args[-1], "convert the column to one simple type, as with .astype(str)"
         if isinstance(error, OSError):  # it does not name the file
             said, fix = error, "make room for it, or choose another folder"

@@ -243,6 +243,7 @@ def test_foreign_notes_on_dtypes_are_refused(notes, tmp_path):
     [
         (pd.DataFrame({"a": [1, "x"]}), "t.parquet", ["column a"]),
         (pd.DataFrame({"a": [object()]}), "t.csv", ["column a"]),
+        (pd.DataFrame({"a": [2**70, 1]}), "t.parquet", ["too large", "astype"]),
         (pd.DataFrame({0: [1], "a": [2]}), "t.parquet", ["mix"]),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "t.parquet", ["'a'", "same name"]),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "t.csv", ["'a'", "same name"]),
