@@ -472,12 +472,15 @@ class AveragingAdam(FlatAdam):
         """Give the module the averaged weights for a while."""
         current = self.flat.clone()
         self.flat.copy_(self.average)
-        yield
-        self.flat.copy_(current)
+        try:
+            yield
+        finally:
+            self.flat.copy_(current)
 
     def select(self, chosen: Tensor) -> None:
         """Keep the averaged weights of some replicas, a bool of shape (replica,)."""
-        self.selected = torch.where(chosen[self.replica_of], self.average, self.selected)
+        if self.parameters:  # without any, there is no device that they and `chosen` share
+            self.selected = torch.where(chosen[self.replica_of], self.average, self.selected)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs, the parameters included."""

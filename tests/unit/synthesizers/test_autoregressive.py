@@ -29,6 +29,7 @@ from vflsynth.exceptions import (
     PrivacyParameterError,
     ProtocolError,
 )
+from vflsynth.learning.base import AveragingAdam
 from vflsynth.methods.autoregressive import server as autoregressive_server
 from vflsynth.methods.autoregressive.contexts import into_ball
 from vflsynth.methods.autoregressive.method import AutoregressiveMethod
@@ -537,6 +538,23 @@ def test_noise_is_added_to_contexts_exactly_and_rounded_once(monkeypatch):
     expected = (clean + server.settings.noise_std * drawn).astype(np.float32)
     assert found.dtype == torch.float32
     assert (found.numpy() == expected).all()
+
+
+def test_weights_come_back_where_the_averaged_ones_fail():
+    network = torch.nn.Linear(2, 1)
+    optimizer = AveragingAdam(network, learning_rate=0.1, decay=0.5)
+    optimizer.average.fill_(7.0)
+    before = network.weight.detach().clone()
+    with pytest.raises(RuntimeError, match="shape"), optimizer.averaged():
+        network(torch.zeros(1, 3))
+    assert torch.equal(network.weight, before)
+
+
+def test_an_optimiser_of_nothing_keeps_nothing_on_any_device():
+    """A single party has no senders, and what is chosen may be on a GPU: meta is another device."""
+    optimizer = AveragingAdam(torch.nn.Identity(), learning_rate=0.1, decay=0.5)
+    optimizer.select(torch.ones(2, dtype=torch.bool, device="meta"))
+    assert optimizer.selected.shape == (0,)
 
 
 @pytest.mark.slow
