@@ -162,10 +162,8 @@ def _fitted(
     row: _results.Row, frames: Any, options: dict[str, Any], n_sampled: int
 ) -> tuple[_results.Row, pd.DataFrame]:
     """Fit and sample, and write down what it took."""
-    synth, clock = (
-        METHODS[row["method"]](random_state=row["seed"], verbose=0, **options),
-        EpochClock(),
-    )
+    synth = METHODS[row["method"]](random_state=row["seed"], verbose=0, **options)
+    clock = EpochClock()
     started, cpu = time.perf_counter(), time.process_time()
     synth.fit(frames, on="id", callbacks=[clock])
     row["fit_seconds"] = time.perf_counter() - started

@@ -228,8 +228,16 @@ def _sample(options: argparse.Namespace) -> None:
 
     site, job = _site(options), _job(options)
     check_table("--output", options.output, [] if site.table is None else [site.table])
-    asked = {name: getattr(options, name) for name in ("keys", "passed", "drawn")}
-    _write(draw_part(job, site, options.n, options.request, **asked), options.output)
+    part = draw_part(
+        job,
+        site,
+        options.n,
+        options.request,
+        keys=options.keys,
+        passed=options.passed,
+        drawn=options.drawn,
+    )
+    _write(part, options.output)
 
 
 def _join(options: argparse.Namespace) -> None:

@@ -593,6 +593,7 @@ def _dependencies(
             codes[label] = found
     determining = [label for label, own in codes.items() if own.max() >= 2]
     few, again = spread(table.n, _SCREENED), spread(table.n, _SCREENED_AGAIN)
+    fewest = (2 * NEARLY - 1) * len(again)
     determines: dict[tuple[Hashable, Hashable], tuple[float, float]] = {}
     for by in determining:
         for column in codes:
@@ -604,9 +605,7 @@ def _dependencies(
                 surprise = _surprise(one, other)
             if surprise >= LEAST_SURPRISE:
                 determines[by, column] = surprise, 1.0
-            elif table.nearly and _n_agreeing(one[again], other[again]) >= (2 * NEARLY - 1) * len(
-                again
-            ):
+            elif table.nearly and _n_agreeing(one[again], other[again]) >= fewest:
                 determines |= _nearly(one, other, (by, column))
     for (by, column), (surprise, share) in determines.items():
         back = determines.get((column, by))

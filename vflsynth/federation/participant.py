@@ -108,7 +108,8 @@ def take_part(
     not what it must be.
     """
     request: Request | None = Request(Hello, 0)
-    number, attempt, transcript = 0, "", transcript or Transcript()
+    number, attempt = 0, ""
+    transcript = transcript or Transcript()  # that nobody reads
     try:
         while request is not None:
             rules.check(request)

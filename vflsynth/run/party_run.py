@@ -110,9 +110,10 @@ def party_templates(
     made = {}
     for name, labels in owned.items():
         own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
-        known, coded = check_kinds(own, labels, party=name), [c for c in labels if c in encoders]
+        known = check_kinds(own, labels, party=name)
+        coded = {c: encoders[c] for c in labels if c in encoders}
         plain: TableTransformer = clone(template).set_output(transform="default")
-        made[name] = plain.set_params(kinds=known, encoders={c: encoders[c] for c in coded} or None)
+        made[name] = plain.set_params(kinds=known, encoders=coded or None)
     check_kinds(kinds, everything)  # of nobody
     if schema is None or all(label in schema for label in everything):
         return made

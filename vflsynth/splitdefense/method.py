@@ -231,7 +231,8 @@ class SplitMethod(Method):
         rows = schedule.order if isinstance(schedule, HoldingOut) else schedule.replica_rows
         trained = labels if rows is None else labels.gather(1, rows)
         shares = self.target.shares(trained)
-        asked, per_class, per_record = [c.class_weight for c in self.classifiers], None, None
+        per_class = per_record = None
+        asked = [c.class_weight for c in self.classifiers]
         if any(asked):
             each = zip(asked, torch.split(shares, 1))
             per_class = torch.cat([self.target.weights(*one) for one in each])
