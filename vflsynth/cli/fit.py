@@ -242,7 +242,7 @@ def _check_targets(options: argparse.Namespace) -> None:
 
 def _save(synth: BaseSynthesizer, output: Path) -> None:
     synth.save(output)
-    assert synth.alignment_ is not None  # only loading can lose it
+    assert synth.alignment_ is not None  # only loading and copying can lose it
     columns = sum(len(half.transformer.kinds_) for half in synth.parties_.values())
     say(
         f"trained on {synth.alignment_.n_used:,} records of {len(synth.parties_)} parties, "

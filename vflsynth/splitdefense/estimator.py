@@ -123,7 +123,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
     top_ : TopModel
         The active party's half.
     alignment_ : AlignmentReport or None
-        None of a model that was trained with `privacy` and loaded.
+        None of a model that was trained with `privacy` and loaded, pickled or copied.
     history_ : DataFrame
         One row per epoch: losses, ``held_out_loss`` if records are held out, ``chosen`` for the
         epoch that was kept, ``seconds`` without a guarantee, and what a protection says about
