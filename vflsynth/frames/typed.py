@@ -49,12 +49,10 @@ def with_type(
         if family == "label":
             return _with_labels(column, dtype, labels)
         own = family_of(column.dtype)
-        if own in ("text", "label"):
+        if own in ("text", "label") or family == "truth value" != own:
             column = _read(column, family, dtype)
         elif own != family and {own, family} & _IN_TIME and column.notna().any():
             raise TypeError("numbers are no times, alone or in a column")
-        if family == "truth value":  # of numbers 0 and 1 alone
-            column = column.astype("boolean")
         if family == "whole number":
             column = _whole_numbers(column, dtype)
         return column.astype(dtype)

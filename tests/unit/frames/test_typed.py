@@ -35,6 +35,17 @@ def test_a_label_that_is_not_listed_is_not_lost(given):
     assert found.isna().tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("given", ["int64", "Int64", "float64", "Float64", "int64[pyarrow]"])
+@pytest.mark.parametrize("stated", ["bool", "boolean", "bool[pyarrow]"])
+def test_numbers_other_than_0_and_1_are_no_truth_values(stated, given):
+    """pandas calls 2 true in columns of some types, and refuses it in others and in text."""
+    column = pd.Series([0, 1, 2], dtype=given)
+    with pytest.raises(ColumnKindError, match="not all of the type bool"):
+        with_type(column, stated)
+    with pytest.warns(OwnTableWarning, match="1 of 3 values"):
+        assert readable(column, pd.api.types.pandas_dtype(stated)).isna().tolist() == [0, 0, 1]
+
+
 @pytest.mark.parametrize("kind", ["csv", "xlsx"])
 @pytest.mark.parametrize("dtype", OTHERS)
 def test_one_value_changes_itself_alone(dtype, kind, tmp_path):
