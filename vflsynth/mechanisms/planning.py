@@ -143,7 +143,7 @@ def calibrate_training(
         noise = calibrate(mechanism, training, accountant)
         return noise, None, [LedgerEntry("training", training(noise))]
     if mechanism.noise_multiplier is not None:
-        noise, delta = mechanism.noise_multiplier, delta_of(mechanism)
+        noise, delta = float(mechanism.noise_multiplier), delta_of(mechanism)
         mu = mu_of_gaussian(accountant.epsilon(training(noise), delta), delta)
         histogram_noise = ((1.0 - share) / share) ** 0.5 / mu
     else:
@@ -161,10 +161,10 @@ def calibrate(
 ) -> float:
     """Return the noise multiplier that was given, or with which an event meets the budget."""
     if mechanism.noise_multiplier is not None:
-        return mechanism.noise_multiplier
+        return float(mechanism.noise_multiplier)
     return calibrate_noise_multiplier(
         event_for,
-        epsilon=mechanism.epsilon or 0.0,
+        epsilon=float(mechanism.epsilon or 0.0),
         delta=delta_of(mechanism),
         accountant=accountant,
     )
@@ -273,14 +273,14 @@ def split_budget(
     """Noise multipliers of unsampled releases, from ε or from the noise multiplier of all."""
     if mechanism.epsilon is not None:
         return split_gaussian_budget(*_gaussian_budget(mechanism, columns), shares)
-    joint = mechanism.noise_multiplier or 0.0
+    joint = float(mechanism.noise_multiplier or 0.0)
     return {name: joint / share**0.5 for name, share in shares.items()}
 
 
 def delta_of(mechanism: Mechanism) -> float:
     """Return δ of parameters that were checked."""
     assert mechanism.delta is not None, "check() requires delta"
-    return mechanism.delta
+    return float(mechanism.delta)  # small types of NumPy make all that follows as coarse
 
 
 def _gaussian_budget(
@@ -289,7 +289,7 @@ def _gaussian_budget(
     """Return ε and δ of the noise alone, without what a threshold on categories may let pass."""
     delta = delta_of(mechanism)
     failing = failure_probability(delta, sum_columns(columns).unlisted)
-    return (mechanism.epsilon or 0.0) + math.log1p(-failing), delta - failing
+    return float(mechanism.epsilon or 0.0) + math.log1p(-failing), delta - failing
 
 
 def _public_columns(

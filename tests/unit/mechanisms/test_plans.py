@@ -3,6 +3,7 @@
 import functools
 from math import comb, exp, expm1, log
 
+import numpy as np
 import pytest
 
 from tests.later import later
@@ -81,6 +82,14 @@ def test_the_target_is_met_and_not_exceeded(mechanism, epsilon):
     }[mechanism]
     assert 0.98 * epsilon <= spent[reference] <= epsilon
     assert ledger.target_epsilon == epsilon
+
+
+@pytest.mark.parametrize("mechanism", [PairwiseTables, LatentTree])
+@pytest.mark.parametrize("small", [np.float16(1.0), np.float32(1.0)])
+def test_a_budget_in_a_small_type_of_numpy_is_not_exceeded_either(mechanism, small):
+    """Rounding to half precision spent 1.001."""
+    ledger = planned_for(COLUMNS, mechanism, epsilon=small, delta=1e-3).ledger
+    assert min(ledger.epsilons().values()) <= 1.0
 
 
 @pytest.mark.parametrize(("epsilon", "times"), [(10.0, 1.0), *later((1.0, 10.0))])
