@@ -339,6 +339,10 @@ class PLDAccountant(Accountant):
         relation = parts[0].relation
         # Without this 3,000 steps at 0.02 take hours; ε, a six-figure number, is .3% higher.
         least = min(part.joint_noise_multiplier for part in parts)
+        if least < _NEXT_TO_NO_NOISE:
+            raise PrivacyParameterError(
+                "noise_multiplier", least, f"at least {_NEXT_TO_NO_NOISE}: ε is in the thousands"
+            )
         coarse = _COARSE / least**2 if least < _LITTLE_NOISE else 0.0
         width = max(self.value_discretization_interval, coarse)
         distributions = _dp_accounting(self.name).pld.privacy_loss_distribution
@@ -386,7 +390,7 @@ def _pld(
     return make(noise_multiplier, sampling_prob=sample_rate, **options).self_compose(steps)
 
 
-_LITTLE_NOISE, _COARSE = 0.5, 0.005
+_NEXT_TO_NO_NOISE, _LITTLE_NOISE, _COARSE = 0.003, 0.5, 0.005
 
 
 ACCOUNTANTS: tuple[Accountant, ...] = (

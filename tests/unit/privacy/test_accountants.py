@@ -10,7 +10,7 @@ import pytest
 from dp_accounting import pld, rdp
 
 from tests.unit.privacy.test_events import release
-from vflsynth.exceptions import MissingExtraError, UnsupportedEventError
+from vflsynth.exceptions import MissingExtraError, PrivacyParameterError, UnsupportedEventError
 from vflsynth.privacy import (
     Composition,
     GaussianDPAccountant,
@@ -112,6 +112,14 @@ def test_left_out_orders_do_not_fill_the_log(caplog):
     event = SampledRelease((release(20.0, relation="add_or_remove_one"),), "poisson", 0.5, 1000)
     RDPAccountant().epsilon(event, 1e-5)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("noise", [0.0026, 1e-9])
+def test_next_to_no_noise_is_refused_by_name(noise):
+    """It overflowed in the library."""
+    event = SampledRelease((release(noise, sensitivity=1.0, record_norm=1.0),), "poisson", 0.1, 2)
+    with pytest.raises(PrivacyParameterError, match=r"noise_multiplier must be at least 0\.003"):
+        PLDAccountant().epsilon(event, 1e-5)
 
 
 @pytest.mark.slow
