@@ -31,7 +31,7 @@ class RandomizedResponse(Part):
     Parameters
     ----------
     epsilon : float, default=2.0
-        ε of label differential privacy.
+        ε of label differential privacy, at most 30: doubles round larger ones to no change at all.
 
     Notes
     -----
@@ -54,7 +54,7 @@ class RandomizedResponse(Part):
     on from a checkpoint has the responses that it had.
     """
 
-    _rules: ClassVar = {"epsilon": Number(0, closed=(False, True))}
+    _rules: ClassVar = {"epsilon": Number(0, 30, closed=(False, True))}
 
     epsilon: float = 2.0
 

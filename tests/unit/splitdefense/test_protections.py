@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.callbacks import StopAfter
 from vflsynth._random import HiddenStreams, RandomStreams
+from vflsynth.exceptions import ParameterError
 from vflsynth.splitdefense import (
     PPDL,
     DiscreteSGD,
@@ -154,6 +155,14 @@ def test_randomized_response(n_classes, epsilon):
     # ε-DP: no output is more than e^ε times as likely under one label as under another.
     assert (expected.max(0) / expected.min(0)).max() == pytest.approx(math.exp(epsilon))
     assert privacy.keep_probability(n_classes) == pytest.approx(keep)
+
+
+def test_an_epsilon_that_rounding_makes_infinite_is_refused():
+    """From 37 on, every label stayed what it was."""
+    assert RandomizedResponse(30.0).keep_probability(2) < 1.0 - 2.0**-52
+    RandomizedResponse(30.0).check()
+    with pytest.raises(ParameterError, match=r"epsilon must be a number in \(0, 30\]"):
+        RandomizedResponse(37.0).check()
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
