@@ -502,7 +502,7 @@ def test_commands_write_reports_for_the_contract_s_readers_only(tmp_path, capsys
         frame.to_parquet(tmp_path / f"{name}.parquet")
     model, table = str(tmp_path / "model"), str(tmp_path / "s.parquet")
     real = ["--real", *(f"{name}={tmp_path / name}.parquet" for name in frames), "--on", "id"]
-    judged = [*real, "--synthetic", table, "-o", str(tmp_path / "out")]
+    judged = [*real, "--synthetic", table, "-o", str(tmp_path / "out.html")]
     for command, report in (
         (["evaluate", "--model", model, *judged], "evaluation"),
         (["release", model, *judged], "internal"),
@@ -514,7 +514,7 @@ def test_commands_write_reports_for_the_contract_s_readers_only(tmp_path, capsys
     plain = ["evaluate", "--real", *real[1:], "--synthetic", table, "--reader", "one"]
     assert main(plain) == 2
     assert "looked up in a contract, and there is none" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.html").exists()
 
 
 # -- rules -----------------------------------------------------------------------------------------
