@@ -43,6 +43,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch import Tensor
 
 from benchmarks import _commands, _results
 from benchmarks.ladder import split
@@ -52,6 +53,7 @@ from vflsynth.methods.autoregressive.contexts import FixedFeatures, into_ball
 from vflsynth.methods.autoregressive.layout import Layout
 from vflsynth.methods.autoregressive.messages import BatchContexts, RecordFeatures
 from vflsynth.methods.autoregressive.party import AutoregressiveParty
+from vflsynth.models import PartyModel
 
 N_RECORDS, N_TESTED, N_SYNTHETIC = 6_000, 2_000, 10_000
 KNOWN = (0, 40, 400)
@@ -151,11 +153,16 @@ class Watched:
         columns = self.synth.sample(N_SYNTHETIC)[list(self.frames[party].columns)]
         half = self.synth.parties_[party]
         layout = Layout(half.transformer.spans_)
-        rows = half.transformer.spread(half.transformer.transform(columns))
-        codes, values = layout.split(torch.from_numpy(rows))
+        codes, values = layout.split(rows_of(half, columns))
         other = FixedFeatures(layout, features.shape[1], RandomStreams([b"of the server's own"]))
         guessed = other(codes.unsqueeze(0), values.unsqueeze(0))[0].numpy().astype(np.float64)
         return features, (guessed, columns)
+
+
+def rows_of(half: PartyModel, columns: pd.DataFrame) -> Tensor:
+    """Encode a party's columns as the networks of its half have them."""
+    made = columns if half.preparation is None else half.preparation.apply(columns)
+    return torch.from_numpy(half.transformer.spread(half.transformer.transform(made)))
 
 
 def autoregressive(frames: dict[str, pd.DataFrame], **parameters: Any) -> _results.Row:
@@ -251,8 +258,7 @@ def vflgan_server(frames: dict[str, pd.DataFrame]) -> _results.Row:
     """Attack what VFLGAN's server gets of A, from the trained weights."""
     synth = VFLGANSynthesizer(random_state=0, verbose=0)
     (fitted,) = synth.fit_replicas(frames, random_states=[0], keep_discriminators=True)
-    transformer = fitted.parties_["A"].transformer
-    rows = torch.from_numpy(transformer.spread(transformer.transform(frames["A"])))
+    rows = rows_of(fitted.parties_["A"], frames["A"])
     if "A" in fitted.local_residuals_:
         rows = fitted.local_residuals_["A"].take_out(rows)
     first = fitted.local_discriminators_["A"].first_part
