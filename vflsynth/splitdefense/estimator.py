@@ -449,7 +449,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
                     "on names a key column of parties' tables, and X is a single table, "
                     "whose rows are numbered. Fix: leave on out, and the key column out of X"
                 )
-            table = self._table(X, y, reset=True)
+            table = models[0]._table(X, y, reset=True)
             frames = check_frames(split_table(table, self.party_columns), self.active, None)
             declared = getattr(self.transformer, "kinds", None) or {}
             for frame in frames.values():

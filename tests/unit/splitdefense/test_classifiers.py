@@ -338,6 +338,19 @@ def test_parameters_of_another_type_are_named(name, value, fix):
         SplitNNClassifier(class_weight={0: "high"}).fit(X, [0, 1])
 
 
+def test_replicas_leave_the_classifier_that_they_are_clones_of_as_it_was():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    columns = {"bank": list(X.columns[:8]), "shop": list(X.columns[8:])}
+    classifier = SplitNNClassifier(party_columns=columns, epochs=2, random_state=0).fit(X, y)
+    before = classifier.predict_proba(X)
+    (replica,) = classifier.fit_replicas(X[X.columns[::-1]], y, random_states=[1])
+    assert replica.feature_names_in_.tolist() == list(X)[::-1]
+    with pytest.raises(ColumnNameError):
+        classifier.fit_replicas(X[columns["bank"]], y, random_states=[1])
+    assert classifier.feature_names_in_.tolist() == list(X)
+    assert (classifier.predict_proba(X) == before).all()
+
+
 def test_last_step_of_a_pipeline():
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     columns = {"bank": list(X.columns[:5]), "shop": list(X.columns[5:])}
