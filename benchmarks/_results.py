@@ -64,6 +64,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "split_dimip": ("data", "family", "row"),
     "split_marvell": ("data", "width", "point"),
     "split_marvell_speed": (),
+    "splits": ("data", "method", "seed"),
     "step_time": ("gradient_penalty", "replicas"),
     "table1": ("data", "method", "settings", "seed"),
     "table5": ("data", "method", "settings", "seed"),

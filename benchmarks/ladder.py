@@ -194,15 +194,15 @@ def adult() -> tuple[BenchmarkTable, int]:
     return in_two("adult", frame, 8, "income", labels), 32561
 
 
-def split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
-    """Return a table, its training rows and its test rows."""
+def split(name: str, number: int = 0) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
+    """Return a table, its training rows and its test rows; those of Adult are always the same."""
     if name == "adult":
         table, n_train = adult()
         joined = table.joined()
         return table, joined.iloc[:n_train], joined.iloc[n_train:].reset_index(drop=True)
     table = _OWN[name] if name in _OWN else load_table(name)
     joined = table.joined()
-    order = np.random.default_rng(0).permutation(len(joined))
+    order = np.random.default_rng(number).permutation(len(joined))
     n_train = len(joined) * 2 // 3
     parts = (order[:n_train], order[n_train:])
     train, test = (joined.iloc[part].reset_index(drop=True) for part in parts)
@@ -212,19 +212,24 @@ def split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
 def measure(name: str, method: str, seed: int) -> _results.Row:
     """Fit one method to one table, and score what it draws."""
     table, train, test = split(name)
+    synthetic, taken = drawn(table, train, method, seed)
+    found = scores(table, train, test, synthetic, seed) | taken
+    found |= _more_scores(table, train, test, synthetic, seed)
+    return {"data": name, "method": method, "seed": seed, **found}
+
+
+def drawn(
+    table: BenchmarkTable, train: pd.DataFrame, method: str, seed: int
+) -> tuple[pd.DataFrame, _results.Row]:
+    """Fit one method to training rows; return as many rows, and what the fit took."""
     if method in PRIVATE and PRIVATE[method][0] in _private.MARGINAL_METHODS:
         rival, epsilon = PRIVATE[method]
         frames = {party: train[list(columns)] for party, columns in table.party_columns.items()}
         release = _private.rival_release(replace(table, party_frames=frames), rival, epsilon, seed)
-        synthetic = release.sample
-        found = scores(table, train, test, synthetic, seed)
-        found |= {"fit_seconds": round(release.seconds, 1), "parameters": release.parameters}
-    else:
-        made = METHODS[method]() if method in METHODS else private(table, *PRIVATE[method])
-        made.set_params(random_state=seed)
-        found, synthetic = fit_and_score(table, train, test, made, seed)
-    found |= _more_scores(table, train, test, synthetic, seed)
-    return {"data": name, "method": method, "seed": seed, **found}
+        taken = {"fit_seconds": round(release.seconds, 1), "parameters": release.parameters}
+        return release.sample, taken
+    made = METHODS[method]() if method in METHODS else private(table, *PRIVATE[method])
+    return _fitted(table, train, made.set_params(random_state=seed))
 
 
 def private(table: BenchmarkTable, method: str, epsilon: float) -> Any:
@@ -459,11 +464,11 @@ def show(
         if not mine:
             continue
         lines += _results.means(data, mine, COLUMNS, wide=34, each=8)
-        lines += _beside_rival(mine)
+        lines += beside_rival(mine)
     return "\n".join(lines)
 
 
-def _beside_rival(mine: Mapping[str, pd.DataFrame]) -> list[str]:
+def beside_rival(mine: Mapping[str, pd.DataFrame]) -> list[str]:
     """Say at each ε whether pairs of columns are what `RIVAL_AIMS` wants beside AIM."""
     lines = []
     for epsilon in EPSILONS:
