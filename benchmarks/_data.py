@@ -126,14 +126,13 @@ def load_california_housing() -> BenchmarkTable:
     return in_two("california-housing", frame, 4, "median_house_value", [])
 
 
-def load_small_mixed() -> BenchmarkTable:
+def load_small_mixed(n: int = 1003, seed: int = 7) -> BenchmarkTable:
     """Make 1003 x 7, as few records and as mixed as many studies; A has 4 columns.
 
     Ages, incomes with a tail, visits with many zeros and a risk depend on each other and on three
     labels, and all of them on the outcome.
     """
-    rng = np.random.default_rng(7)
-    n = 1003
+    rng = np.random.default_rng(seed)
     age = rng.integers(18, 90, n)
     region = rng.choice(["north", "south", "east", "west"], n, p=[0.4, 0.3, 0.2, 0.1])
     smoker = rng.random(n) < np.where(age < 50, 0.35, 0.15)
