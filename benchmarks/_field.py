@@ -74,8 +74,9 @@ AIMS = {
 }
 """Set before measuring, for detection by XGBoost."""
 
-REAL = "real test rows"
-"""What a generator is to be like; their MLE is that of the training rows."""
+REAL = {"field": "real rows, by halves", "outside": "real test rows"}
+"""What a generator is to be like, by judge: half of the training rows, or of the test rows, judged
+beside the other half."""
 
 _PUBLISHED_SEED = 1234
 
@@ -111,7 +112,7 @@ def judge(
     *options: str,
     by: str = "field",
 ) -> _results.Row:
-    """Return a judge's scores of synthetic rows; options of "field" are ``--real``, ``--seen``."""
+    """Return a judge's scores of synthetic rows; an option of "field" is ``--seen``."""
     script = SCRIPTS / f"{by}.py"
     python = prepare_environment(by, SCRIPTS / f"{by}-requirements.txt", complete=True)
     frames = {"train": train, "test": test, "synthetic": synthetic[list(train.columns)]}
@@ -170,7 +171,7 @@ def show(
     by: str = "field",
 ) -> str:
     """Print a judge's rows, `others` too, beside published ones; methods in order come first."""
-    rank = {method: place for place, method in enumerate([REAL, *order])}
+    rank = {method: place for place, method in enumerate([REAL[by], *order])}
     found = _results.cells(by)
     found |= {key: pd.DataFrame(rows) for key, rows in (others or {}).items()}
     found = dict(sorted(found.items(), key=lambda item: rank.get(item[0][1], len(rank))))

@@ -263,23 +263,26 @@ def field_split(name: str) -> tuple[BenchmarkTable, pd.DataFrame, pd.DataFrame]:
 def judge(
     name: str, method: str, seed: int, make: Callable[..., Any] | None, by: str = "field"
 ) -> _results.Row:
-    """Fit one method and have an outside judge score its rows; without `make`, real test rows.
-
-    A judge who compares with test rows gets half of them as rows, and the others as test rows.
-    """
+    """Fit one method and have an outside judge score its rows; without `make`, real ones."""
     table, train, test = field_split(name)
     taken: _results.Row = {}
-    if make is None:
-        rows = test
-        if by != "field":
-            rows, test = (test.iloc[start::2].reset_index(drop=True) for start in (0, 1))
-    else:
+    options = ["--seen"] if by == "field" else []
+    if make is not None:
         rows, taken = _field.kept(
             name, method, seed, lambda: _fitted(table, train, make(random_state=seed))
         )
-    options = [] if by != "field" else ["--real"] if make is None else ["--seen"]
+    elif by == "field":
+        options = []
+        train, rows = _halves(train.sample(frac=1, random_state=seed))
+    else:
+        rows, test = _halves(test)
     found = _field.judge(table, train, test, rows, seed, *options, by=by)
     return {"data": name, "method": method, "seed": seed, **found, **taken}
+
+
+def _halves(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Take every other row."""
+    return [rows.iloc[start::2].reset_index(drop=True) for start in (0, 1)]
 
 
 def _more_scores(
@@ -510,7 +513,9 @@ def study(
 
 def main() -> None:
     """Measure what is missing, and print the ladder."""
-    parser = _commands.parser(__doc__, data=TABLES, methods=(*METHODS, *PRIVATE, _field.REAL))
+    parser = _commands.parser(
+        __doc__, data=TABLES, methods=(*METHODS, *PRIVATE, *_field.REAL.values())
+    )
     _commands.add_seeds(parser, [0])
     parser.set_defaults(data=None, methods=None)
     parser.add_argument("--judge", choices=("ours", *_field.COLUMNS), default="ours")
@@ -529,8 +534,9 @@ def main() -> None:
     is_outside = arguments.judge != "ours"
     if arguments.seen and arguments.judge != "field":
         parser.error("--seen needs --judge field")
-    if not is_outside and _field.REAL in (arguments.methods or ()):
-        parser.error(f"{_field.REAL} are for outside judges: --judge field or outside")
+    for by, real in _field.REAL.items():
+        if real in (arguments.methods or ()) and by != arguments.judge:
+            parser.error(f"{real}: these are for --judge {by}")
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     tables = arguments.data or list(_field.TABLES if is_outside else TABLES)
@@ -598,9 +604,8 @@ def _measure_outside(
         if arguments.seen:
             print(_field.told(made[0]["seen"]))
     else:
-        for name, method in product(tables, arguments.methods or (_field.REAL, *FIELD)):
-            wanted = arguments.seeds if method != _field.REAL else arguments.seeds[:1]
-            for seed in _results.missing(by, wanted, data=name, method=method):
+        for name, method in product(tables, arguments.methods or (_field.REAL[by], *FIELD)):
+            for seed in _results.missing(by, arguments.seeds, data=name, method=method):
                 _results.put(by, judge(name, method, seed, METHODS.get(method), by))
                 print(f"{name} {method} {seed}: judged", flush=True)
         return

@@ -47,7 +47,6 @@ def main() -> None:
     parser.add_argument("--categorical", type=json.loads, required=True, help="JSON list")
     parser.add_argument("--target", required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--real", action="store_true", help="the rows are real: MLE of `train`")
     parser.add_argument("--seen", action="store_true", help="also print what the detector uses")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -60,8 +59,7 @@ def main() -> None:
     spaces = features(train, test, synthetic, args.categorical)
     found |= precision_and_recall(spaces[0], spaces[2])
     found["nearer_share"] = nearer_share(*spaces, args.seed)
-    rows = train if args.real else synthetic
-    found["mle"] = utility(rows, test, args.categorical, args.target, args.seed)
+    found["mle"] = utility(synthetic, test, args.categorical, args.target, args.seed)
     if args.seen:
         found["seen"] = what_is_seen(train, synthetic)
     print(json.dumps(found))
