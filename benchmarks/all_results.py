@@ -385,6 +385,11 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
                 _of_ladder(),
                 "ladder --show",
             ),
+            (
+                "Other splits of the small tables",
+                told("splits", "data methods=method seeds=seed", "seeds methods data"),
+                "splits --show",
+            ),
             ("The two gradient penalties, red wine", "penalties", both_penalties),
             (
                 "Resampled rows: one of four or of eight stays",
@@ -553,7 +558,9 @@ and synthetic rows are as many as there are training rows. 1 is best, but for "n
 synthetic rows with a training row closer than any test row: there .5 says that nothing is copied.
 Ours were learned by two parties who do not join their tables, with default settings but for what a
 name says; "16 bits" and "trained" tell the other party more (`AutoregressiveSynthesizer`). The
-published ones saw the joined table.
+published ones saw the joined table. "Real rows, by halves" are half of the training rows judged
+beside the other half: what rows as good as real ones have, of half as many, which costs Shape and
+Trend something. A recall above theirs is that of rows that lie nearer to training rows.
 
 Trend cuts each table's numbers into bins between its own extremes, so that on credit-default it
 hangs on single values, which no synthetic table here may have: with one row at each end of every
