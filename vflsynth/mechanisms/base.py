@@ -227,7 +227,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         """Return how many dummies hide what parties have in common; None if they do not."""
         if self.intersection_epsilon is None or self.delta is None or n_parties < 2:
             return None
-        return Padding.of_groups(self.intersection_epsilon, self.delta, n_parties)
+        return Padding.of_groups(float(self.intersection_epsilon), float(self.delta), n_parties)
 
     def public_number(self, n_records: int) -> int | None:
         """Return a public number of records: the true one, if it is public, or None."""

@@ -157,7 +157,7 @@ class FirstLayer(Mechanism):
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> FirstLayerPlan:
         """Calibrate the noise for all parties together; see `Mechanism.plan`."""
         self.check()
-        length = asked.plain
+        length, bound = asked.plain, float(self.max_grad_norm)
         assert length is not None, "the method says how it trains without privacy"
 
         def training(noise_multiplier: float) -> SampledRelease:
@@ -166,7 +166,7 @@ class FirstLayer(Mechanism):
                     released="clipped batch gradient of the first layer",
                     party=party,
                     noise_multiplier=noise_multiplier,
-                    sensitivity=first_layer_sensitivity(self.max_grad_norm),
+                    sensitivity=first_layer_sensitivity(bound),
                     relation=self.relation,
                 )
                 for party in columns
@@ -199,6 +199,6 @@ class FirstLayer(Mechanism):
             ledger=ledger,
             length=length,
             covers=_COVERS,
-            max_grad_norm=self.max_grad_norm,
+            max_grad_norm=bound,
             noise_multiplier=noise,
         )

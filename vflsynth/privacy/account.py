@@ -51,6 +51,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_parameters("privacy", asdict(self), rules_of(type(self)))
+        for name, value in asdict(self).items():  # files take no numbers of NumPy
+            object.__setattr__(self, name, float(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
+
 from vflsynth._artefacts import refusing
 from vflsynth.exceptions import PrivacyParameterError
 
@@ -90,6 +92,7 @@ class GaussianRelease:
     failure_probability: float = 0.0
 
     def __post_init__(self) -> None:
+        _without_numpy(self)
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise PrivacyParameterError(
@@ -154,6 +157,7 @@ class SampledRelease:
     steps: int
 
     def __post_init__(self) -> None:
+        _without_numpy(self)
         object.__setattr__(self, "releases", tuple(self.releases))
         object.__setattr__(self, "sampler", Sampler(self.sampler))
         if not self.releases:
@@ -211,6 +215,7 @@ class LabelRelease:
     relation: ClassVar[NeighbouringRelation] = NeighbouringRelation.REPLACE_ONE
 
     def __post_init__(self) -> None:
+        _without_numpy(self)
         if not 0.0 < self.epsilon < math.inf:
             raise PrivacyParameterError("epsilon", self.epsilon, "a number above 0")
 
@@ -330,6 +335,14 @@ def event_from_dict(data: Mapping[str, Any]) -> PrivacyEvent:
             **told | {name: tuple(map(event_from_dict, own)) for name, own in parts.items()}
         )
         return made
+
+
+def _without_numpy(event: PrivacyEvent) -> None:
+    """Turn NumPy's numbers into Python's: files and accountants take no others."""
+    for own in fields(event):
+        value = getattr(event, own.name)
+        if isinstance(value, np.generic):
+            object.__setattr__(event, own.name, value.item())
 
 
 def _require_agreement(releases: tuple[GaussianRelease | LabelRelease, ...]) -> None:

@@ -37,7 +37,7 @@ class Length:
     @classmethod
     def of(cls, n_records: int, batch_size: int, epochs: int) -> Length:
         """Count an epoch's steps: so many that their batches are as many records as there are."""
-        return cls(batch_size, epochs, -(-n_records // batch_size))
+        return cls(batch_size, int(epochs), -(-n_records // batch_size))  # NumPy's wrap around
 
     @property
     def steps(self) -> int:

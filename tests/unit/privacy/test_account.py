@@ -236,6 +236,11 @@ def test_a_budget_is_one(epsilon, delta):
         Budget(epsilon, delta)
 
 
+def test_a_budget_in_small_numbers_of_numpy_is_written_as_others(account):
+    account.set_budget(Budget(np.float32(1.0), np.float32(1e-5)))
+    assert account.budget == Budget(1.0, float(np.float32(1e-5)))
+
+
 def test_releases_under_two_neighbouring_relations_are_not_in_one_account(account):
     book(account)
     before = account.path.read_bytes()

@@ -211,8 +211,7 @@ class GANMethod(Method):
     @property
     def discriminator_steps(self) -> int:
         """How often discriminators move per step of the generators."""
-        steps: int = self.parameters.discriminator_steps
-        return steps
+        return int(self.parameters.discriminator_steps)
 
     largest_batch: int = 256
     """Records of a batch at most, if nobody says how many."""
@@ -285,6 +284,7 @@ class GANMethod(Method):
         """Fill in the defaults that depend on the data, without privacy."""
         parameters = self.parameters
         batch_size = parameters.batch_size or power_of_two(n_records / 16, 8, self.largest_batch)
+        batch_size = int(batch_size)  # small whole numbers of NumPy wrap around
         if check and n_records < batch_size:
             raise TooFewRecordsError(
                 f"{n_records} matched records are fewer than one batch of {batch_size}",

@@ -106,7 +106,7 @@ class VFLGANMethod(GANMethod):
     @property
     def discriminator_steps(self) -> int:
         """T_d asked for, or the default: with a mechanism, what it was measured with."""
-        return self.parameters.discriminator_steps or (1 if self.privacy is None else 2)
+        return int(self.parameters.discriminator_steps or (1 if self.privacy is None else 2))
 
     @property
     def default_steps(self) -> int:  # type: ignore[override]

@@ -66,7 +66,7 @@ class DPSGDGAN(HistogramMechanism):
         (holder,) = columns
         length = noisy_length(asked.n_records, asked)
         sample_rate = length.batch_size / asked.n_records
-        bound = self.max_grad_norm
+        bound = float(self.max_grad_norm)
 
         def training(noise_multiplier: float) -> SampledRelease:
             release = GaussianRelease(
