@@ -17,6 +17,7 @@ from vflsynth.mechanisms.planning import (
     WHO_JOINS,
     calibrate_training,
     ledger_of,
+    sample_rate_of,
 )
 from vflsynth.privacy.accountants import PLDAccountant
 from vflsynth.privacy.discovery import ColumnCounts
@@ -136,7 +137,7 @@ class DPSGD(HistogramMechanism):
         self.check()
         n_records = self.public_number(asked.n_records)
         length = noisy_length(n_records, asked)
-        sample_rate = length.batch_size / n_records
+        sample_rate = sample_rate_of(length, n_records)
         relation, bound = self.relation, float(self.max_grad_norm)
         owners = asked.owners.owners(columns)
         split = asked.owners is Discriminators.SPLIT

@@ -24,6 +24,7 @@ from vflsynth.mechanisms.planning import (
     WHO_JOINS,
     calibrate,
     delta_of,
+    sample_rate_of,
 )
 from vflsynth.privacy.accountants import Accountant, RDPAccountant, WangAccountant
 from vflsynth.privacy.discovery import ColumnCounts
@@ -159,6 +160,7 @@ class FirstLayer(Mechanism):
         self.check()
         length, bound = asked.plain, float(self.max_grad_norm)
         assert length is not None, "the method says how it trains without privacy"
+        rate = sample_rate_of(length, asked.n_records)
 
         def training(noise_multiplier: float) -> SampledRelease:
             releases = tuple(
@@ -171,7 +173,6 @@ class FirstLayer(Mechanism):
                 )
                 for party in columns
             )
-            rate = length.batch_size / asked.n_records
             return SampledRelease(releases, self.sampler, rate, length.steps)
 
         bounds: dict[str, Accountant] = {"tight": RDPAccountant(), "paper": WangAccountant()}

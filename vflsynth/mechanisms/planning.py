@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
+from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.mechanisms.base import HistogramMechanism, Mechanism
 from vflsynth.privacy.accountants import Accountant
 from vflsynth.privacy.calibration import calibrate_noise_multiplier, split_gaussian_budget
@@ -26,6 +27,7 @@ from vflsynth.privacy.gaussian_dp import mu_of_gaussian
 from vflsynth.privacy.histograms import FIRST_ROUND_SHARE, histogram_sensitivity
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.noise import DISCRETE_NOISE
+from vflsynth.protocol.schedule import Length
 
 SYNTHETIC = "the synthetic data, the generators"
 RECIPIENTS = "recipients of the synthetic data and of the generators"
@@ -265,6 +267,16 @@ def plan_rounds(
         mechanism, columns, entries, words=words, public=public, **audience(mechanism, columns)
     )
     return ledger, noise["preprocessing"], stds
+
+
+def sample_rate_of(length: Length, n_records: int) -> float:
+    """Return a batch's share of the records; TooFewRecordsError if it has more than there are."""
+    if length.batch_size > n_records:
+        raise TooFewRecordsError(
+            f"{n_records} records are fewer than one batch of {length.batch_size}",
+            fix="lower batch_size, or see why so few records matched (or n_records of DPSGD)",
+        )
+    return length.batch_size / n_records
 
 
 def split_budget(

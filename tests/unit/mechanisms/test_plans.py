@@ -392,6 +392,17 @@ def test_shards_have_about_sixty_records_and_at_least_a_batch():
         made(GSWGAN, **NOISE).plan(JOINED, asked(GSWGAN, batch_size=62))
 
 
+@pytest.mark.parametrize("mechanism", [DPSGD, DPSGDGAN, FirstLayer])
+def test_batches_of_more_records_than_there_are_name_both_numbers(mechanism):
+    """It said that sample_rate must be a number in (0, 1]; nobody had set one."""
+    columns = JOINED if ASKED[mechanism].get("owners") is ALONE else COLUMNS
+    own = {"n_records": 100} if mechanism is DPSGD else {}
+    plain = Length.of(100, 200, 1)
+    large = asked(mechanism, n_records=100, batch_size=200, plain=plain)
+    with pytest.raises(TooFewRecordsError, match="100 records are fewer than one batch of 200"):
+        made(mechanism, **NOISE, **own).plan(columns, large)
+
+
 def test_the_papers_mechanism_trains_as_long_as_without_privacy():
     plan = planned(FirstLayer, **NOISE)
     assert plan.length is PLAIN

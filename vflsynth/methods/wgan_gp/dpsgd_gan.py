@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Reports
 from vflsynth.mechanisms.dpsgd import DPSGDPlan, noisy_length
-from vflsynth.mechanisms.planning import WHO_JOINS, calibrate_training, ledger_of
+from vflsynth.mechanisms.planning import (
+    WHO_JOINS,
+    calibrate_training,
+    ledger_of,
+    sample_rate_of,
+)
 from vflsynth.privacy.accountants import RDPAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
@@ -65,7 +70,7 @@ class DPSGDGAN(HistogramMechanism):
         self.check()
         (holder,) = columns
         length = noisy_length(asked.n_records, asked)
-        sample_rate = length.batch_size / asked.n_records
+        sample_rate = sample_rate_of(length, asked.n_records)
         bound = float(self.max_grad_norm)
 
         def training(noise_multiplier: float) -> SampledRelease:
