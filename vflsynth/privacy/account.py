@@ -217,8 +217,9 @@ class PrivacyAccount:
         `run` is what the run is called, `planned` what it is going to release in all, `agreed` a
         second limit, that of a site file, and `earlier` are digests of the run's attempts before,
         in this account or another; if None, all that are called so. ParameterError if another run
-        has the account open for too long, or earlier runs were under another neighbouring relation;
-        ArtefactError if the account cannot be read.
+        has the account open for too long, or earlier runs were under another neighbouring relation
+        or sampled so that no accountant adds the two up; ArtefactError if the account cannot be
+        read.
         """
         lock = self._file.lock(self.patience)
         try:
@@ -262,7 +263,7 @@ class OpenAccount:
         limits = {str(account.path): _budget(self._records), "its site file": agreed}
         self._limits = {where: budget for where, budget in limits.items() if budget is not None}
         self.run = run
-        self._check_relation()
+        self._check_sum()
 
     def begin(self, releases: Callable[..., Sequence[LedgerEntry]], done: int) -> int:
         """Check what a run will release, and return up to which epoch it is paid for.
@@ -346,7 +347,7 @@ class OpenAccount:
         """Let another run have it."""
         self._lock.close()
 
-    def _check_relation(self) -> None:
+    def _check_sum(self) -> None:
         def relations(entries: Sequence[LedgerEntry]) -> set[str]:
             found = {r for e in entries for r in releases_in(e.event)}
             return {f"{r.relation.value!r} of {r.unit}" for r in found}
@@ -359,6 +360,14 @@ class OpenAccount:
                 f"{' and '.join(planned)}, and the two cannot be added up. Nothing was released. "
                 "Fix: the same neighbouring_relation in the mechanism, and for labels an account "
                 "of their own"
+            )
+        event = _together((*self._before, *self._planned.entries))
+        if not label_releases(event) and not valid_accountants(event):
+            raise ParameterError(
+                f"{self._account.path}: batches of what was released and of run {self.run!r} are "
+                "drawn in different ways, which no accountant covers together under "
+                "'replace_one'. Nothing was released. Fix: a mechanism that draws them alike, or "
+                "one without batches"
             )
 
 

@@ -252,6 +252,24 @@ def test_releases_under_two_neighbouring_relations_are_not_in_one_account(accoun
     account.open("one", PLAN).close()
 
 
+def test_batches_that_no_accountant_adds_up_are_not_in_one_account(account):
+    """They were, where there is no budget, and no epsilon could be had of the account again."""
+    account.set_budget(None)
+
+    def ledger(sampler):
+        one = GaussianRelease("gradients", "a", 9.0, 2.0, "replace_one", record_norm=1.0)
+        entry = LedgerEntry("training", SampledRelease((one,), sampler, 0.1, 5))
+        return replace(PLAN, entries=(entry,))
+
+    book(account, ledger("poisson"))
+    before = account.path.read_bytes()
+    with pytest.raises(ParameterError, match="drawn in different ways"):
+        account.open("two", ledger("without_replacement"))
+    assert account.path.read_bytes() == before
+    book(account, planned("replace_one"), run="without batches")
+    assert account.epsilon(DELTA) > 0.0
+
+
 def test_a_resumed_run_that_releases_nothing_may_overshoot_nothing(account):
     account.set_budget(Budget(0.1, DELTA))
     for _ in range(3):
