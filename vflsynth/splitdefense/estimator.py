@@ -400,6 +400,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
         sample_weight: Any = None,
     ) -> SplitRun:
         """Train models of this class at once, and give each what it learned."""
+        if getattr(self, "privacy", None) is not None:
+            check_combination(self, options=options)
         for replica, model in enumerate(models):
             rows = options.replica_rows
             model._choose(X, y, on, None if rows is None else np.asarray(rows)[replica])

@@ -255,6 +255,15 @@ def test_what_would_spoil_the_guarantee_is_refused_by_name(options):
         classifier(**options).fit(*table())
 
 
+@pytest.mark.parametrize("option", ["checkpoint", "resume"])
+def test_checkpoints_are_refused_as_those_of_synthesizers_are(tmp_path, option):
+    """Nine epochs at epsilon 1000, and the last of them at 1 after a resume, were a ledger of 1."""
+    X, y = table()
+    with pytest.raises(ParameterError, match=f"does not support {option}"):
+        classifier().fit(X, y, **{option: tmp_path / "checkpoint"})
+    assert not list(tmp_path.iterdir())
+
+
 def test_weights_replicas_and_processes_are_refused():
     X, y = table()
     with pytest.raises(ParameterError, match="sample_weight"):
