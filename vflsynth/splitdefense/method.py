@@ -98,6 +98,7 @@ class SplitMethod(Method):
                 )
         self.objectives: list[Objective] = [c.make_objective() for c in classifiers]
         self.protections: list[Protection | None] = [c.make_protection() for c in classifiers]
+        _same([getattr(c, "privacy", None) for c in classifiers], "privacy")
         _same([asdict(c.settings()) for c in classifiers], "networks")
         _same([o.structure() for o in self.objectives], "structure of the objective")
         for name in ("absent", "epochs", "patience", "validation_fraction", "classes"):

@@ -270,5 +270,10 @@ def test_weights_replicas_and_processes_are_refused():
         classifier().fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(ParameterError, match="trained alone"):
         classifier().fit_replicas(X, y, random_states=[0, 1])
+    plain, private = {"privacy": None}, {"privacy": classifier().privacy}
+    with pytest.raises(ParameterError, match="same privacy"):  # the second had no noise
+        classifier(numeric_bins=0).fit_replicas(
+            X, y, random_states=[0, 1], parameters=[plain, private]
+        )
     with pytest.raises(ParameterError, match="in one process"):
         check_combination(classifier(monitor=False), across_processes=True)
