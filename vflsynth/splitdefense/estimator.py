@@ -16,8 +16,9 @@ from vflsynth._random import RandomState, check_states
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.public import typed_frames
 from vflsynth.exceptions import ParameterError
+from vflsynth.frames import DrawnRecords
 from vflsynth.methods.parameters import check_combination, rules_of
-from vflsynth.methods.synthesizer import PartyFrames
+from vflsynth.methods.synthesizer import PartyFrames, refuse_drawn
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Choice, Number, Optional, Rule, Sizes, check_parameters
 from vflsynth.run import Callback, Options, history_frame, party_templates
@@ -443,8 +444,10 @@ class BaseSplitClassifier(FittedSplitClassifier):
     ) -> SplitRun:
         """Check the tables, and seat the parties."""
         kinds: dict[Any, str] = {}
+        method = SplitMethod(models)
+        private = method.is_private
         if are_party_frames(X):
-            frames = check_frames(X, self.active, on)
+            frames = check_frames(X, self.active, on, private=private)
         else:
             if on is not None:
                 raise ParameterError(
@@ -452,15 +455,17 @@ class BaseSplitClassifier(FittedSplitClassifier):
                     "whose rows are numbered. Fix: leave on out, and the key column out of X"
                 )
             table = models[0]._table(X, y, reset=True)
-            frames = check_frames(split_table(table, self.party_columns), self.active, None)
+            parts = split_table(table, self.party_columns)
+            frames = check_frames(parts, self.active, None, private=private)
             declared = getattr(self.transformer, "kinds", None) or {}
             for frame in frames.values():
                 kinds |= {k: v for k, v in numeric_kinds(frame).items() if k not in declared}
         in_order = isinstance(X, AlignedFrames) or not are_party_frames(X)
         if in_order and isinstance(y, (pd.Series, pd.DataFrame)):
             y = y.to_numpy()  # rows were taken of X: they are numbered anew
-        method = SplitMethod(models)
-        if method.is_private:
+        if isinstance(X, DrawnRecords):
+            refuse_drawn(method)
+        if private:
             frames = typed_frames(frames, method.public_schema, on)
         templates = party_templates(self.transformer, kinds, frames, on, method.public_schema)
         run = SplitRun(

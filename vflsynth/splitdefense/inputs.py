@@ -64,10 +64,13 @@ def split_table(
 
 
 def check_frames(
-    frames: Mapping[str, pd.DataFrame], active: str | None, on: Any
+    frames: Mapping[str, pd.DataFrame], active: str | None, on: Any, *, private: bool = False
 ) -> dict[str, pd.DataFrame]:
-    """Check the parties' tables, and that the active party is one of them (PartyDataError)."""
-    checked = check_party_frames(frames, on)
+    """Check the parties' tables, and that the active party is one of them (PartyDataError).
+
+    If private, no single value decides whether a table is refused, or of what type a column is.
+    """
+    checked = check_party_frames(frames, on, allow_empty_columns=private, private=private)
     if active is not None and active not in checked:
         raise PartyNameError(
             f"the active party has no table; there are tables of {', '.join(map(repr, checked))}",

@@ -12,6 +12,7 @@ from torch import nn
 
 from vflsynth.exceptions import ParameterError, PartyNameError, PrivacyBudgetError
 from vflsynth.federation.job import check_combination
+from vflsynth.frames import read_records
 from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import Budget, PrivacyAccount, PublicSchema, Sampler
 from vflsynth.splitdefense import (
@@ -262,6 +263,26 @@ def test_checkpoints_are_refused_as_those_of_synthesizers_are(tmp_path, option):
     with pytest.raises(ParameterError, match=f"does not support {option}"):
         classifier().fit(X, y, **{option: tmp_path / "checkpoint"})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("n_values", [0, 1])
+def test_one_value_does_not_decide_whether_there_is_a_model(n_values):
+    """A column without any ended the fit, and with one value it did not."""
+    X, y = table()
+    X.loc[n_values:, "a"] = np.nan
+    assert classifier(epochs=1).fit(X, y).privacy_ledger_ is not None
+
+
+def test_records_that_were_drawn_are_refused_as_by_synthesizers(tmp_path):
+    """One more or less in a table changes two of a fixed number, and the ledger counts one."""
+    X, y = table()
+    for name, columns in COLUMNS.items():
+        X[columns].rename_axis("id").reset_index().to_parquet(tmp_path / f"{name}.parquet")
+    files = {name: tmp_path / f"{name}.parquet" for name in COLUMNS}
+    drawn = read_records(files, "id", max_records=100, random_state=0)
+    labels = pd.Series(y)[drawn["lab"]["id"].to_numpy()]
+    with pytest.raises(ParameterError, match="does not go with max_records"):
+        classifier(party_columns=None).fit(drawn, labels, "id")
 
 
 def test_weights_replicas_and_processes_are_refused():
