@@ -35,6 +35,7 @@ from vflsynth.privacy.events import (
     event_to_dict,
     label_releases,
     releases_in,
+    without_numpy,
 )
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger, conditional, epsilon_of
 from vflsynth.registry import Number, check_parameters, rules_of
@@ -51,8 +52,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_parameters("privacy", asdict(self), rules_of(type(self)))
-        for name, value in asdict(self).items():  # files take no numbers of NumPy
-            object.__setattr__(self, name, float(value))
+        without_numpy(self)
 
 
 @dataclass(frozen=True, slots=True)

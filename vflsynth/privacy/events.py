@@ -92,7 +92,7 @@ class GaussianRelease:
     failure_probability: float = 0.0
 
     def __post_init__(self) -> None:
-        _without_numpy(self)
+        without_numpy(self)
         object.__setattr__(self, "relation", NeighbouringRelation(self.relation))
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise PrivacyParameterError(
@@ -157,7 +157,7 @@ class SampledRelease:
     steps: int
 
     def __post_init__(self) -> None:
-        _without_numpy(self)
+        without_numpy(self)
         object.__setattr__(self, "releases", tuple(self.releases))
         object.__setattr__(self, "sampler", Sampler(self.sampler))
         if not self.releases:
@@ -215,7 +215,7 @@ class LabelRelease:
     relation: ClassVar[NeighbouringRelation] = NeighbouringRelation.REPLACE_ONE
 
     def __post_init__(self) -> None:
-        _without_numpy(self)
+        without_numpy(self)
         if not 0.0 < self.epsilon < math.inf:
             raise PrivacyParameterError("epsilon", self.epsilon, "a number above 0")
 
@@ -337,12 +337,12 @@ def event_from_dict(data: Mapping[str, Any]) -> PrivacyEvent:
         return made
 
 
-def _without_numpy(event: PrivacyEvent) -> None:
-    """Turn NumPy's numbers into Python's: files and accountants take no others."""
-    for own in fields(event):
-        value = getattr(event, own.name)
+def without_numpy(frozen: Any) -> None:
+    """Turn NumPy's numbers in fields into Python's: files and accountants take no others."""
+    for own in fields(frozen):
+        value = getattr(frozen, own.name)
         if isinstance(value, np.generic):
-            object.__setattr__(event, own.name, value.item())
+            object.__setattr__(frozen, own.name, value.item())
 
 
 def _require_agreement(releases: tuple[GaussianRelease | LabelRelease, ...]) -> None:

@@ -31,6 +31,7 @@ from vflsynth.privacy.events import (
     releases_in,
     sampled_releases,
     without_amplification,
+    without_numpy,
 )
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
 
@@ -112,6 +113,7 @@ class PrivacyLedger:
     condition: str = ""
 
     def __post_init__(self) -> None:
+        without_numpy(self)
         if not 0.0 < self.delta < 1.0:
             raise PrivacyParameterError("delta", self.delta, "a number strictly between 0 and 1")
         for name in (own.name for own in fields(self) if own.default == ()):

@@ -31,7 +31,7 @@ from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, Sampl
 from vflsynth.privacy.events import Sampler as Sampling
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.noise import DISCRETE_NOISE
-from vflsynth.registry import Number, check_parameters
+from vflsynth.registry import Number, Optional, Rule, check_parameters
 
 try:
     from opacus import GradSampleModule
@@ -226,7 +226,7 @@ class PrivateTraining:
     noise_multiplier : float, optional
         Noise standard deviation over `max_grad_norm`.
     delta : float
-        Well below one over the number of records.
+        Well below one over the number of records; one over it or more is refused.
     n_records : int
         Public number of records, which may be rough: the sample rate comes from it.
     batch_size : int
@@ -310,12 +310,15 @@ class PrivateTraining:
         max_physical_batch_size: int = 1024,
         noise: torch.Generator | None = None,
     ) -> None:
-        numbers = {
+        positive = Number(0, closed=(False, True))
+        numbers: dict[str, tuple[Any, Rule]] = {
             "n_records": (n_records, Number(2, whole=True)),
             "batch_size": (batch_size, Number(1, n_records, whole=True)),
             "epochs": (epochs, Number(1, whole=True)),
-            "max_grad_norm": (max_grad_norm, Number(0, closed=(False, True))),
+            "max_grad_norm": (max_grad_norm, positive),
             "max_physical_batch_size": (max_physical_batch_size, Number(1, whole=True)),
+            "epsilon": (epsilon, Optional(positive)),
+            "noise_multiplier": (noise_multiplier, Optional(positive)),
             "delta": (delta, Number(0, 1, closed=(False, False))),
         }
         check_parameters(
@@ -325,9 +328,17 @@ class PrivateTraining:
         )
         if (epsilon is None) == (noise_multiplier is None):
             raise PrivacyParameterError("epsilon", epsilon, "given, or else noise_multiplier")
+        if float(delta) * int(n_records) >= 1.0:
+            raise PrivacyParameterError(
+                "delta",
+                delta,
+                f"below one over the number of records, {n_records}: publishing a record as it is "
+                "would satisfy it",
+            )
+        max_grad_norm = float(max_grad_norm)  # small types of NumPy would round the noise
         _check_owned(module, optimizer)
         self.records, self._most = records, max_physical_batch_size
-        self.sample_rate = batch_size / n_records
+        self.sample_rate = int(batch_size) / int(n_records)
         self.steps = math.ceil(epochs / self.sample_rate - 1e-9)
 
         def training(multiplier: float) -> SampledRelease:
@@ -344,8 +355,9 @@ class PrivateTraining:
         if noise_multiplier is None:
             assert epsilon is not None
             noise_multiplier = calibrate_noise_multiplier(
-                training, epsilon=epsilon, delta=delta, accountant=PLDAccountant()
+                training, epsilon=float(epsilon), delta=float(delta), accountant=PLDAccountant()
             )
+        noise_multiplier = float(noise_multiplier)
         self.ledger = PrivacyLedger(
             mechanism=f"DP-SGD of a {type(module).__name__}",
             claim=(

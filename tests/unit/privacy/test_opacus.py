@@ -2,6 +2,7 @@
 
 import builtins
 import importlib
+import json
 import sys
 
 import numpy as np
@@ -11,7 +12,12 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.later import later
-from vflsynth.exceptions import MissingExtraError, PrivacyBudgetError, PrivacyParameterError
+from vflsynth.exceptions import (
+    MissingExtraError,
+    ParameterError,
+    PrivacyBudgetError,
+    PrivacyParameterError,
+)
 
 pytestmark = pytest.mark.usefixtures("tight_accountants")
 
@@ -262,6 +268,32 @@ def test_an_optimizer_of_other_parameters_is_refused():
             n_records=20,
             batch_size=5,
         )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"noise_multiplier": 0},
+        {"noise_multiplier": True},
+        {"noise_multiplier": None, "epsilon": True},
+        {"noise_multiplier": None, "epsilon": "4"},
+        {"delta": 1 / 200},
+    ],
+)
+def test_numbers_without_a_guarantee_are_refused_by_name(odd):
+    """True was an epsilon of 1, no noise a division by zero, and any delta was taken."""
+    with pytest.raises(ParameterError, match=[*odd][-1]):
+        training(**odd)
+
+
+@pytest.mark.parametrize("small", [np.float16(0.1), np.float32(0.1)])
+def test_small_numbers_of_numpy_do_not_round_the_noise(small):
+    """It was less than the ledger's, by up to 1 in 2,000, and the ledger could not be written."""
+    job = training(max_grad_norm=small, noise_multiplier=np.float32(1.3), delta=np.float32(1e-5))
+    (release,) = job.ledger.entries[0].event.releases
+    assert job.optimizer.grid.noise_std >= release.noise_std
+    assert job.optimizer.max_grad_norm == float(small)
+    json.dumps(job.ledger.to_dict())
 
 
 def test_what_is_missing_names_the_extra(monkeypatch):
