@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from vflsynth.adversary.intervals import holm, least_leak_found, most_epsilon
@@ -263,7 +264,9 @@ class AuditReport:
             content["shortened"] = vars_of(self.shortened) | {"conclusion": self._cost_of_time}
         if self.criteria is not None:
             content["criteria"] = self.criteria.to_list()
-        return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+        return json.dumps(
+            content, indent=1, allow_nan=False, ensure_ascii=False, default=np.generic.item
+        )
 
     @property
     def headline(self) -> str:

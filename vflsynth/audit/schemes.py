@@ -298,7 +298,7 @@ def audit_mechanism(
     worlds = [inside for inside in (True, False) for _ in range(n_runs)]
     runs = [np.asarray(release(inside), dtype=np.float64) for inside in worlds]
     shapes = {run.shape for run in runs}
-    if len(shapes) > 1 or not all(np.isfinite(run).all() for run in runs):
+    if len(shapes) > 1 or not runs[0].size or not all(np.isfinite(run).all() for run in runs):
         raise ParameterError(
             "release must return finite numbers, always of the same shape; got the shapes "
             + ", ".join(map(str, sorted(shapes)))

@@ -39,6 +39,10 @@ class NeighbouringRelation(StrEnum):
     REPLACE_ONE = "replace_one"
     """One record differs. The number of records is public."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise PrivacyParameterError("relation", value, " or ".join(repr(str(one)) for one in cls))
+
 
 class Sampler(StrEnum):
     """How the records of one batch are drawn."""

@@ -129,7 +129,9 @@ def test_a_synthesizer_of_ours_is_audited_in_one_run(small_frames, tiny):
     assert len(content["conclusion"]) >= 2
 
 
-@pytest.mark.parametrize("options", [{"n_canaries": 2}, {"confidence": 2}, {"n_synthetic": 0}])
+@pytest.mark.parametrize(
+    "options", [{"n_canaries": 2}, {"confidence": 2}, {"n_synthetic": 0}, {"relation": "replace"}]
+)
 def test_bad_parameters_are_refused_by_name(number_frames, options):
     with pytest.raises(ParameterError, match=next(iter(options))):
         audit_with_canaries(Spy(), number_frames, **options)

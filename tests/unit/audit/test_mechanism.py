@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -34,10 +36,20 @@ def test_releases_of_any_shape_are_numbers_in_a_row():
     assert audit.targets[0].strongest.auc.value == 0.5
 
 
-@pytest.mark.parametrize("release", [lambda inside: np.zeros(2 + inside), lambda inside: np.nan])
+@pytest.mark.parametrize(
+    "release",
+    [lambda inside: np.zeros(2 + inside), lambda inside: np.nan, lambda inside: np.zeros(0)],
+)
 def test_releases_that_change_their_shape_or_are_not_finite_are_refused(release):
     with pytest.raises(ParameterError, match="always of the same shape"):
         audit_mechanism(release, n_runs=10, adversaries=QUICK)
+
+
+def test_numbers_of_numpy_are_written_as_others():
+    """The page was there, and the file of an audit that may have taken hours was not."""
+    numbers = {"n_runs": np.int64(10), "confidence": np.float32(0.9)}
+    audit = audit_mechanism(lambda inside: 0.0, adversaries=QUICK, **numbers)
+    assert json.loads(audit.to_json())["n_models"] == 10
 
 
 def test_bad_parameters_are_refused_by_name():
@@ -52,3 +64,5 @@ def test_bad_parameters_are_refused_by_name():
     ):
         with pytest.raises(ParameterError, match=f"a claim: {wrong} must be a number"):
             Claim(epsilon, delta)
+    with pytest.raises(ParameterError, match="relation must be 'add_or_remove_one' or"):
+        Claim(1.0, relation="replace")
