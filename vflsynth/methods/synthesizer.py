@@ -285,7 +285,7 @@ class BaseSynthesizer(_Fitted):
         run.run()
         halves = run.halves()
         transcript = run.transcript
-        ledger = None if method.plan is None else method.plan.ledger
+        ledger = None if method.plan is None else method.plan.ledger.of_one_of(len(models))
         for replica, model in enumerate(models):
             model.parties_ = {name: found[replica] for name, found in halves.items()}
             for name, preparation in run.preparations.items():

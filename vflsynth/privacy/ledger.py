@@ -6,9 +6,9 @@ import html
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Self
 
 from vflsynth._artefacts import refusing
 from vflsynth.exceptions import (
@@ -134,6 +134,13 @@ class PrivacyLedger:
     def parties(self) -> tuple[str, ...]:
         """Everybody who released something, in order of appearance."""
         return tuple(dict.fromkeys(release.party for release in releases_in(self.event)))
+
+    def of_one_of(self, n_models: int) -> Self:
+        """Return the ledger of one of some models that were fitted at once: it says so."""
+        if n_models == 1:
+            return self
+        others = f"the other models of {n_models} that were fitted at once: ε is of one alone"
+        return replace(self, not_covered=(*self.not_covered, others))
 
     def epsilons(self, delta: float | None = None) -> dict[str, float]:
         """ε of all releases together by every accountant that is valid for them.

@@ -19,7 +19,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Algorithm, Duration, Method, Sent
-from vflsynth.privacy import LedgerEntry, OpenAccount, SampledRelease
+from vflsynth.privacy import Composition, LedgerEntry, OpenAccount, SampledRelease
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol import Channel, tell
@@ -385,7 +385,12 @@ def history_from_json(records: list[dict[str, Any]]) -> pd.DataFrame:
 
 def of_replicas(entry: LedgerEntry, n_replicas: int) -> LedgerEntry:
     """Return what replicas together release: steps of each, and once what they share."""
-    event = entry.event
-    if not isinstance(event, SampledRelease):
-        return entry
-    return replace(entry, event=replace(event, steps=n_replicas * event.steps))
+
+    def repeated(event: Any) -> Any:
+        if isinstance(event, Composition):
+            return Composition(tuple(map(repeated, event.events)))
+        if isinstance(event, SampledRelease):
+            return replace(event, steps=n_replicas * event.steps)
+        return event
+
+    return replace(entry, event=repeated(entry.event))

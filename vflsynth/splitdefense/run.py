@@ -76,7 +76,8 @@ class SplitRun(LocalRun):
         if self.method.plan is not None:
             return self.method.plan.ledger
         privacy: RandomizedResponse | None = classifier.label_privacy
-        return None if privacy is None else privacy.ledger()
+        n_models = len(self.method.classifiers)
+        return None if privacy is None else privacy.ledger().of_one_of(n_models)
 
     def _check_matched(self, n_matched: int) -> None:
         """Check the rows to train on, and book what is going to be released."""

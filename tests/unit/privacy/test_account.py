@@ -53,6 +53,7 @@ from vflsynth.privacy.account_file import next_record
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import event_to_dict, label_releases
 from vflsynth.run.party_run import PartyRun
+from vflsynth.run.server_run import of_replicas
 from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
 
 DELTA = 1e-5
@@ -633,11 +634,20 @@ def test_replicas_book_the_steps_of_each_and_what_they_share_once(account, frame
     assert booked.keys() == own.keys() == {"preprocessing", "training"}
     assert booked["training"].steps == 3 * own["training"].steps
     assert booked["preprocessing"] == own["preprocessing"]
+    assert "of 3 that were fitted at once" in " ".join(str(models[2].privacy_ledger_).split())
     account.set_budget(Budget(account.epsilon() * 1.01, DELTA))
     before = account.entries
     with pytest.raises(PrivacyBudgetError, match="Nothing was released"):
         synth.fit_replicas(frames, random_states=[0, 1, 2], account=account)
     assert account.entries == before
+
+
+def test_steps_of_replicas_are_counted_within_a_composition_too():
+    """A mechanism of others may have several kinds of steps in one entry."""
+    one = GaussianRelease("gradients", "a", 9.0, 1.0, "add_or_remove_one")
+    steps = SampledRelease((one,), "poisson", 0.1, 5)
+    of_all = of_replicas(LedgerEntry("training", Composition((one, Composition((steps,))))), 3)
+    assert of_all.event == Composition((one, Composition((replace(steps, steps=15),))))
 
 
 def test_randomised_labels_add_up_in_an_account_of_their_own(account, tmp_path):

@@ -71,10 +71,12 @@ class GANSynthesizer(TrainedSynthesizer):
         replica_rows : array of int, shape (model, record), optional
             Positions, among the matched records in key order, that each model is trained on; all
             models get the same number. Default: all records. The encoding is learned from all
-            records in any case.
+            records in any case. With `privacy` ε is about the records that are there: that another
+            one would move them all by a position is not counted.
         account : PrivacyAccount or path-like, optional
             As in `fit`. Every model's steps are booked, and what all models share, such as the
-            histograms that encode columns, once. Each model's ledger counts that model alone.
+            histograms that encode columns, once. Each model's ledger counts that model alone, and
+            says so.
         keep_discriminators : bool, default=False
             Give every model ``local_discriminators_``, a dict of party name to network as training
             left it, and ``local_residuals_``, by which encoded records become what it judges, for
