@@ -32,6 +32,7 @@ class RandomizedResponse(Part):
     ----------
     epsilon : float, default=2.0
         ε of label differential privacy, at most 30: doubles round larger ones to no change at all.
+        At least 1e-6: networks' floats round smaller ones to nothing that could be learned.
 
     Notes
     -----
@@ -54,7 +55,7 @@ class RandomizedResponse(Part):
     on from a checkpoint has the responses that it had.
     """
 
-    _rules: ClassVar = {"epsilon": Number(0, 30, closed=(False, True))}
+    _rules: ClassVar = {"epsilon": Number(1e-6, 30)}
 
     epsilon: float = 2.0
 

@@ -161,8 +161,11 @@ def test_an_epsilon_that_rounding_makes_infinite_is_refused():
     """From 37 on, every label stayed what it was."""
     assert RandomizedResponse(30.0).keep_probability(2) < 1.0 - 2.0**-52
     RandomizedResponse(30.0).check()
-    with pytest.raises(ParameterError, match=r"epsilon must be a number in \(0, 30\]"):
+    with pytest.raises(ParameterError, match=r"epsilon must be a number in \[1e-06, 30\]"):
         RandomizedResponse(37.0).check()
+    with pytest.raises(ParameterError, match="epsilon must be a number in"):
+        RandomizedResponse(1e-9).check()  # training diverged, once the labels were booked
+    RandomizedResponse(1e-6).check()
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
