@@ -367,6 +367,9 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
         """Check a single table as scikit-learn does, and make a DataFrame of it."""
+        private = getattr(self, "privacy", None) is not None
+        if private and isinstance(X, np.ndarray) and X.ndim == 2:
+            X = pd.DataFrame(X)  # no value ends a private fit, as scikit-learn's checks would
         if isinstance(X, pd.DataFrame) and X.size and X.columns.is_unique:
             table = owned_columns(X, self.party_columns)
             validate_data(self, table, reset=reset, skip_check_array=True)

@@ -10,7 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from vflsynth.exceptions import ParameterError, PartyNameError, PrivacyBudgetError
+from vflsynth.exceptions import (
+    OwnTableWarning,
+    ParameterError,
+    PartyNameError,
+    PrivacyBudgetError,
+)
 from vflsynth.federation.job import check_combination
 from vflsynth.frames import read_records
 from vflsynth.mechanisms import DPSGD
@@ -271,6 +276,20 @@ def test_one_value_does_not_decide_whether_there_is_a_model(n_values):
     X, y = table()
     X.loc[n_values:, "a"] = np.nan
     assert classifier(epochs=1).fit(X, y).privacy_ledger_ is not None
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_no_value_of_an_array_or_label_ends_a_fit(odd):
+    """Arrays were checked as scikit-learn does, which tells of one record; tables were not."""
+    X, y = (np.array(part, dtype=float) for part in table())
+    X[0, 0] = y[0] = odd
+    schema = PublicSchema(bounds=dict.fromkeys(range(4), (-4.0, 4.0)), dtypes="given")
+    columns = {"clinic": [0, 1], "lab": [2, 3]}
+    found = classifier(epochs=1, party_columns=columns)
+    found.set_params(privacy__public_schema=schema)
+    with pytest.warns(OwnTableWarning, match="1 of 300 labels"):
+        found.fit(X, y)
+    assert found.predict(X[1:]).shape == (299,)
 
 
 def test_records_that_were_drawn_are_refused_as_by_synthesizers(tmp_path):
