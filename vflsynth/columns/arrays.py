@@ -387,11 +387,6 @@ def _common_divisor(offsets: npt.NDArray[np.uint64]) -> int:
     return divisor
 
 
-def key_of(value: Any) -> tuple[bool, Any]:
-    """Return a dictionary key that tells True from 1."""
-    return isinstance(value, bool | np.bool_), value
-
-
 def factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
     """Code of each record (-1 where missing) and the distinct values as Python objects."""
     try:

@@ -19,14 +19,7 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
 from vflsynth.codec import array_of, places_in_order, scalar_from_json, scalar_to_json
-from vflsynth.columns.arrays import (
-    Codes,
-    even_points,
-    factorize,
-    key_of,
-    nearest_places,
-    numpy_dtype,
-)
+from vflsynth.columns.arrays import Codes, even_points, factorize, nearest_places, numpy_dtype
 from vflsynth.columns.base import SHARE, ColumnTransformer, Matrix, OutputSpan, check_seen
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import CardinalityError, ColumnKindError, EmptyColumnError
@@ -383,8 +376,8 @@ class CategoricalTransformer(ColumnTransformer):
             raise does_not_hold(column.name, self.dtype_)
         self._check_values(column, list(listed))
         levels = self.in_order(column.name, self.dtype_, listed)
-        place = {key_of(value): i for i, value in enumerate(levels)}
-        at = [place.get(key_of(value), -1) for value in values]
+        place = {value: i for i, value in enumerate(levels)}
+        at = [place.get(value, -1) for value in values]
         if -1 in at:
             raise ColumnKindError(
                 f"{at.count(-1)} of its values are not in the public list of categories",
@@ -493,10 +486,8 @@ class CategoricalTransformer(ColumnTransformer):
             kept = self.in_order(column.name, self.dtype_, list(self.categories_))
             column = merged(column, kept, self._shares, self.rare)
         codes, values = factorize(column)
-        position = {key_of(value): i for i, value in enumerate(self.categories_)}
-        slots = np.array(
-            [position.get(key_of(value), -1) for value in values] + [-1], dtype=np.intp
-        )
+        position = {value: i for i, value in enumerate(self.categories_)}
+        slots = np.array([position.get(value, -1) for value in values] + [-1], dtype=np.intp)
         if self.code_ is None:
             np.minimum(slots, self.n_frequent_, out=slots)  # all rare values share one slot
         else:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from vflsynth.columns.arrays import Flags, has_timezone, key_of, numpy_dtype, timezone
+from vflsynth.columns.arrays import Flags, has_timezone, numpy_dtype, timezone
 from vflsynth.columns.base import ColumnTransformer
 from vflsynth.columns.categorical import CategoricalTransformer
 from vflsynth.columns.public import PublicTransformer
@@ -127,14 +127,14 @@ def wanted_of(domain: Domain, condition: Any, *, column: Hashable, party: str) -
     if labels is None:
         values = [_held(domain.dtype, value, wrong) for value in present]
     else:
-        known = {key_of(label): label for label in labels}
-        if strange := [value for value in present if key_of(value) not in known]:
+        known = {label: label for label in labels}
+        if strange := [value for value in present if value not in known]:
             raise wrong(
                 f"{len(strange)} of the categories asked for were not there when the model was "
                 f"fitted, or are of another type than {domain.dtype}",
                 "ask for categories that sampled records have",
             )
-        values = [known[key_of(value)] for value in present]
+        values = [known[value] for value in present]
     return Wanted(tuple(values), missing=len(present) < len(asked))
 
 

@@ -167,8 +167,8 @@ def with_blanks(dtype: Any) -> Any:
 def like_model(frame: Any, dtypes: Mapping[Hashable, Any]) -> Any:
     """Return cells that somebody gives in the types of a model, as far as they tell another one.
 
-    Columns without any value have the model's type, and text is read as numbers, times and truth
-    values where the model has these; ColumnKindError if a value is none of them.
+    Columns without any value have the model's type. Text is read as numbers, times and truth values
+    where the model has these, and 0 and 1 are truth values; ColumnKindError if a value is no such.
     """
     typed = as_frame(frame)
     found = typed.copy(deep=False)
@@ -176,9 +176,10 @@ def like_model(frame: Any, dtypes: Mapping[Hashable, Any]) -> Any:
         if label not in dtypes:
             continue
         column, dtype = typed[label], with_blanks(dtypes[label])
+        own, both = family_of(column.dtype), {family_of(column.dtype), family_of(dtype)}
         if column.isna().all():
             found[label] = pd.Series(None, column.index, dtype, label)
-        elif {family_of(column.dtype), family_of(dtype)} & _LABELS == {family_of(column.dtype)}:
+        elif both & _LABELS == {own} or (not both & _LABELS and "truth value" in both):
             try:
                 found[label] = with_type(column, dtype)
             except ColumnKindError:

@@ -77,6 +77,17 @@ def test_whole_numbers_may_come_as_floats(kind):
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int64", "object"])
+@pytest.mark.parametrize("other", ["bool", "uint8", "float64", "boolean", "Int64"])
+def test_zero_and_one_are_false_and_true(dtype, other):
+    """A file had 0 and 1 where another had false and true: every record counted as unseen."""
+    table = pd.DataFrame({"x": [True, False, True] * 9})
+    transformer = TableTransformer().fit(table.astype(dtype))
+    expected = transformer.transform(table.astype(dtype))
+    found = transformer.transform(table.astype(other), unseen="neutral")
+    assert np.array_equal(found, expected)
+
+
 def test_a_blank_beside_spikes_is_ordinary():
     values = np.where(np.arange(100) % 2, 0.0, np.random.default_rng(0).normal(5, 1, 100))
     transformer = fitted(values)

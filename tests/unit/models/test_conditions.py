@@ -396,6 +396,30 @@ def test_draws_stop_when_there_are_enough_or_too_many():
     assert len(draw_until(draw, lambda t: (t, t["p"]["x"] == 0), 0, b"s", most=10)[0]["p"]) == 0
 
 
+@pytest.mark.parametrize("model", [IndependentSynthesizer, AutoregressiveSynthesizer])
+@pytest.mark.parametrize(("held", "given"), [("bool", "int64"), ("int64", "bool")])
+def test_zero_and_one_may_be_given_for_truth_values(model, frames, quick_contexts, held, given):
+    flags = pd.DataFrame({"flag": [True, False, False] * 300})
+    options = {}
+    if model is AutoregressiveSynthesizer:
+        options = {"epochs": 1, "hidden": 8, "n_features": 32, "verbose": 0}
+    fitted = model(random_state=0, **options).fit(
+        {"one": frames["one"][["a"]], "own": flags.astype(held)}
+    )
+    completed = fitted.complete(flags.astype(given).head(4))["flag"]
+    assert completed.dtype == held
+    assert completed.tolist() == [True, False, False, True]
+    asked = {"bool": True, "int64": 1}[given]
+    assert fitted.sample(5, conditions={"flag": asked})["flag"].all()
+
+
+def test_other_numbers_are_no_truth_values(frames):
+    flags = pd.DataFrame({"flag": [True, False, False] * 300})
+    fitted = IndependentSynthesizer(random_state=0).fit({**frames, "own": flags})
+    with pytest.raises(ColumnKindError, match="party 'own', column 'flag': its values are not all"):
+        fitted.complete(pd.DataFrame({"flag": [1, 2]}))
+
+
 @pytest.mark.parametrize("dtype", ["bool", "boolean"])
 def test_truth_values_are_asked_for_as_csv_files_have_them(dtype):
     domain = Domain(dtype, (np.False_, np.True_))
