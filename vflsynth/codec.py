@@ -68,11 +68,18 @@ def as_frame(table: Any, party: str | None = None, *, by_value: bool = True) -> 
     It may be anything with ``__arrow_c_stream__``, Arrow's PyCapsule interface; all else is
     returned as it is. `by_value` says whether objects become what all of them are, not for private
     fits: one value would decide about the type of all. Raises TableFileError, which names the
-    party, if two columns have the same name or Arrow cannot read the table.
+    party, if two columns have the same name, Arrow cannot read the table, or it is a lazy one.
     """
     if not isinstance(table, pd.DataFrame):
-        has_stream = hasattr(table, "__arrow_c_stream__") and not isinstance(table, pd.Series)
-        return frame_of(_arrow_table(table, party), party) if has_stream else table
+        if hasattr(table, "__arrow_c_stream__") and not isinstance(table, pd.Series):
+            return frame_of(_arrow_table(table, party), party)
+        if hasattr(table, "collect"):
+            raise TableFileError(
+                f"a {type(table).__name__} has no rows before it is computed",
+                fix="pass what its collect() returns",
+                party=party,
+            )
+        return table
     found = {}
     for i, dtype in enumerate(table.dtypes):
         odd = isinstance(dtype, np.dtype) and (dtype == np.dtype(object) or not dtype.isnative)

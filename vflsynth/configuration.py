@@ -271,8 +271,9 @@ class Configuration:
             kinds = {label(column): kind for column, kind in content["column_kinds"].items()}
             synth.set_params(column_kinds=kinds)
         encoding = getattr(synth, "transformer", None)
-        if encoding is not None and encoding.encoders:
-            encoding.set_params(encoders={label(c): e for c, e in encoding.encoders.items()})
+        for name in ("encoders", "overrides"):
+            if encoding is not None and (said := getattr(encoding, name)):
+                encoding.set_params(**{name: {label(c): own for c, own in said.items()}})
         if content.get("contract"):
             synth.set_params(contract=self._contract(content["contract"], label))
         if public != Public():

@@ -351,6 +351,24 @@ class Sizes(Rule):
 
 
 @dataclass(frozen=True, slots=True)
+class Map(Rule):
+    """A mapping, `of` what to what, which is a `kind` of object and no text."""
+
+    of: str
+    kind: type[Any] = object
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is such a mapping; what else is in it is checked by other code."""
+        return isinstance(value, Mapping) and all(
+            self.kind is object or (isinstance(own, self.kind) and not isinstance(own, str))
+            for own in value.values()
+        )
+
+    def __str__(self) -> str:
+        return f"a mapping of {self.of}"
+
+
+@dataclass(frozen=True, slots=True)
 class Optional(Rule):
     """None, or a word in place of it, or what `rule` accepts."""
 

@@ -166,6 +166,15 @@ def test_encoders_are_names_or_tables_that_name_their_class():
         Configuration({"job": {"parameters": {"transformer": said}}}).make()
 
 
+def test_columns_of_encoders_and_overrides_are_those_of_the_table():
+    """TOML has no keys that are numbers: what was said of column 7 was never looked at."""
+    said = {"encoders": {"7": "ranks"}, "overrides": {"7": {"spikes": [-9]}}}
+    configuration = Configuration({"job": {"parameters": {"transformer": said}}})
+    made = configuration.make(lambda text: {"7": 7}.get(text, text)).transformer
+    assert made.encoders == {7: "ranks"}
+    assert made.overrides == {7: {"spikes": [-9]}}
+
+
 def test_errors_name_the_part_that_says_it():
     with pytest.raises(ParameterError, match="options: dpsgd has no 'n_shards'"):
         Configuration({"f.toml": PRIVATE, "options": {"parameters": {"privacy": {"n_shards": 2}}}})

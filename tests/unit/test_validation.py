@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from vflsynth.exceptions import ParameterError
-from vflsynth.registry import Choice, Number, Optional, Pair, Sizes, check_parameters
+from vflsynth.registry import Choice, Map, Number, Optional, Pair, Sizes, check_parameters
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,8 @@ from vflsynth.registry import Choice, Number, Optional, Pair, Sizes, check_param
         (Sizes(at_least=0), [()], [3]),
         (Pair(Number(0)), [(0, 1), [0.5, 2]], [(1,), (1, 2, 3), "ab", (-1, 1), 3]),
         (Optional(Number(1)), [None, 3], [0, "None"]),
+        (Map("column to kind"), [{}, {"x": 3}], [None, [], "x"]),
+        (Map("party to columns", list), [{}, {"x": [3]}], [{"x": 3}, {"x": "ab"}]),
     ],
     ids=str,
 )

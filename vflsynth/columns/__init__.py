@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     )
     from vflsynth.columns.public import PublicTransformer
     from vflsynth.columns.schema import Bounds, Categories, PublicSchema
-    from vflsynth.columns.table import TableTransformer, check_encoders, check_public
+    from vflsynth.columns.table import (
+        TableTransformer,
+        check_encoders,
+        check_overrides,
+        check_public,
+    )
     from vflsynth.columns.wanted import Range
 else:
     __getattr__ = lazily(__name__)
@@ -55,6 +60,7 @@ __all__ = [
     "TableTransformer",
     "check_encoders",
     "check_kinds",
+    "check_overrides",
     "check_public",
     "column_kind",
     "infer_kind",

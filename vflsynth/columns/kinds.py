@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vflsynth.codec import dtype_to_json
 from vflsynth.columns.arrays import floats_of, numpy_dtype
 from vflsynth.columns.base import ColumnTransformer, naming
 from vflsynth.columns.categorical import (
@@ -92,6 +93,18 @@ def recognised(name: Hashable, dtype: Any, **known: Any) -> str:
     )
 
 
+def check_dtype(dtype: Any) -> None:
+    """Raise ColumnKindError for a dtype that no file could hold."""
+    try:
+        dtype_to_json(dtype)
+    except TypeError as error:
+        raise ColumnKindError(
+            str(error),
+            fix="convert the column, for example timezones to named ones with .dt.tz_convert, and "
+            "categories to text",
+        ) from None
+
+
 def public_columns(
     frame: pd.DataFrame,
     schema: PublicSchema,
@@ -108,6 +121,7 @@ def public_columns(
     found: dict[Hashable, tuple[type[ColumnTransformer], PublicColumn | None]] = {}
     for label, dtype in frame.dtypes.items():
         with naming(party, label):
+            check_dtype(dtype)
             listed = schema.get(label)
             kind = column_kind(kinds.get(label) or recognised(label, dtype, listed=listed), label)
             public = kind.public_column(label, dtype, listed)

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
+from vflsynth.codec import scalar_to_json
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.registry import Value, register
 
@@ -110,6 +111,12 @@ class Categories:
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             raise PrivacyParameterError("categories", given, "a list of values")
         object.__setattr__(self, "values", tuple(self.values))
+        try:
+            [scalar_to_json(value) for value in self.values]
+        except TypeError as error:
+            raise PrivacyParameterError(
+                "categories", given, f"text, numbers or times: {error}"
+            ) from None
         values = label_index(self.values)
         if not len(values) or not values.is_unique or values.hasnans:
             raise PrivacyParameterError(

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from vflsynth._artefacts import refusing
 from vflsynth.codec import (
     check_can_be_written,
-    dtype_to_json,
     index_from_json,
     index_to_json,
     scalar_from_json,
@@ -25,11 +24,17 @@ from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, check_m
 from vflsynth.columns.categorical import Rare
 from vflsynth.columns.encoders import Encoder, encoder_of
 from vflsynth.columns.histograms import NoisyHistogram
-from vflsynth.columns.kinds import check_kinds, column_kind, infer_kind
+from vflsynth.columns.kinds import TRANSFORMERS, check_dtype, check_kinds, column_kind, infer_kind
 from vflsynth.columns.public import PublicTransformer
-from vflsynth.exceptions import ColumnKindError, ColumnMismatchError, ParameterError, warn_user
+from vflsynth.exceptions import (
+    ColumnKindError,
+    ColumnMismatchError,
+    ParameterError,
+    did_you_mean,
+    warn_user,
+)
 from vflsynth.frames.party_frames import check_is_frame, check_table
-from vflsynth.registry import register
+from vflsynth.registry import Map, Optional, Rule, check_parameters, register
 
 
 @register
@@ -133,8 +138,8 @@ class TableTransformer(  # type: ignore[call-arg]
         ParameterError
             A parameter is out of range.
         ColumnKindError
-            A kind is unknown, or does not fit the column's values; or `kinds` or `encoders` names
-            no column, or `encoders` one of labels.
+            A kind is unknown, or does not fit the column's values; or `kinds`, `encoders` or
+            `overrides` names no column, or `encoders` one of labels.
         CardinalityError
             A categorical column has too many distinct values.
         EmptyColumnError
@@ -142,15 +147,16 @@ class TableTransformer(  # type: ignore[call-arg]
         InfiniteValueError
             A column holds infinity.
         """
-        self._check_parameters()
+        self.check_parameters()
         check_table(frame, party)
         kinds = check_kinds(self.kinds, frame.columns, party=party)
         check_encoders(self.encoders, frame.columns, party=party)
+        check_overrides(self.overrides, frame.columns, party=party)
         transformers: dict[Any, ColumnTransformer] = {}
         for label in frame.columns:
             with naming(party, label):
                 check_can_be_written(frame[label])
-                _check_dtype(frame[label])
+                check_dtype(frame[label].dtype)
                 kind = kinds.get(label) or infer_kind(frame[label], least=self.rare_records or 0)
                 transformers[label] = self._transformer(kind, label).fit(frame[label])
         self.party_ = party
@@ -398,10 +404,10 @@ class TableTransformer(  # type: ignore[call-arg]
             index_name = scalar_from_json(content["index_name"])
             return cls()._with(transformers, columns, index_name, content["party"])
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Raise ParameterError for a parameter out of range, whatever the columns are."""
         encoder_of(self.continuous, "continuous")
-        if self.kinds is not None and not isinstance(self.kinds, Mapping):
-            raise ParameterError(f"kinds must map column labels to kinds, got {self.kinds!r}")
+        check_parameters(type(self).__name__, self.get_params(deep=False), _RULES)
         for kind in ("continuous", "categorical"):  # the rest, even if no column needs it
             self._transformer(kind).check_parameters()
 
@@ -465,17 +471,47 @@ def check_encoders(
 
     ColumnKindError or ParameterError if not.
     """
-    if not isinstance(encoders, Mapping | None):
-        raise ParameterError(f"encoders must map column labels to encoders, got {encoders!r}")
+    _check_columns_of("encoders", encoders, columns, party)
     for label, encoder in (encoders or {}).items():
+        encoder_of(encoder, f"encoders[{label!r}]")
+    return dict(encoders or {})
+
+
+def check_overrides(
+    overrides: Mapping[Any, Mapping[str, Any]] | None,
+    columns: Collection[Any],
+    *,
+    party: str | None = None,
+) -> dict[Any, Mapping[str, Any]]:
+    """Return parameters of single columns, once columns and parameters exist; as `check_kinds`.
+
+    ColumnKindError or ParameterError if not.
+    """
+    _check_columns_of("overrides", overrides, columns, party)
+    known = sorted(
+        {name for kind in TRANSFORMERS.values() for name in kind().get_params(deep=False)}
+    )
+    for label, own in (overrides or {}).items():
+        for name in own:
+            if name not in known:
+                raise ParameterError(
+                    f"overrides[{label!r}] has {name!r}, and a column has {', '.join(known)}"
+                    + did_you_mean(name, known)
+                )
+    return dict(overrides or {})
+
+
+def _check_columns_of(
+    parameter: str, said: Mapping[Any, Any] | None, columns: Collection[Any], party: str | None
+) -> None:
+    """Raise ColumnKindError if a parameter says something of a column that is not there."""
+    for label, own in (said or {}).items():
         with naming(party, label):
             if label not in columns:
                 raise ColumnKindError(
-                    f"encoders has {encoder!r} for it, but there is no such column",
+                    f"{parameter} has {own!r} for it, but there is no such column",
                     fix=f"use one of {list(columns)}",
                 )
-        encoder_of(encoder, f"encoders[{label!r}]")
-    return dict(encoders or {})
 
 
 def _check_encodable(column: ColumnTransformer) -> None:
@@ -510,6 +546,12 @@ def check_public(transformer: TableTransformer) -> None:
             raise ParameterError(f"{name}: {error}") from None
 
 
+_RULES: Mapping[str, Rule] = {
+    "kinds": Optional(Map("column labels to kinds")),
+    "encoders": Optional(Map("column labels to encoders")),
+    "overrides": Optional(Map("column labels to mappings of parameters to values", Mapping)),
+}
+
 _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
     "rare_threshold": ((0.001, 0), "the noise of their counts says which categories are encoded"),
     "spike_share": ((0.1, None), "frequent single numbers would be read off the records"),
@@ -524,14 +566,3 @@ _NOT_PUBLIC: Mapping[str, tuple[tuple[object, ...], str]] = {
 
 def _class_of(kind: str) -> type[ColumnTransformer]:
     return PublicTransformer if kind == PublicTransformer.kind else column_kind(kind)
-
-
-def _check_dtype(column: pd.Series[Any]) -> None:
-    try:
-        dtype_to_json(column.dtype)
-    except TypeError as error:
-        raise ColumnKindError(
-            str(error),
-            fix="convert the column, for example timezones to named ones with .dt.tz_convert",
-            column=column.name,
-        ) from None

@@ -436,14 +436,15 @@ class PartyNode(BlindedRun):
 def template_of(job: Job, site: Site, columns: Collection[Hashable]) -> TableTransformer:
     """Return the transformer that a job asks for, of a site's columns, with the kinds it declares.
 
-    A job may have encoders for columns of any site.
+    A job may have encoders and overrides for columns of any site.
     """
     asked = job.parameters.get("transformer") or {}
     template = make_transformer(asked, f"job {job.name!r}: transformer")
-    own = {label: given for label, given in (template.encoders or {}).items() if label in columns}
-    made: TableTransformer = template.set_params(
-        kinds=dict(site.column_kinds), encoders=own or None
-    )
+    for name in ("encoders", "overrides"):
+        said = getattr(template, name) or {}
+        own = {label: given for label, given in said.items() if label in columns}
+        template.set_params(**{name: own or None})
+    made: TableTransformer = template.set_params(kinds=dict(site.column_kinds))
     return made
 
 

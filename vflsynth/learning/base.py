@@ -653,7 +653,8 @@ class Method(ABC):
         privacy: Mechanism | None = None,
         noise: torch.Generator | None = None,
     ) -> None:
-        self.parameters, self.privacy, self.noise = parameters, privacy, noise
+        self.parameters, self.noise = parameters, noise
+        self.privacy = None if privacy is None else privacy.in_full_precision()
         self.plan: Plan | None = None
         self.columns: Mapping[str, ColumnCounts] = {}
         self.n_records = 0

@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from sklearn.base import BaseEstimator
+import numpy as np
+from sklearn.base import BaseEstimator, clone
 
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
@@ -222,6 +223,13 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
                 f"'replace_one' for {type(self).__name__}: its fixed-size batches or shards are "
                 "not accounted for under any other relation",
             )
+
+    def in_full_precision(self) -> Self:
+        """Return this mechanism with Python's numbers: those of NumPy's small types overflow."""
+        given = self.get_params(deep=False).items()
+        plain = {name: value.item() for name, value in given if isinstance(value, np.number)}
+        found: Self = clone(self).set_params(**plain) if plain else self
+        return found
 
     def padding(self, n_parties: int) -> Padding | None:
         """Return how many dummies hide what parties have in common; None if they do not."""

@@ -10,18 +10,22 @@ becomes what each mechanism makes useless, as the methods declare it.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from textwrap import fill, indent
-from typing import Any
+from typing import Any, Self
 
+from sklearn.base import BaseEstimator
+
+from vflsynth.columns import TableTransformer
 from vflsynth.contract import Contract
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.mechanisms import Mechanism
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.protocol import PRECISIONS
-from vflsynth.registry import Choice, Members, Number, Optional, Pair, Rule, Sizes
+from vflsynth.registry import Choice, Map, Members, Number, Optional, Pair, Rule, Sizes, find
 from vflsynth.run import Options
 
 _WIDTH = 100
@@ -144,6 +148,7 @@ PARAMETERS = {
         'Column label to kind, over all parties: "continuous", "integer", "boolean", '
         '"categorical", "ordered", "datetime". Default: inferred, see '
         "`vflsynth.columns.kinds.infer_kind`.",
+        Optional(Map("column labels to kinds")),
     ),
     "contract": Parameter(
         "Contract",
@@ -194,6 +199,59 @@ ATTRIBUTES = {
         "`privacy`.",
     ),
 }
+
+
+class WithParts(BaseEstimator):  # type: ignore[misc]
+    """An estimator some of whose parameters are objects with parameters of their own."""
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``transformer__...`` changes the default encoding if there is no other.
+
+        Parameters
+        ----------
+        **params
+            As of scikit-learn.
+
+        Raises
+        ------
+        ParameterError
+            If a parameter is one of an object that is not there.
+        """
+        known = self.get_params(deep=False)
+        for name in [name for name in params if "__" in name]:
+            owner, _, own = name.partition("__")
+            part = params.get(owner, known.get(owner))
+            if owner == "transformer" and part is None:
+                part = TableTransformer()
+            elif owner == "privacy" and isinstance(part, str):
+                part = mechanism_of(part)
+            if owner not in known:
+                continue  # scikit-learn refuses it
+            if not hasattr(part, "set_params"):
+                raise ParameterError(
+                    f"{name}: set {owner} to an object that has {own!r} first; it is {part!r}"
+                )
+            params[owner] = part
+        super().set_params(**params)
+        return self
+
+
+def mechanism_of(text: str) -> Mechanism:
+    """Return the mechanism that a text says, with its parameters."""
+    name, *said = (part.strip() for part in text.split(","))
+    values = (part.partition("=") for part in said)
+    try:
+        given = {key.strip(): json.loads(value) for key, _, value in values}
+    except ValueError:
+        raise ParameterError(
+            f"privacy={text!r} cannot be read. Fix: a mechanism and its parameters, such as "
+            "'pairwise_tables, epsilon=3, delta=1e-6'"
+        ) from None
+    try:
+        made: Mechanism = find(name, "mechanisms")(**given)
+    except (ParameterError, TypeError) as error:
+        raise ParameterError(f"privacy={text!r}: {error}") from error
+    return made
 
 
 def rules_of(estimator: type[Any], own: Mapping[str, Rule]) -> dict[str, Rule]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from vflsynth import _artefacts as artefacts
@@ -53,14 +52,20 @@ from vflsynth.frames import (
 )
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
-from vflsynth.methods.parameters import check_combination, document, rules_of
+from vflsynth.methods.parameters import (
+    WithParts,
+    check_combination,
+    document,
+    mechanism_of,
+    rules_of,
+)
 from vflsynth.methods.parts import PART_ROWS, call_of, sample_parts
 from vflsynth.models import PartyModel
 from vflsynth.models.conditions import complete_rows, contract_rules, sample_given
 from vflsynth.models.party_model import sample_parties
 from vflsynth.models.satisfying import enforce
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
-from vflsynth.registry import Jobs, Number, check_parameters, find, full_name
+from vflsynth.registry import Jobs, Number, check_parameters, full_name
 from vflsynth.registry import Rule as Range
 from vflsynth.reporting import size_text
 from vflsynth.run import (
@@ -99,25 +104,7 @@ def _matched(frames: PartyFrames, on: Any) -> dict[str, npt.NDArray[np.bool_]]:
     return {name: is_matched(f, key_of(on, name), common) for name, f in frames.items()}
 
 
-def _mechanism(text: str) -> Mechanism:
-    """Return the mechanism that a text says, with its parameters."""
-    name, *said = (part.strip() for part in text.split(","))
-    values = (part.partition("=") for part in said)
-    try:
-        given = {key.strip(): json.loads(value) for key, _, value in values}
-    except ValueError:
-        raise ParameterError(
-            f"privacy={text!r} cannot be read. Fix: a mechanism and its parameters, such as "
-            "'pairwise_tables, epsilon=3, delta=1e-6'"
-        ) from None
-    try:
-        made: Mechanism = find(name, "mechanisms")(**given)
-    except (ParameterError, TypeError) as error:
-        raise ParameterError(f"privacy={text!r}: {error}") from error
-    return made
-
-
-class _Fitted(BaseEstimator):  # type: ignore[misc]
+class _Fitted(WithParts):
     """What a fit leaves, and what counts where a synthesizer has no such parameter."""
 
     structure: str = "exact"
@@ -174,28 +161,11 @@ class BaseSynthesizer(_Fitted):
         super().__init_subclass__(**options)
         document(cls)
 
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters; ``transformer__...`` changes the default encoding if there is no other.
-
-        Parameters
-        ----------
-        **params
-            As of scikit-learn.
-        """
-        if any(name.startswith("transformer__") for name in params):
-            params.setdefault("transformer", self.transformer or TableTransformer())
-        if any(name.startswith("privacy__") for name in params):
-            if (privacy := params.get("privacy", self.privacy)) is None:
-                raise ParameterError(f"{', '.join(params)}: set privacy to a mechanism first")
-            params["privacy"] = _mechanism(privacy) if isinstance(privacy, str) else privacy
-        super().set_params(**params)
-        return self
-
     def _stated(self) -> Self:
         """Return this estimator with the mechanism that `privacy` names, if it is a text."""
         if not isinstance(self.privacy, str):
             return self
-        stated: Self = clone(self).set_params(privacy=_mechanism(self.privacy))
+        stated: Self = clone(self).set_params(privacy=mechanism_of(self.privacy))
         return stated
 
     # -- fitting ---------------------------------------------------------------------------------

@@ -15,7 +15,13 @@ from sklearn.base import clone
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
-from vflsynth.columns import PublicSchema, TableTransformer, check_encoders, check_kinds
+from vflsynth.columns import (
+    PublicSchema,
+    TableTransformer,
+    check_encoders,
+    check_kinds,
+    check_overrides,
+)
 from vflsynth.exceptions import (
     ColumnKindError,
     ParameterError,
@@ -83,7 +89,7 @@ class Seat:
 
 def party_templates(
     transformer: Any,
-    column_kinds: Any,
+    column_kinds: Mapping[Any, str] | None,
     frames: Mapping[str, pd.DataFrame],
     on: Any,
     schema: PublicSchema | None = None,
@@ -95,25 +101,24 @@ def party_templates(
     there.
     """
     template = TableTransformer() if transformer is None else transformer
-    if not isinstance(column_kinds, Mapping | None):
-        raise ParameterError(
-            f"column_kinds must be None or map labels to kinds, got {column_kinds!r}"
-        )
     if not isinstance(template, TableTransformer):
         raise ParameterError(f"transformer must be None or a TableTransformer, got {template!r}")
+    template.check_parameters()
     owned = {
         name: [c for c in frame.columns if c != key_of(on, name)] for name, frame in frames.items()
     }
     everything = [label for labels in owned.values() for label in labels]
     encoders = check_encoders(template.encoders, everything)
+    overrides = check_overrides(template.overrides, everything)
     kinds = dict(template.kinds or {}) | dict(column_kinds or {})
     made = {}
     for name, labels in owned.items():
         own: dict[Hashable, str] = {c: kinds.pop(c) for c in labels if c in kinds}
         known = check_kinds(own, labels, party=name)
         coded = {c: encoders[c] for c in labels if c in encoders}
+        other = {c: overrides[c] for c in labels if c in overrides}
         plain: TableTransformer = clone(template).set_output(transform="default")
-        made[name] = plain.set_params(kinds=known, encoders=coded or None)
+        made[name] = plain.set_params(kinds=known, encoders=coded or None, overrides=other or None)
     check_kinds(kinds, everything)  # of nobody
     if schema is None or all(label in schema for label in everything):
         return made

@@ -20,7 +20,7 @@ from vflsynth.frames import DrawnRecords
 from vflsynth.methods.parameters import check_combination, rules_of
 from vflsynth.methods.synthesizer import PartyFrames, refuse_drawn
 from vflsynth.privacy import PrivacyAccount
-from vflsynth.registry import Choice, Number, Optional, Rule, Sizes, check_parameters
+from vflsynth.registry import Choice, Map, Number, Optional, Rule, Sizes, check_parameters
 from vflsynth.run import Callback, Options, history_frame, party_templates
 from vflsynth.splitdefense.inputs import (
     AlignedFrames,
@@ -155,6 +155,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
     """
 
     _rules: ClassVar[Mapping[str, Rule]] = {
+        "party_columns": Optional(Map("party to list of columns", Collection)),
+        "malicious": Optional(Map("party to MaliciousSGD")),
         "numeric_bins": Optional(Number(0, whole=True)),
         "bottom_hidden": Sizes(at_least=0),
         "intermediate_dim": Number(1, whole=True),
@@ -270,7 +272,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
         """
         before = self.__dict__.copy()
         try:
-            self._prepare(X, y)
+            self._prepare()
             options = Options(
                 callbacks=callbacks,
                 checkpoint=checkpoint,
@@ -354,7 +356,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
             if parameters is not None:
                 model.set_params(**parameters[i])
             models.append(model.set_params(random_state=state))
-            model._prepare(X, y)
+            model._prepare()
         options = Options(
             callbacks=callbacks,
             replica_rows=replica_rows,
@@ -364,14 +366,12 @@ class BaseSplitClassifier(FittedSplitClassifier):
         self._train(models, X, y, on, options)
         return models
 
-    def _prepare(self, X: Any, y: Any) -> None:
-        """Check parameters and, for single tables, what scikit-learn checks of X and y."""
+    def _prepare(self) -> None:
+        """Check parameters."""
         rules = rules_of(type(self), self._rules)
         check_parameters(type(self).__name__, self.get_params(deep=False), rules)
         check_combination(self)
         parts: tuple[tuple[str, Any, Any, str], ...] = (
-            ("party_columns", self.party_columns, Mapping, "a mapping of party to columns"),
-            ("malicious", self.malicious, Mapping, "a mapping of party to MaliciousSGD"),
             ("classes", self.classes, Collection, "a sequence of labels"),
             ("class_weight", self.class_weight, Mapping | str, "a mapping, or 'balanced'"),
             ("objective", self.make_objective(), Objective, "an Objective"),
@@ -386,10 +386,6 @@ class BaseSplitClassifier(FittedSplitClassifier):
                 )
             if isinstance(part, Part):
                 part.check()
-        if not are_party_frames(X):
-            self._table(X, y, reset=True)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def _train(
         self,
@@ -428,6 +424,10 @@ class BaseSplitClassifier(FittedSplitClassifier):
             if are_party_frames(X):
                 widths = [len(half.transformer.kinds_) for half in model.parties_.values()]
                 model.n_features_in_ = sum(widths)
+                model.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+            else:  # the first one's table was checked
+                names = {"n_features_in_", "feature_names_in_"} & {*vars(models[0])}
+                model.__dict__.update({name: getattr(models[0], name) for name in names})
         return run
 
     def _choose(self, X: Any, y: Any, on: Any, rows: npt.NDArray[np.int64] | None) -> None:
@@ -468,7 +468,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
         if private:
             frames = typed_frames(frames, method.public_schema, on)
         templates = party_templates(self.transformer, kinds, frames, on, method.public_schema)
-        run = SplitRun(
+        return SplitRun(
             method,
             frames,
             y,
@@ -476,9 +476,8 @@ class BaseSplitClassifier(FittedSplitClassifier):
             templates=templates,
             options=options,
             sample_weight=sample_weight,
+            in_order=in_order,
         )
-        run.in_order = in_order
-        return run
 
     def method(self) -> SplitMethod:
         """Return how every node of a run takes part in training this classifier."""

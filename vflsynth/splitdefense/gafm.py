@@ -117,7 +117,7 @@ class GAFMClassifier(PublishedClassifier):
             for _ in tenths
         ]
         for trial in trials:
-            trial._prepare(X, y)
+            trial._prepare()
         every = Options(replica_rows=np.stack(tenths * len(MARGINS)), verbose=self.verbose > 0)
         trained = trials[0]._train(trials, X, y, on, every)
         measured = []

@@ -71,7 +71,7 @@ def check_frames(
     If private, no single value decides whether a table is refused, or of what type a column is.
     """
     checked = check_party_frames(frames, on, allow_empty_columns=private, private=private)
-    if active is not None and active not in checked:
+    if active is not None and active not in [*checked]:
         raise PartyNameError(
             f"the active party has no table; there are tables of {', '.join(map(repr, checked))}",
             fix="correct `active`, or leave it None if the active party has labels only",
@@ -135,13 +135,14 @@ def check_labels(
     on: Any,
     *,
     stated: bool = False,
+    in_order: bool = False,
 ) -> tuple[Labels, pd.DataFrame]:
     """Check labels; return them with the table whose keys they belong to, row by row.
 
-    `y` is in the order of the active party's table; without such a table it is a Series whose index
-    holds the keys, or an array where records are matched by position. `stated`: classes were
-    stated, and labels may then be anything, see `Classes.of`. Raises ParameterError, scikit-learn's
-    ValueError, or PartyDataError if labels and table do not belong together.
+    `y` is in the order of the active party's table, or of all if they are `in_order`; else it is a
+    Series whose index holds the keys, or an array where records are matched by position. `stated`:
+    classes were stated, and labels may then be anything, see `Classes.of`. Raises ParameterError,
+    scikit-learn's ValueError, or PartyDataError if labels and table do not belong together.
     """
     if y is None:
         raise ParameterError("requires y to be passed, but the target y is None")
@@ -152,14 +153,15 @@ def check_labels(
             raise ParameterError("y contains NaN; every record needs a label, drop those without")
         check_one_type(labels, "y")
         check_classification_targets(labels)
+    followed = next(iter(frames), None) if in_order and active is None else active
+    if followed is not None and len(labels) != (n_rows := len(frames[followed])):
+        raise PartyDataError(
+            f"there are {len(labels)} labels for {n_rows} rows",
+            fix="pass one label for each row of the table, in its order",
+            party=followed,
+        )
     if active is not None:
         table = frames[active]
-        if len(labels) != len(table):
-            raise PartyDataError(
-                f"there are {len(labels)} labels for {len(table)} rows",
-                fix="pass one label for each row of the active party's table, in its order",
-                party=active,
-            )
         keys = party_keys(table, key_of(on, active))
         if index is not None and not index.equals(table.index) and not index.equals(keys):
             raise PartyDataError(
@@ -296,8 +298,11 @@ class AlignedFrames(Mapping[str, pd.DataFrame]):
         if isinstance(key, str):
             return self._frames[key]
         asked = key[0] if isinstance(key, tuple) else key  # scikit-learn asks for X[rows, ...]
-        rows = np.arange(self.shape[0])[asked]
+        rows = np.atleast_1d(np.arange(self.shape[0])[asked])
         return type(self)({name: frame.iloc[rows] for name, frame in self._frames.items()})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._frames
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._frames)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -24,7 +24,8 @@ from vflsynth.codec import as_frame, from_json, to_json
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames import AlignmentReport
-from vflsynth.frames.party_frames import with_keys_in_form
+from vflsynth.frames.party_frames import check_table, with_keys_in_form
+from vflsynth.methods.parameters import WithParts
 from vflsynth.methods.synthesizer import fitted_from_json, fitted_to_json
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.splitdefense.active import Rows, SplitLearning
@@ -252,7 +253,7 @@ Tables = Mapping[str, pd.DataFrame | None] | pd.DataFrame | npt.ArrayLike
 """What is predicted from: a table per party, or a single one."""
 
 
-class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FittedSplitClassifier(ClassifierMixin, WithParts):  # type: ignore[misc]
     """A scikit-learn classifier whose fitted form is one model per party.
 
     `BaseSplitClassifier` has the parameters, and a ``fit`` that sets the attributes.
@@ -370,7 +371,9 @@ class FittedSplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         private = getattr(self, "privacy", None) is not None
         if private and isinstance(X, np.ndarray) and X.ndim == 2:
             X = pd.DataFrame(X)  # no value ends a private fit, as scikit-learn's checks would
-        if isinstance(X, pd.DataFrame) and X.size and X.columns.is_unique:
+        X = as_frame(X, ONLY_PARTY, by_value=not private)
+        if isinstance(X, pd.DataFrame) and X.size:
+            check_table(X, ONLY_PARTY)
             table = owned_columns(X, self.party_columns)
             validate_data(self, table, reset=reset, skip_check_array=True)
             return table

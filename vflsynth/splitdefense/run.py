@@ -29,7 +29,8 @@ class SplitRun(LocalRun):
     """One run of classifiers that are trained at once; the server is the active party.
 
     Frames are checked, of all that contribute features, in the order in which they are fused. For
-    `y` see `BaseSplitClassifier.fit`; `sample_weight`, (record,), is in its order.
+    `y` see `BaseSplitClassifier.fit`; `sample_weight`, (record,), is in its order. `in_order`: so
+    are all tables' rows.
     """
 
     method: SplitMethod
@@ -45,11 +46,11 @@ class SplitRun(LocalRun):
         templates: Mapping[str, TableTransformer],
         options: Options,
         sample_weight: Any = None,
+        in_order: bool = False,
     ) -> None:
-        active = method.parameters.active
-        labels, table = check_labels(
-            y, frames, active, on, stated=method.parameters.classes is not None
-        )
+        active, stated = method.parameters.active, method.parameters.classes is not None
+        labels, table = check_labels(y, frames, active, on, stated=stated, in_order=in_order)
+        self.in_order = in_order
         own = LABEL_HOLDER if active is None else active
         super().__init__(
             method,

@@ -213,7 +213,7 @@ def _fit(model: Any, tables: Tables, on: Any) -> Any:
     labels: Any = own.pop(LABELS).set_index(on).iloc[:, -1]
     if model.active is not None:
         labels = labels.reindex(own[model.active][on]).to_numpy()
-    model._prepare(own, labels)
+    model._prepare()
     return model._train([model], own, labels, on, options)
 
 

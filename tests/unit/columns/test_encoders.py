@@ -177,7 +177,7 @@ def test_a_private_fit_has_logarithms_of_one_column() -> None:
         ({"wage": "log"}, r"column 'wage'.*no such column.*Fix: use one of"),
         ({"income": "logs"}, r"encoders\['income'\] must be one of .*'log'.*got 'logs'"),
         ({"income": Log(-1.0)}, r"Log: linear must be a number > 0, got -1.0"),
-        (["income"], "encoders must map column labels"),
+        (["income"], "encoders must be None or a mapping of column labels"),
     ],
 )
 def test_an_encoder_that_cannot_be_is_refused_by_name(encoders: object, words: str) -> None:

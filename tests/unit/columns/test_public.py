@@ -139,7 +139,8 @@ def test_durations_have_bounds_too():
         (pd.Series(["a"]), None, "continuous", "not numeric"),
         (pd.Series([1]), None, "datetime", "not a datetime"),
         (pd.Series([1]), None, "number", "unknown kind 'number'"),
-        (pd.Series([1j]), None, None, "no rule for dtype complex128"),
+        (pd.Series([1j]), None, None, "dtype complex128"),
+        (pd.Series(pd.cut([1.0, 2.0], 2)), None, None, "values of type Interval have no JSON form"),
     ],
 )
 def test_contradictions_name_the_column_and_a_fix(column, listed, kind, words):

@@ -22,6 +22,7 @@ from vflsynth.exceptions import PrivacyParameterError
         lambda: Categories(("a", "a")),
         lambda: Categories((1, True)),
         lambda: Categories(("a", None)),
+        lambda: Categories((pd.Interval(0, 1), pd.Interval(1, 2))),
         lambda: PublicSchema(bounds={"x": (0, 1)}, categories={"x": ["a"]}),
         lambda: PublicSchema(bounds={"x": (1, 0)}),
         lambda: PublicSchema(categories={"x": []}),

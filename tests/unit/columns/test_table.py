@@ -145,6 +145,8 @@ def test_errors_of_transform_name_the_party_too(frame: pd.DataFrame) -> None:
 def test_kinds_of_absent_columns_are_an_error(frame: pd.DataFrame) -> None:
     with pytest.raises(ColumnKindError, match="no such column"):
         TableTransformer(kinds={"agee": "continuous"}).fit(frame)
+    with pytest.raises(ColumnKindError, match=r"column 'agee': overrides has .* no such column"):
+        TableTransformer(overrides={"agee": {"spikes": (-9,)}}).fit(frame)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +156,10 @@ def test_kinds_of_absent_columns_are_an_error(frame: pd.DataFrame) -> None:
         {"rare_threshold": -1},
         {"spike_share": 2},
         {"kinds": ["age"]},
+        {"encoders": 5},
+        {"overrides": 5},
+        {"overrides": {"only": 5}},
+        {"overrides": {"only": {"spike": (0,)}}},
     ],
 )
 def test_parameters_are_checked_even_if_unused(parameters: dict) -> None:

@@ -1,9 +1,11 @@
 import math
 
+import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables
+from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables, VertiGANSynthesizer
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.privacy import NeighbouringRelation, PublicSchema, Sampler
@@ -151,3 +153,17 @@ def test_the_public_number_of_records_is_compared_with_delta():
         with pytest.raises(ParameterError, match="100"):
             given.check_delta(n_records)
     DPSGD(epsilon=1.0, delta=1e-2, n_records=99).check_delta(10**6)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_noise_is_planned_with_numbers_in_full_precision(kind):
+    """Half of one as float16 has noise on a grid of steps that overflow."""
+    given = DPSGD(epsilon=kind(2.0), delta=1e-4, max_grad_norm=kind(0.5), n_records=60)
+    used = given.in_full_precision()
+    assert [type(used.epsilon), type(used.max_grad_norm)] == [float, float]
+    assert (used.epsilon, used.max_grad_norm, used.n_records) == (2.0, 0.5, 60)
+    assert type(given.epsilon) is kind
+    frames = {"bank": pd.DataFrame({"x": [0.25, 0.5] * 30})}
+    given.set_params(public_schema=SCHEMA)
+    model = VertiGANSynthesizer(privacy=given, epochs=1, verbose=0).fit(frames)
+    assert model.sample(3)["x"].between(0, 1).all()

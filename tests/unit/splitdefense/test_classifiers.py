@@ -27,6 +27,7 @@ from vflsynth.exceptions import (
     ParameterError,
     PartyDataError,
     PartyNameError,
+    TableFileError,
 )
 from vflsynth.protocol import LocalChannel
 from vflsynth.run import local
@@ -321,18 +322,20 @@ def test_numbers_too_large_for_single_precision_are_far_out_and_no_more():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "fix"),
+    ("name", "value", "says"),
     [
-        ("party_columns", ["age"], "mapping of party to columns"),
-        ("malicious", ["shop"], "mapping of party"),
-        ("classes", 5, "sequence"),
-        ("class_weight", [1, 2], "'balanced'"),
-        ("objective", "GAFM", "an Objective"),
+        ("party_columns", ["age"], "must be None or a mapping of party to list of columns, got"),
+        ("party_columns", {"shop": "x"}, "must be None or a mapping of party to list of columns"),
+        ("party_columns", {"shop": 5}, "must be None or a mapping of party to list of columns"),
+        ("malicious", ["shop"], "must be None or a mapping of party to MaliciousSGD, got"),
+        ("classes", 5, "cannot be .* Fix: give .*sequence"),
+        ("class_weight", [1, 2], "cannot be .* Fix: give .*'balanced'"),
+        ("objective", "GAFM", "cannot be .* Fix: give .*an Objective"),
     ],
 )
-def test_parameters_of_another_type_are_named(name, value, fix):
+def test_parameters_of_another_type_are_named(name, value, says):
     X = pd.DataFrame({"x": [1.0, 2.0]})
-    with pytest.raises(ParameterError, match=f"{name} cannot be .* Fix: give .*{fix}"):
+    with pytest.raises(ParameterError, match=f"{name} {says}"):
         SplitNNClassifier(**{name: value}).fit(X, [0, 1])
     with pytest.raises(ParameterError, match="class_weight of 0 must be a number"):
         SplitNNClassifier(class_weight={0: "high"}).fit(X, [0, 1])
@@ -583,3 +586,55 @@ def test_a_lower_cut_moves_layers_to_the_label_holder(tables, monkeypatch):
     assert linear[1] > linear[0]
     with pytest.raises(ParameterError, match="at most 2"):
         CutShiftClassifier(layers=3, active="bank").fit(frames, y, on="id")
+
+
+def test_parameters_of_the_encoding_are_set_where_there_is_none_yet():
+    """GridSearchCV over transformer__... ended in an AttributeError."""
+    assert SplitNNClassifier().set_params(transformer__rare_records=3).transformer.rare_records == 3
+    for owner in ("label_privacy", "monitor", "privacy"):
+        with pytest.raises(
+            ParameterError, match=f"{owner}__odd: set {owner} to an object that has"
+        ):
+            SplitNNClassifier().set_params(**{f"{owner}__odd": 3})
+    with pytest.raises(ValueError, match="Invalid parameter 'nobody'"):
+        SplitNNClassifier().set_params(nobody__odd=3)
+
+
+def test_a_single_table_may_be_of_another_library():
+    pl = pytest.importorskip("polars")
+    table = pd.DataFrame({"x": np.arange(60.0), "town": ["Bonn", "Köln"] * 30})
+    y = table["x"] > 30
+    classifier = SplitNNClassifier(epochs=2, random_state=0).fit(pl.DataFrame(table), y)
+    assert classifier.parties_["party"].transformer.kinds_["town"] == "categorical"
+    expected = classifier.predict_proba(table)
+    assert np.array_equal(classifier.predict_proba(pl.DataFrame(table)), expected)
+    with pytest.raises(TableFileError, match=r"LazyFrame has no rows .*Fix: .*collect\(\)"):
+        classifier.fit(pl.DataFrame(table).lazy(), y)
+
+
+def test_a_single_table_is_checked_once(monkeypatch):
+    checked = []
+    usual = SplitNNClassifier._table
+
+    def counting(self, *args, **options):
+        checked.append(self)
+        return usual(self, *args, **options)
+
+    monkeypatch.setattr(SplitNNClassifier, "_table", counting)
+    X = pd.DataFrame({"x": np.arange(60.0)})
+    models = SplitNNClassifier(epochs=1).fit_replicas(X, X["x"] > 30, random_states=[0, 1])
+    assert len(checked) == 1
+    assert [model.n_features_in_ for model in models] == [1, 1]
+    assert [model.feature_names_in_.tolist() for model in models] == [["x"], ["x"]]
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "says"),
+    [
+        (pd.DataFrame([[1.0, 2.0]] * 4, columns=["x", "x"]), ColumnNameError, "column 'x': .* 2"),
+        (pd.DataFrame({"x": np.arange(5.0)}), PartyDataError, "4 labels for 5 rows"),
+    ],
+)
+def test_what_a_single_table_cannot_be_is_said_of_it(X, error, says):
+    with pytest.raises(error, match=says):
+        SplitNNClassifier(epochs=1).fit(X, [0, 1, 0, 1])

@@ -3,6 +3,7 @@
 import copy
 import importlib
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from vflsynth.exceptions import (
     ParameterError,
     PartyNameError,
     PrivacyBudgetError,
+    PublishingWarning,
 )
 from vflsynth.federation.job import check_combination
 from vflsynth.frames import read_records
@@ -270,14 +272,6 @@ def test_checkpoints_are_refused_as_those_of_synthesizers_are(tmp_path, option):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("n_values", [0, 1])
-def test_one_value_does_not_decide_whether_there_is_a_model(n_values):
-    """A column without any ended the fit, and with one value it did not."""
-    X, y = table()
-    X.loc[n_values:, "a"] = np.nan
-    assert classifier(epochs=1).fit(X, y).privacy_ledger_ is not None
-
-
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
 def test_no_value_of_an_array_or_label_ends_a_fit(odd):
     """Arrays were checked as scikit-learn does, which tells of one record; tables were not."""
@@ -317,3 +311,21 @@ def test_weights_replicas_and_processes_are_refused():
         )
     with pytest.raises(ParameterError, match="in one process"):
         check_combination(classifier(monitor=False), across_processes=True)
+
+
+@pytest.mark.parametrize("of_parties", [False, True])
+def test_one_value_decides_neither_whether_it_trains_nor_a_type(of_parties):
+    """A record with the only value of a column decided whether the fit was refused."""
+    X, y = table()
+    X["a"], X["b"] = np.nan, X["b"].astype(object)
+    model = classifier(party_columns=None if of_parties else COLUMNS)
+    given = {name: X[columns] for name, columns in COLUMNS.items()} if of_parties else X
+    model.privacy.set_params(
+        public_schema=PublicSchema(
+            bounds=dict.fromkeys("abcd", (-4.0, 4.0)), dtypes=dict.fromkeys("abcd", "float64")
+        )
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PublishingWarning)
+        model.fit(given, y)
+    assert np.isfinite(model.predict_proba(given)).all()

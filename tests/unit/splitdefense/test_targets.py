@@ -18,7 +18,7 @@ from sklearn.model_selection import (
     cross_validate,
 )
 
-from vflsynth.exceptions import ParameterError, PartyDataError
+from vflsynth.exceptions import ParameterError, PartyDataError, PartyNameError
 from vflsynth.splitdefense import (
     AlignedFrames,
     DistanceCorrelation,
@@ -267,3 +267,17 @@ def test_labels_of_several_types_are_refused(form):
         SplitNNClassifier(epochs=1, classes=[1, "a"]).fit(X, form(["1", "a"] * 20))
     with pytest.raises(ParameterError, match="20 of 40 labels are missing, or none of"):
         SplitNNClassifier(epochs=1, classes=["1", "a"]).fit(X, form(mixed))
+
+
+def test_one_record_of_matched_tables_is_a_table_of_one_row():
+    X = AlignedFrames({"a": pd.DataFrame({"x": [1, 2, 3]}), "b": pd.DataFrame({"z": [4, 5, 6]})})
+    assert X[1].shape == (1, 2)
+    assert X[np.int64(-1)]["b"]["z"].tolist() == [6]
+    assert [name in X for name in ("a", "c", 1)] == [True, False, False]
+
+
+@pytest.mark.parametrize("active", [["bank"], 5, "nobody"])
+def test_an_active_party_that_has_no_table_is_named(active):
+    frames = {"bank": pd.DataFrame({"x": [1, 2, 3]})}
+    with pytest.raises(PartyNameError, match=r"the active party has no table.* 'bank'"):
+        aligned(frames, [0, 1, 0], active=active)

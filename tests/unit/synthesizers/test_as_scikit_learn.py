@@ -88,7 +88,7 @@ def test_parameters_of_a_named_mechanism_can_be_set():
         privacy__epsilon=1.0, privacy__delta=1e-6
     )
     assert synth.method().privacy.epsilon == 1.0
-    with pytest.raises(ParameterError, match="privacy__epsilon: set privacy to a mechanism"):
+    with pytest.raises(ParameterError, match="privacy__epsilon: set privacy to an object that"):
         MixtureSynthesizer().set_params(privacy__epsilon=1.0)
 
 
