@@ -193,6 +193,7 @@ class NumericTransformer(ColumnTransformer):
         whole = np.clip(np.rint(np.where(missing, 0.0, values)), float(info.min), highest)
         return whole.astype(self._raw_dtype), missing
 
+    @np.errstate(over="ignore")  # what is beyond all numbers is clipped, or has a state
     def _write_code(self, raw: npt.NDArray[Any], states: npt.NDArray[np.intp], out: Matrix) -> None:
         """Write scaled values and states."""
         n_values = 0
@@ -240,6 +241,7 @@ class NumericTransformer(ColumnTransformer):
             within[within > known[max(0, len(known) - 2)]] = known[-1]
         return within
 
+    @np.errstate(over="ignore")  # at 1e308; infinity is beyond the end, and its tangent is one
     def _drawn_in(self, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Move ordinary values near the ends of the range inwards; a larger one stays larger."""
         assert self.axis_ is not None

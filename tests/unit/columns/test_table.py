@@ -168,6 +168,19 @@ def test_parameters_are_checked_even_if_unused(parameters: dict) -> None:
         table.fit(pd.DataFrame({"only": [True, False]}))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("end", [1e300, 1e308, -1.7e308])
+@pytest.mark.parametrize("every", [9, 300])
+@pytest.mark.parametrize("extreme_records", [0, 5])
+def test_numbers_near_the_largest_are_encoded_in_silence(end, every, extreme_records) -> None:
+    usual = np.random.default_rng(0).normal(size=300)
+    table = pd.DataFrame({"x": np.where(np.arange(300) % every == 0, end, usual)})
+    for encoder in ("standard", "quantile"):
+        made = TableTransformer(continuous=encoder, extreme_records=extreme_records).fit(table)
+        found = made.inverse_transform(made.transform(table))["x"]
+        assert np.isfinite(found).all()
+
+
 def test_tables_that_are_none(frame: pd.DataFrame) -> None:
     table = TableTransformer()
     with pytest.raises(PartyDataError, match="got a ndarray"):
