@@ -135,7 +135,8 @@ def _prepare(options: argparse.Namespace) -> None:
 
 def _start(options: argparse.Namespace) -> None:
     """Become the node's process, so that signals of a service manager reach it."""
-    from vflsynth.federation.kit import ONE_THREAD, node_command
+    from vflsynth.federation.certificates import check_certificate
+    from vflsynth.federation.kit import ONE_THREAD, node_command, owner
     from vflsynth.federation.site import SITE_FILE
 
     kit = options.kit
@@ -144,6 +145,7 @@ def _start(options: argparse.Namespace) -> None:
         raise ParameterError(
             f"{kit} is not prepared, so it has no policy. Fix: vflsynth parties prepare {kit} SITE"
         )
+    check_certificate(kit, owner(kit))
     (kit / "transfer").mkdir(exist_ok=True)
     os.chdir(kit)
     os.execvpe(command[0], command, ONE_THREAD | os.environ)

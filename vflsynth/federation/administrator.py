@@ -7,12 +7,13 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from vflsynth.exceptions import MissingExtraError, ParameterError, ProtocolError, VFLSynthError
+from vflsynth.federation.certificates import check_certificate
 from vflsynth.federation.consent import propose
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import ADMIN, write_job
@@ -30,6 +31,8 @@ _ENDED, _STARTED = ("FINISHED", "FAILED"), ("DISPATCHED", "RUNNING")
 _LOOK, _ANSWER_SECONDS = 5.0, 30.0
 _START_SECONDS = 120.0
 _LOGINS = 12
+_NOBODY = logging.NullHandler()
+"""Of the root logger: else a terminal gets lines of FLARE's for each attempt to connect."""
 _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
 """Seconds between attempts: more each time."""
 
@@ -58,11 +61,14 @@ def _logged_in(kit: Path) -> Any:
     while True:
         left -= 1
         try:
-            return new_secure_session(ADMIN, str(kit), timeout=_START_SECONDS)
+            with redirect_stdout(None):  # where results go
+                return new_secure_session(ADMIN, str(kit), timeout=_START_SECONDS)
         except Exception as error:
             if not (left and isinstance(error, FLCommunicationError)):
-                text = f"the server cannot be reached with {kit}: {str(error) or repr(error)}"
-                raise ProtocolError(text) from error
+                raise ProtocolError(
+                    f"the server cannot be reached with {kit}: {str(error) or repr(error)}. Fix: "
+                    "start the server's kit, and see what 'vflsynth parties logs' says there"
+                ) from error
         time.sleep(1.0)
 
 
@@ -75,14 +81,29 @@ class Administrator:
 
     def __init__(self, kit: Path, parties: Sequence[str]) -> None:
         check_installed()
+        if not (kit / "startup" / "fed_admin.json").is_file():
+            raise ParameterError(f"{kit} is not the start-up kit of an administrator")
+        check_certificate(kit, ADMIN)
+        logging.getLogger().addHandler(_NOBODY)
         self._session = _logged_in(kit)
-        self._session.set_timeout(_ANSWER_SECONDS)  # not five: a busy server is not a lost one
-        deadline = time.monotonic() + _START_SECONDS
-        while set(parties) - set(self.clients()):
+        try:
+            self._session.set_timeout(_ANSWER_SECONDS)  # not five: a busy server is not a lost one
+            self._wait_for(parties)
+        except BaseException:
+            self.close()  # else FLARE's threads would keep this process
+            raise
+
+    def _wait_for(self, parties: Sequence[str]) -> None:
+        deadline, told = time.monotonic() + _START_SECONDS, False
+        while missing := sorted(set(parties) - set(self.clients())):
+            names = " and ".join(missing)
+            if not told:
+                logger.info("waiting for the nodes of %s", names)
+                told = True
             if time.monotonic() > deadline:
                 raise ProtocolError(
-                    f"not all of {', '.join(parties)} joined within {_START_SECONDS:g} s; see the "
-                    "logs in their start-up kits"
+                    f"{names} did not join within {_START_SECONDS:g} s. Fix: have them start their "
+                    "kits, and see what 'vflsynth parties check --kit' and 'parties logs' say there"
                 )
             time.sleep(0.2)
 

@@ -110,8 +110,8 @@ def prepare(kit: Path, site: Site) -> None:
         logs = json.loads((local / "log_config.json.default").read_text())
     except (OSError, ValueError) as error:
         raise ParameterError(f"{kit} is not a start-up kit of FLARE: {error}") from error
-    if site.party != (owner := _owner(kit) or site.party):
-        raise ParameterError(f"{kit} is the kit of {owner!r}, and the site file of {site.party!r}")
+    if site.party != (name := owner(kit)):
+        raise ParameterError(f"{kit} is the kit of {name!r}, and the site file of {site.party!r}")
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = [CONTROLLER if is_server else EXECUTOR]
     resources["allow_log_streaming"] = False
@@ -144,15 +144,15 @@ def prepare(kit: Path, site: Site) -> None:
     site.write(local / SITE_FILE)
 
 
-def _owner(kit: Path) -> str | None:
-    """Return the name of the site whose kit it is; None if it does not say."""
+def owner(kit: Path) -> str:
+    """Return the name of the site whose kit it is; ParameterError if it is none of a node."""
     if (kit / "startup" / "fed_server.json").is_file():
         return "server"
     try:
-        content = json.loads((kit / "startup" / "fed_client.json").read_text())
+        content = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
         return str(content["client"]["fqsn"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ParameterError(f"{kit} is not a start-up kit of a node of FLARE") from error
 
 
 def node_command(kit: Path) -> list[str]:
@@ -161,16 +161,9 @@ def node_command(kit: Path) -> list[str]:
     FLARE's own ``start.sh`` leaves a process behind and starts it anew up to five times; a service
     manager or a container does that better. Raises ParameterError if it is no start-up kit.
     """
-    startup = kit / "startup"
-    kind = "server" if (startup / "fed_server.json").is_file() else "client"
-    own = ["org=server"]
-    if kind == "client":
-        try:
-            content = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
-            name = content["client"]["fqsn"]
-        except (OSError, ValueError, KeyError) as error:
-            raise ParameterError(f"{kit} is not a start-up kit of a node of FLARE") from error
-        own = [f"uid={name}", f"org={_org(name)}"]
+    name = owner(kit)
+    kind = "server" if name == "server" else "client"
+    own = ["org=server"] if kind == "server" else [f"uid={name}", f"org={_org(name)}"]
     return [
         *(sys.executable, "-P", "-u", daemon.__file__, f"{kind}_train"),
         *("-m", str(kit.resolve()), "-s", f"fed_{kind}.json", "--set", "secure_train=true"),

@@ -6,15 +6,11 @@ import json
 import shutil
 import socket
 import ssl
-import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from vflsynth._artefacts import check_writable
 from vflsynth._device import resolve_device
@@ -22,6 +18,7 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import ParameterError, VFLSynthError
 from vflsynth.federation.administrator import check_installed
 from vflsynth.federation.attempts import server_node
+from vflsynth.federation.certificates import check_certificate
 from vflsynth.federation.consent import check_approved
 from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import check_table
@@ -31,8 +28,8 @@ from vflsynth.frames.keys import check_no_repeated_key, key_kind
 
 _LEAST_DISK = 1 << 30
 _SECONDS = 5.0
-_SOON, _SOON_ROOT = 30, 180
-"""Days before its end from which a certificate is worth renewing, and that of the authority."""
+_LAST_WORD = 1.0
+"""Seconds in which a server that refuses a certificate says so, once it has shown its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ def preflight(job: Job, site: Site, kit: Path | None = None) -> Iterator[Finding
         looks.insert(2, ("secret", lambda: f"{len(site.the_shared)} bytes"))
     if kit is not None:
         looks += [
-            ("certificate", lambda: _certificate(kit, site)),
+            ("certificate", lambda: check_certificate(kit, site.party)),
             ("kit", lambda: _prepared(kit, site)),
         ]
         if site.party in job.parties:
@@ -121,48 +118,6 @@ def _folder(site: Site) -> str:
     return f"{site.folder}: {free / 2**30:,.1f} GiB left"
 
 
-def _certificate(kit: Path, site: Site) -> str:
-    startup = kit / "startup"
-    kind = "server" if (startup / "fed_server.json").is_file() else "client"
-    path, key = startup / f"{kind}.crt", startup / f"{kind}.key"
-    root = startup / "rootCA.pem"
-    try:
-        certificate, authority = (
-            x509.load_pem_x509_certificate(file.read_bytes()) for file in (path, root)
-        )
-        mode = stat.S_IMODE(key.stat().st_mode)
-    except (OSError, ValueError) as error:
-        raise ParameterError(
-            f"{path}, {root} or the key cannot be read. Fix: package the kit"
-        ) from error
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    name = str(names[0].value) if names else ""
-    if kind == "client" and name != site.party:
-        raise ParameterError(f"{path} is of {name!r}, and the site file of {site.party!r}")
-    own = _days_left(path, certificate)
-    if mode & 0o077:
-        raise ParameterError(f"{key} can be read by others. Fix: chmod 600 {key}")
-    of_root = _days_left(root, authority)
-    text = f"of {name}, {own} days left{'; renew it now' if own < _SOON else ''}"
-    if of_root < _SOON_ROOT:
-        text += (
-            f"; the authority's own ends in {of_root} days, and every certificate with it: plan "
-            "for a new one"
-        )
-    return text
-
-
-def _days_left(path: Path, certificate: x509.Certificate) -> int:
-    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    now = datetime.now(UTC)
-    if not begins <= now <= ends:
-        raise ParameterError(
-            f"{path} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M}, and the clock "
-            f"here says {now:%Y-%m-%d %H:%M} (UTC). Fix: set the clock, or have it renewed"
-        )
-    return (ends - now).days
-
-
 def _prepared(kit: Path, site: Site) -> str:
     path = kit / "local" / SITE_FILE
     try:
@@ -195,10 +150,15 @@ def _handshake(kit: Path) -> str:
             context.wrap_socket(plain, server_hostname=host) as secure,
         ):
             version = secure.version()
-    except ssl.SSLError as error:
+            secure.settimeout(_LAST_WORD)
+            with suppress(TimeoutError):  # it waits for a first message
+                if not secure.recv(1):
+                    raise ConnectionResetError("it ends the connection")
+    except (ssl.SSLError, ConnectionResetError) as error:
         raise ParameterError(
             f"{host}:{port} does not accept this certificate, or has one of another federation: "
-            f"{error.reason}"
+            f"{getattr(error, 'reason', error)}. Fix: look at both clocks, and package both kits "
+            "with certificates of one authority"
         ) from error
     except OSError as error:
         raise ParameterError(

@@ -1,8 +1,14 @@
 """What a look at a site finds; with its kit and a server in `tests/integration/test_flare.py`."""
 
+import json
+import shutil
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections import namedtuple
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,7 +23,7 @@ from vflsynth.cli import main
 from vflsynth.federation import consent, daemon, preflight
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import definitions
-from vflsynth.federation.site import Site
+from vflsynth.federation.site import SITE_FILE, Site
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare'")
 
@@ -116,25 +122,90 @@ def test_everybody_gets_a_definition(folder, capsys):
     ],
 )
 def test_a_certificate_that_ends_soon_and_an_authority_that_does(folder, own, root, words):
-    startup = folder / "kit" / "startup"
-    startup.mkdir(parents=True)
-    (startup / "client.key").touch(mode=0o600)
-    for file, days in {"client.crt": own, "rootCA.pem": root}.items():
-        (startup / file).write_bytes(certificate(days))
+    make_kit(folder / "kit", own, root)
     job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
     found = {f.subject: f for f in preflight.preflight(job, site, folder / "kit")}["certificate"]
     assert found.good is (min(own, root) > 0)
     assert all(word in found.detail for word in words), found.detail
 
 
-def certificate(days):
-    """Make a certificate of `lab` that ends in so many days."""
-    key, name = (
-        ed25519.Ed25519PrivateKey.generate(),
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lab")]),
-    )
+WRONG = {
+    "ended": "client.crt is valid from",
+    "another's": "client.crt is of 'clinic', and not of 'lab'. Fix: package the kit",
+    "another key": "client.key is not the key of",
+    "another study's": "client.crt is not of the authority of",
+    "read by others": "client.key can be read by others. Fix: chmod 600",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_node_does_not_start_with_a_certificate_that_its_server_refuses(
+    folder, capsys, monkeypatch, wrong
+):
+    """It would knock for ever, and neither would say why."""
+    kit = folder / "kit"
+    make_kit(kit, -1 if wrong == "ended" else 90, name="clinic" if wrong == "another's" else "lab")
+    if wrong in ("another key", "another study's"):
+        make_kit(folder / "other")
+        file = "client.key" if wrong == "another key" else "rootCA.pem"
+        shutil.copy2(folder / "other" / "startup" / file, kit / "startup" / file)
+    elif wrong == "read by others":
+        (kit / "startup" / "client.key").chmod(0o644)
+    monkeypatch.setattr("os.execvpe", None)
+    assert main(["parties", "start", str(kit)]) == 2
+    assert WRONG[wrong] in capsys.readouterr().err
+
+
+def test_a_server_that_refuses_a_certificate_after_it_showed_its_own(folder):
+    """In TLS 1.3 a client's handshake is over before the server has seen its certificate."""
+    for name in ("kit", "other"):
+        make_kit(folder / name)
+    startup, other = (folder / name / "startup" for name in ("kit", "other"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=other / "rootCA.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    with socket.create_server(("localhost", 0)) as listening:
+        target = {"service": {"target": f"localhost:{listening.getsockname()[1]}"}}
+        (startup / "fed_client.json").write_text(json.dumps({"servers": [target]}))
+
+        def serve():
+            with suppress(OSError):
+                context.wrap_socket(listening.accept()[0], server_side=True).close()
+
+        server = threading.Thread(target=serve)
+        server.start()
+        found = {f.subject: f for f in preflight.preflight(job, site, folder / "kit")}["server"]
+        server.join()
+    assert not found.good
+    assert "does not accept this certificate" in found.detail
+
+
+def make_kit(kit, days=90, root=3650, name="lab"):
+    """Make a prepared kit of `lab`, with a certificate of `name` that ends in so many days."""
+    startup, local = kit / "startup", kit / "local"
+    startup.mkdir(parents=True)
+    local.mkdir()
+    (startup / "fed_client.json").write_text('{"client": {"fqsn": "lab"}}')
+    (local / SITE_FILE).touch()
+    authority, own = (ed25519.Ed25519PrivateKey.generate() for _ in range(2))
+    (startup / "rootCA.pem").write_bytes(certificate("authority", authority, authority, root))
+    (startup / "client.crt").write_bytes(certificate(name, own, authority, days))
+    pem, kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key = startup / "client.key"
+    key.touch(mode=0o600)
+    key.write_bytes(own.private_bytes(pem, kind, serialization.NoEncryption()))
+
+
+def certificate(name, key, authority, days):
+    """Make a certificate that ends in so many days."""
+    said = {
+        "subject": x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+        "issuer": x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")]),
+    }
     ends = datetime.now(UTC) + timedelta(days=days)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name)
+    made = x509.CertificateBuilder().subject_name(said["subject"]).issuer_name(said["issuer"])
     made = made.public_key(key.public_key()).serial_number(1)
     made = made.not_valid_before(ends - timedelta(days=4000)).not_valid_after(ends)
-    return made.sign(key, None).public_bytes(serialization.Encoding.PEM)
+    made = made.add_extension(x509.BasicConstraints(name == "authority", None), critical=True)
+    return made.sign(authority, None).public_bytes(serialization.Encoding.PEM)

@@ -399,3 +399,34 @@ def test_a_busy_server_is_asked_again_and_a_bad_kit_is_not(monkeypatch, refusals
         with pytest.raises(ProtocolError, match=f"cannot be reached with kit: {error}"):
             administrator._logged_in("kit")
     assert (len(calls), len(pauses)) == (asked, asked - 1)
+
+
+@pytest.mark.parametrize("ends", ["later", "Ctrl-C"])
+def test_a_session_is_closed_when_a_party_is_not_there(tmp_path, monkeypatch, caplog, ends):
+    """Else FLARE's threads keep the process, which has said its error, for ever."""
+    closed, clock = [], iter(range(0, 10_000, 50))
+
+    def info():
+        if ends == "Ctrl-C":
+            raise KeyboardInterrupt
+        return SimpleNamespace(client_info=[SimpleNamespace(name="lab")])
+
+    session = SimpleNamespace(
+        set_timeout=lambda _: None, close=lambda: closed.append(True), get_system_info=info
+    )
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "fed_admin.json").touch()
+    monkeypatch.setattr(administrator, "check_certificate", lambda *_: "")
+    monkeypatch.setattr(administrator, "_logged_in", lambda _: session)
+    times = SimpleNamespace(sleep=lambda _: None, monotonic=lambda: next(clock))
+    monkeypatch.setattr(administrator, "time", times)
+    caplog.set_level("INFO")
+    with pytest.raises((ProtocolError, KeyboardInterrupt), match=r"^clinic did not join|^$"):
+        administrator.Administrator(tmp_path, ["lab", "clinic"])
+    assert closed == [True]
+    assert caplog.messages == ([] if ends == "Ctrl-C" else ["waiting for the nodes of clinic"])
+
+
+def test_a_kit_that_is_no_administrators_is_not_a_server_that_is_lost(folder, capsys):
+    assert main(["parties", "submit", "job.toml", "--admin", "nowhere"]) == 2
+    assert "nowhere is not the start-up kit of an administrator" in capsys.readouterr().err
