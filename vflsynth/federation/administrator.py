@@ -156,11 +156,16 @@ class Administrator:
         Raises TimeoutError if it takes longer.
         """
         deadline, look = time.monotonic() + seconds, time.monotonic() + _LOOK
+        over, ask = False, time.monotonic() + _ANSWER_SECONDS
         while not (status := self.status(job_id)).startswith(_ENDED):
             if time.monotonic() > look:
                 if self.is_lost(job_id):
                     return LOST
                 look = time.monotonic() + _LOOK
+            if time.monotonic() > ask:
+                if over:  # FLARE waits ten minutes for a node that is gone
+                    _stop(self, job_id)
+                over, ask = bool(self._outcomes(job_id)), time.monotonic() + _ANSWER_SECONDS
             if time.monotonic() > deadline:
                 raise TimeoutError(f"job {job_id} is still {status} after {seconds:g} s")
             watch()
@@ -170,13 +175,17 @@ class Administrator:
     def said(self, job_id: str) -> str:
         """Return what the server says of how a job ended, or why it could not be deployed."""
         with suppress(Exception):  # a server that is gone says nothing
-            log = str(self._session.get_job_logs(job_id)["logs"].get("server", ""))
-            lines = [line.partition(OUTCOME)[2] for line in log.splitlines() if OUTCOME in line]
-            if lines:
+            if lines := self._outcomes(job_id):
                 return lines[-1].strip()
             deployed = self.details(job_id).get("job_deploy_detail") or []
             return "; ".join(str(at) for at in deployed if not str(at).endswith(": OK"))
         return ""
+
+    def _outcomes(self, job_id: str) -> list[str]:
+        with suppress(Exception):
+            log = str(self._session.get_job_logs(job_id)["logs"].get("server", ""))
+            return [line.partition(OUTCOME)[2] for line in log.splitlines() if OUTCOME in line]
+        return []
 
     def close(self) -> None:
         """End the session."""

@@ -202,15 +202,27 @@ class ServerController(Controller):  # type: ignore[misc]
             return
         finally:
             self._ended.set()
-        # The parties save their halves; they have nothing more to ask.
-        task_done = threading.Event()
-        for _ in range(int(self._job.setup_timeout * 10)):
-            if task.completion_status is not None or abort_signal.triggered:
-                break
-            task_done.wait(0.1)
-        late = [name for name in parties if name not in self._handed_in]
-        said = f"the server finished, and heard no more of {' and '.join(late)}"
+        late = self._late(task, abort_signal, beyond_abort(fl_ctx))
+        said = (
+            f"the server finished, and {' and '.join(late)} did not say so. Start the same job "
+            "again if 'vflsynth parties status' there does not say it either"
+        )
         logger.info("%s%s", OUTCOME, said if late else FINISHED)
+
+    def _late(self, task: Task, abort_signal: Signal, fl_ctx: FLContext) -> list[str]:
+        """Wait while parties that live save their halves; return who did not say that it has."""
+        late, pause, look = list(self._job.parties), threading.Event(), 0.0
+        heard = start = time.monotonic()
+        while task.completion_status is None and not abort_signal.triggered:
+            late = [name for name in late if name not in self._handed_in]
+            if time.monotonic() >= look:
+                heard = heard if _gone(fl_ctx, late) else time.monotonic()
+                look = time.monotonic() + _LOOK
+            now = time.monotonic()
+            if now > heard + self._job.exchange_timeout or now > start + self._job.setup_timeout:
+                break
+            pause.wait(0.1)
+        return [name for name in late if name not in self._handed_in]
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Let nobody wait."""

@@ -430,3 +430,30 @@ def test_a_session_is_closed_when_a_party_is_not_there(tmp_path, monkeypatch, ca
 def test_a_kit_that_is_no_administrators_is_not_a_server_that_is_lost(folder, capsys):
     assert main(["parties", "submit", "job.toml", "--admin", "nowhere"]) == 2
     assert "nowhere is not the start-up kit of an administrator" in capsys.readouterr().err
+
+
+def test_a_job_whose_server_said_how_it_ended_is_not_waited_for_long(monkeypatch):
+    """FLARE waits ten minutes for a node that is gone, as if it might still come back."""
+    clock, stopped = [0.0], []
+
+    def logs(job_id):
+        line = f"2026 - vflsynth - INFO - {administrator.OUTCOME}{administrator.FINISHED}"
+        return {"logs": {"server": line if clock[0] > 100 else "a line without one"}}
+
+    def passes(seconds):
+        clock[0] += seconds
+
+    def abort(job_id):
+        stopped.append(clock[0])
+        if len(stopped) == 1:
+            raise RuntimeError("not now")
+
+    waiting = administrator.Administrator.__new__(administrator.Administrator)
+    waiting._session = SimpleNamespace(get_job_logs=logs, abort_job=abort)
+    waiting.is_lost = lambda _: False
+    waiting.status = lambda _: "FINISHED:ABORTED" if len(stopped) > 1 else "RUNNING"
+    times = SimpleNamespace(sleep=passes, monotonic=lambda: clock[0])
+    monkeypatch.setattr(administrator, "time", times)
+    assert waiting.wait("1", 1000.0) == "FINISHED:ABORTED"
+    assert 130 < stopped[0] < 165 < clock[0] < 200
+    assert waiting.said("1") == administrator.FINISHED
