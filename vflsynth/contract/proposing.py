@@ -76,7 +76,8 @@ def proposal_text(reasons: Mapping[str, list[str]]) -> str:
         "but how many records keep what was found; where that is all but one, it says so.",
     ]
     for party, said in reasons.items():
-        lines += ["", f"party {party!r}", *(f"  {reason}" for reason in said)]
+        if said:
+            lines += ["", f"party {party!r}", *(f"  {reason}" for reason in said)]
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from vflsynth import Contract, IndependentSynthesizer, PartyContract
 from vflsynth.cli import main
 from vflsynth.contract import propose
 from vflsynth.contract.checking import check_units, hold
+from vflsynth.contract.proposing import proposal_text
 from vflsynth.contract.rules import Check, FixedCombinations
 from vflsynth.exceptions import ContractError
 
@@ -156,3 +157,8 @@ def test_inspect_counts_the_rows_that_keep_a_contract(stays, tmp_path, capsys):
     n = (stays["age"] >= 50).sum()
     assert f"hospital: age < 50: {n} of 200 rows break it" in capsys.readouterr().out
     assert main([*command, str(tmp_path / "bad.toml")]) == 3
+
+
+def test_a_party_of_which_nothing_is_to_be_said_has_no_heading():
+    text = proposal_text({"lab": ["column 'age': others may know it of a person"], "clinic": []})
+    assert text.endswith("\nparty 'lab'\n  column 'age': others may know it of a person")
