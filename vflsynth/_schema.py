@@ -17,7 +17,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, ClassVar, TypeVar
 
-from vflsynth.exceptions import ParameterError, VFLSynthError, did_you_mean
+from vflsynth.exceptions import ParameterError, UnusableFileError, VFLSynthError, did_you_mean
 
 T = TypeVar("T")
 Failure = Callable[[str], Exception]
@@ -146,7 +146,8 @@ def read_toml(path: Path, failure: Failure = ParameterError) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", error)
-        raise failure(f"{path} cannot be read: {why}") from error
+        kind = UnusableFileError if failure is ParameterError else failure
+        raise kind(f"{path} cannot be read: {why}") from error
     return parsed_toml(text, str(path), failure)
 
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from vflsynth.exceptions import ArtefactError, ParameterError
+from vflsynth.exceptions import ArtefactError, ParameterError, UnusableFileError
 
 PUBLIC_DIGITS = 64
 _SIGNATURE_DIGITS = 128
@@ -27,7 +27,7 @@ _SIGNATURE_DIGITS = 128
 def new_key(path: Path) -> str:
     """Make a private key; return the public one.
 
-    Raises ArtefactError if the file exists already, or cannot be written.
+    Raises ParameterError if the file exists already, ArtefactError if it cannot be written.
     """
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -39,6 +39,8 @@ def new_key(path: Path) -> str:
             except OSError:
                 path.unlink()
                 raise
+    except FileExistsError as error:
+        raise ParameterError(f"{path} is there already. Fix: name another file") from error
     except OSError as error:
         raise ArtefactError(f"{path} cannot be written: {error.strerror}") from error
     return key.public_key().public_bytes_raw().hex()
@@ -52,7 +54,7 @@ def public_key(path: Path) -> str:
 def sign(path: Path, content: bytes) -> str:
     """Sign with a private key.
 
-    Raises ParameterError if the file is not such a key.
+    Raises UnusableFileError if the file is not such a key, or others can read it.
     """
     return _read(path).sign(content).hex()
 
@@ -73,9 +75,14 @@ def _read(path: Path) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
-        raise ParameterError(
+        raise UnusableFileError(
             f"{path} cannot be read as a private key. Fix: one made by 'vflsynth parties key'"
         ) from error
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        raise UnusableFileError(
+            f"{path} can be read by others, who could sign in your name. Fix: chmod 600 {path}, "
+            "and make another key if somebody may have had it"
+        )
     if not isinstance(key, Ed25519PrivateKey):
-        raise ParameterError(f"{path} is not an Ed25519 key")
+        raise UnusableFileError(f"{path} is not an Ed25519 key")
     return key

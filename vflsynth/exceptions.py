@@ -177,6 +177,10 @@ class ArtefactVersionError(ArtefactError):
     """A saved model was written by a version that this one cannot read."""
 
 
+class UnusableFileError(ArtefactError, ParameterError):
+    """A file or folder of settings, a key or a start-up kit is not there, or cannot be used."""
+
+
 class TrainingDivergedError(VFLSynthError, ArithmeticError):
     """A loss stopped being finite."""
 

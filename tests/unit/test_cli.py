@@ -505,7 +505,7 @@ def test_what_cannot_be_fitted_is_said_before(folder, monkeypatch, capsys, optio
     monkeypatch.chdir(folder)
     Path("wrong.toml").write_text("epochs = 3\n")
     command = ["fit", "fixed-lab.parquet", "--on", "id", "-o", "m", "-q"]
-    assert code_of([*command, *options]) == 2
+    assert code_of([*command, *options]) == (3 if "cannot be read" in says else 2)
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
 
@@ -1031,7 +1031,7 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     with monkeypatch.context() as changing:
         changing.setattr("vflsynth.cli.release.release_gate", None)  # not reached
-        assert main([*command, "--key", str(table), "-o", str(out)]) == 2
+        assert main([*command, "--key", str(table), "-o", str(out)]) == 3
         assert "cannot be read as a private key" in capsys.readouterr().err
 
     for file in (table, folder / "lab.csv"):

@@ -20,6 +20,7 @@ from vflsynth.exceptions import (
     PrivacyBudgetError,
     ProtocolError,
     TrainingDivergedError,
+    UnusableFileError,
 )
 from vflsynth.frames import write_table
 from vflsynth.release import publishing
@@ -107,6 +108,7 @@ def test_a_parser_for_one_command_names_all_others():
         (PartyDataError("x", fix="y"), 3),
         (ContractError("x"), 3),
         (ArtefactError("x"), 3),
+        (UnusableFileError("x"), 3),
         (ProtocolError("x"), 4),
         (ExchangeError("x", fix="y"), 4),
         (TrainingDivergedError("x"), 5),

@@ -483,9 +483,9 @@ def test_tables_may_name_their_keys_differently(tmp_path, capsys):
     write_table(pd.DataFrame({"member": range(60), "stay": range(60)}), tmp_path / "ward.csv")
     command = ["new", str(tmp_path / "lab.csv"), str(tmp_path / "ward.csv"), "--target", ""]
     command += ["--epsilon", "0", "--audit-minutes", "1", "-o", str(tmp_path / "study.toml")]
-    assert main([*command, "--on", "id"]) == 2
+    assert main([*command, "--on", "id"]) == 3
     assert "party 'ward': no column 'id' to match records by" in capsys.readouterr().err
-    assert main([*command, "--on", "lab=id"]) == 2
+    assert main([*command, "--on", "lab=id"]) == 3
     assert "Fix: --on lab=COLUMN --on ward=COLUMN" in capsys.readouterr().err
     assert main([*command, "--on", "lab=id", "--on", "ward=member"]) == 0
     assert "60 records matched" in capsys.readouterr().err

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from vflsynth.cli.console import say, table
-from vflsynth.cli.options import Group, Option
+from vflsynth.cli.options import Group, Option, check_file
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import Attempt, Budget, PrivacyAccount
 from vflsynth.privacy.events import Composition
@@ -66,6 +67,11 @@ def run(options: argparse.Namespace) -> int:
             )
         budget = Budget(options.epsilon, options.delta)
     if options.create:
+        if os.path.lexists(options.account):
+            raise ParameterError(
+                f"{options.account} exists already; a privacy account is never overwritten"
+            )
+        check_file("account", options.account)
         account = PrivacyAccount.create(options.account, budget)
     else:
         account = PrivacyAccount(options.account)

@@ -10,7 +10,7 @@ import numpy as np
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli import publish
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option
+from vflsynth.cli.options import Option, check_folder
 from vflsynth.datasets import load_breast_cancer_parties
 from vflsynth.frames import align_party_frames, write_table
 
@@ -98,6 +98,7 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Write the tables, and publish."""
     out: Path = options.output
+    check_folder("--output", out)
     n_train = _write_tables(out, options.seed)
     if options.only_tables:
         say("\n".join(str(out / file) for file in _FILES.values()))

@@ -144,6 +144,8 @@ def run(options: argparse.Namespace) -> int:
             "with the seed that it was started with"
         )
     _check_targets(options)
+    if is_taken(options.output):
+        logger.info("%s is replaced once the new model is ready", options.output)
     arguments = _arguments(synth, options, configuration)
     method = synth.method()  # checks all parameters before anything is read
     frames = _read(options, configuration, method)

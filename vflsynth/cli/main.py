@@ -29,6 +29,7 @@ from vflsynth.exceptions import (
     PrivacyBudgetError,
     ProtocolError,
     UnsupportedEventError,
+    UnusableFileError,
     VFLSynthError,
     did_you_mean,
 )
@@ -63,7 +64,7 @@ exit codes:
   0    done; what was judged passes
   1    what was judged fails: a clause of a release, a check before a run
   2    wrong usage: an option, a parameter or a budget cannot be this, or a package is missing
-  3    tables, contract or saved files cannot be used as they are; the message names the fix
+  3    what is read cannot be used as it is: tables, contract, files; the message names the fix
   4    another party, or the server, did not do what the protocol asks
   5    failed for another reason
   130  interrupted with Ctrl-C or SIGTERM; fit saves the epochs that were finished
@@ -262,6 +263,8 @@ def _quoted(value: object) -> str:
 def exit_code(error: Exception) -> ExitCode:
     """Return what the process returns after an error."""
     match error:
+        case UnusableFileError():  # also a ParameterError
+            return ExitCode.DATA
         case (
             ParameterError()
             | MissingExtraError()

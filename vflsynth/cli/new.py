@@ -32,7 +32,7 @@ from vflsynth.cli.tables import (
 from vflsynth.columns.kinds import is_known_to_others
 from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, write_contract
 from vflsynth.contract.proposing import proposal_text
-from vflsynth.exceptions import ParameterError, VFLSynthError, did_you_mean
+from vflsynth.exceptions import MissingKeyError, ParameterError, VFLSynthError, did_you_mean
 from vflsynth.frames import align_party_frames, infers_types
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release.measuring import QUESTIONS, limit_shown_by
@@ -192,10 +192,11 @@ def _key(frames: Mapping[str, Any], given: list[str] | str) -> str | dict[str, s
         if on is not None and (column is None or label([frame], column) not in frame):
             names = [*map(str, frame.columns)]
             missing = f"no column {column!r}" if column else "no column is named"
-            raise ParameterError(
-                f"party {party!r}: {missing} to match records by; there are {', '.join(names)}"
-                f"{did_you_mean(column or '', names)}. "
-                f"Fix: {' '.join(f'--on {each}=COLUMN' for each in frames)}"
+            raise MissingKeyError(
+                f"{missing} to match records by; there are {', '.join(names)}"
+                f"{did_you_mean(column or '', names)}",
+                fix=" ".join(f"--on {each}=COLUMN" for each in frames),
+                party=party,
             )
     return on
 

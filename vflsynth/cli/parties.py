@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option, check_table, port, whole
-from vflsynth.exceptions import ParameterError, ProtocolError
+from vflsynth.cli.options import Option, check_file, check_folder, check_table, port, whole
+from vflsynth.exceptions import ParameterError, ProtocolError, UnusableFileError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,6 +120,7 @@ def _approve(options: argparse.Namespace) -> None:
 def _project(options: argparse.Namespace) -> None:
     from vflsynth.federation.kit import definitions
 
+    check_folder("--output", options.output)
     files = definitions(_job(options), options.host, options.port)
     for name, text in files.items():
         artefacts.replace_text(options.output / name, text)
@@ -193,7 +194,7 @@ def _logs(options: argparse.Namespace) -> None:
     kit = options.kit
     own = kit / "log.txt"
     if not own.exists():
-        raise ParameterError(f"{kit} has no log.txt: nothing was started from it")
+        raise UnusableFileError(f"{kit} has no log.txt: nothing was started from it")
     jobs = sorted(kit.glob("*/log.txt"), key=lambda path: path.stat().st_mtime)
     for path in [own, *jobs[-1:]]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -203,6 +204,7 @@ def _logs(options: argparse.Namespace) -> None:
 def _key(options: argparse.Namespace) -> None:
     from vflsynth._signatures import new_key
 
+    check_file("output", options.output)
     public = new_key(options.output)
     say(f'{options.output}: keep it to yourself. For site files:\n[proposers]\nname = "{public}"')
 

@@ -25,7 +25,7 @@ from vflsynth.cli.judged import (
 from vflsynth.cli.options import Option, check_artefact
 from vflsynth.cli.records import open_model
 from vflsynth.codec import parameters_to_json, to_json
-from vflsynth.exceptions import ColumnMismatchError, ParameterError
+from vflsynth.exceptions import ColumnMismatchError, ParameterError, UnusableFileError
 from vflsynth.frames import key_of, party_keys
 from vflsynth.frames.io import suffix_of
 from vflsynth.frames.keys import STEPS, comparable_types, in_form
@@ -200,7 +200,7 @@ def _audit(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ParameterError(f"--audit: {path} cannot be read: {error}") from error
+        raise UnusableFileError(f"--audit: {path} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise ParameterError(f"--audit: {path} is not what 'vflsynth audit --json' prints")
+        raise UnusableFileError(f"--audit: {path} is not what 'vflsynth audit --json' prints")
     return content

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option, check_folder, check_table, jobs, whole
+from vflsynth.cli.options import Option, check_folder, check_table, is_taken, jobs, whole
 from vflsynth.cli.records import (
     check_replaced,
     domains_of,
@@ -21,6 +21,7 @@ from vflsynth.cli.records import (
 from vflsynth.columns import Range
 from vflsynth.columns.wanted import Domain, value_from_text
 from vflsynth.exceptions import ColumnKindError, ParameterError
+from vflsynth.methods.parts import holds_parts
 
 DESCRIPTION = """\
 Draw synthetic records from a saved model.
@@ -92,6 +93,10 @@ def run(options: argparse.Namespace) -> int:
             raise ParameterError(
                 f"--output {options.output} is a folder, which is for samples without conditions. "
                 "Fix: name a file that ends in .parquet or .csv"
+            )
+        if is_taken(options.output) and not holds_parts(options.output):
+            raise ParameterError(
+                f"--output: {options.output} is not empty. Fix: name another folder"
             )
         paths = model.sample_to(options.output, options.n, n_jobs=options.jobs, **drawn)
         say(f"{options.output}: {options.n:,} rows in {len(paths):,} files")

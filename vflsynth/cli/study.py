@@ -19,7 +19,7 @@ from vflsynth.cli.fit import draw_records
 from vflsynth.cli.tables import label, match_on, read_party_frames
 from vflsynth.configuration import Configuration, Publishing, read_configuration
 from vflsynth.contract import Contract, read_contract
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, UnusableFileError
 from vflsynth.frames import read_table
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.reporting import duration_text, quiet, size_text
@@ -59,7 +59,7 @@ class Study(Publishing):
         Raises ParameterError, naming each key that is wrong, and what there is instead.
         """
         if not path.is_file():
-            raise ParameterError(f"there is no study {path}. Fix: 'vflsynth new' writes one")
+            raise UnusableFileError(f"there is no study {path}. Fix: 'vflsynth new' writes one")
         content = read_configuration(path)
         Configuration({str(path): content})  # names of parameters
         study = cls(path=path, content=content, **content.pop("publish", {}))

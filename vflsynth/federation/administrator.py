@@ -12,7 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from vflsynth.exceptions import MissingExtraError, ParameterError, ProtocolError, VFLSynthError
+from vflsynth.exceptions import (
+    MissingExtraError,
+    ParameterError,
+    ProtocolError,
+    UnusableFileError,
+    VFLSynthError,
+)
 from vflsynth.federation.certificates import check_certificate
 from vflsynth.federation.consent import propose
 from vflsynth.federation.job import Job
@@ -82,7 +88,7 @@ class Administrator:
     def __init__(self, kit: Path, parties: Sequence[str]) -> None:
         check_installed()
         if not (kit / "startup" / "fed_admin.json").is_file():
-            raise ParameterError(f"{kit} is not the start-up kit of an administrator")
+            raise UnusableFileError(f"{kit} is not the start-up kit of an administrator")
         check_certificate(kit, ADMIN)
         logging.getLogger().addHandler(_NOBODY)
         self._session = _logged_in(kit)

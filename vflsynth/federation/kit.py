@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsynth import _artefacts as artefacts
-from vflsynth.exceptions import ParameterError
+from vflsynth.exceptions import ParameterError, UnusableFileError
 from vflsynth.federation import daemon
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import SITE_FILE, Site
@@ -109,7 +109,7 @@ def prepare(kit: Path, site: Site) -> None:
         authorization = json.loads((local / "authorization.json.default").read_text())
         logs = json.loads((local / "log_config.json.default").read_text())
     except (OSError, ValueError) as error:
-        raise ParameterError(f"{kit} is not a start-up kit of FLARE: {error}") from error
+        raise UnusableFileError(f"{kit} is not a start-up kit of FLARE: {error}") from error
     if site.party != (name := owner(kit)):
         raise ParameterError(f"{kit} is the kit of {name!r}, and the site file of {site.party!r}")
     resources["class_list_enforcement_mode"] = "enforce"
@@ -152,7 +152,7 @@ def owner(kit: Path) -> str:
         content = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
         return str(content["client"]["fqsn"])
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ParameterError(f"{kit} is not a start-up kit of a node of FLARE") from error
+        raise UnusableFileError(f"{kit} is not a start-up kit of a node of FLARE") from error
 
 
 def node_command(kit: Path) -> list[str]:

@@ -66,7 +66,7 @@ def sample_parts(
     if folder.is_file():
         raise ArtefactError(f"{folder} is a file. Fix: name a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / _MANIFEST).exists():
+    if holds_parts(folder):
         if artefacts.read_json(folder / _MANIFEST) != expected:
             raise ArtefactError(
                 f"{folder} has parts of another sample: of another model, seed, number of rows or "
@@ -99,9 +99,14 @@ def sample_parts(
     return paths
 
 
+def holds_parts(folder: Path) -> bool:
+    """Whether a sample in parts was begun in a folder."""
+    return (folder / _MANIFEST).exists()
+
+
 def call_of(folder: Path) -> int | None:
     """Say which of a model's own samples a folder was begun with; None if there is none."""
-    if not (folder / _MANIFEST).exists():
+    if not holds_parts(folder):
         return None
     found = artefacts.read_json(folder / _MANIFEST)
     call = found.get("call") if isinstance(found, dict) else None

@@ -155,7 +155,7 @@ def test_keys_that_are_none(folder, key):
     for name in ("none.pem", "missing.pem", "job.toml"):
         with pytest.raises(ParameterError, match="cannot be read as a private key"):
             consent.propose(job, folder / name)
-    assert main(["parties", "key", str(key)]) == 3  # nothing is overwritten
+    assert main(["parties", "key", str(key)]) == 2  # nothing is overwritten
 
 
 # -- what a proposal and an approval are for ------------------------------------------------------

@@ -152,7 +152,7 @@ def test_a_node_does_not_start_with_a_certificate_that_its_server_refuses(
     elif wrong == "read by others":
         (kit / "startup" / "client.key").chmod(0o644)
     monkeypatch.setattr("os.execvpe", None)
-    assert main(["parties", "start", str(kit)]) == 2
+    assert main(["parties", "start", str(kit)]) == 3
     assert WRONG[wrong] in capsys.readouterr().err
 
 

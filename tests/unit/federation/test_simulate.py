@@ -428,7 +428,7 @@ def test_a_session_is_closed_when_a_party_is_not_there(tmp_path, monkeypatch, ca
 
 
 def test_a_kit_that_is_no_administrators_is_not_a_server_that_is_lost(folder, capsys):
-    assert main(["parties", "submit", "job.toml", "--admin", "nowhere"]) == 2
+    assert main(["parties", "submit", "job.toml", "--admin", "nowhere"]) == 3
     assert "nowhere is not the start-up kit of an administrator" in capsys.readouterr().err
 
 
