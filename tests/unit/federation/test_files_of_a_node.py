@@ -232,6 +232,8 @@ def test_the_transport_refuses_larger_frames_before_it_takes_memory(tmp_path):
     site = Site("lab", tmp_path / "lab", max_frame_bytes=1 << 20)
     local = tmp_path / "kit" / "local"
     local.mkdir(parents=True)
+    (tmp_path / "kit" / "startup").mkdir()
+    (tmp_path / "kit" / "startup" / "fed_client.json").write_text('{"client": {"fqsn": "lab"}}')
     for name, content in {
         "resources": {"components": []},
         "authorization": {"permissions": {}},

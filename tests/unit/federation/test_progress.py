@@ -199,7 +199,7 @@ def test_the_commands(make_trial, tmp_path, capsys):
     assert capsys.readouterr().out.endswith(": finished\n")
     kit = tmp_path / "kit"
     (kit / "some-job").mkdir(parents=True)
-    assert main(["parties", "logs", str(kit)]) == 2
+    assert main(["parties", "logs", str(kit)]) == 3
     (kit / "log.txt").write_text("1\n2\n3\n")
     (kit / "some-job" / "log.txt").write_text("of the job\n")
     assert main(["parties", "logs", str(kit), "-n", "2"]) == 0
