@@ -78,9 +78,7 @@ def trial_in(
         frames = narrow(frames, *kinds)
     content = {"parties": sorted(frames), "parameters": fast | (parameters or {})}
     root = None if random_state is None else secret_from(random_state)
-    trial = Trial(folder, frames, Job.from_dict(JOB | content | job), root)
-    trial.frames = frames
-    return trial
+    return Trial(folder, frames, Job.from_dict(JOB | content | job), root)
 
 
 @pytest.fixture
@@ -117,7 +115,6 @@ def make_private_trial(tmp_path):
         )
         for name in frames:
             trial.change(name, budget=budget, schema=trial.schema)
-        trial.frames = frames
         return trial
 
     return make
@@ -166,7 +163,7 @@ def make_split_trial(tmp_path):
             sample_weight="visits" if weighted else None,
             own=derive(root, "active party"),
         )
-        trial.frames, trial.labels = frames, table.set_index(KEY)["label"]
+        trial.labels = table.set_index(KEY)["label"]
         trial.weights = table["visits"] if weighted else None
         return trial
 

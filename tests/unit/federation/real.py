@@ -204,14 +204,14 @@ class Nodes:
             process.join()
 
     def outcome(self, name, number):
-        path = self.trial.folder / name / self.trial.job.name / f"report-{number:03d}.json"
+        path = self.trial.kept(name) / f"report-{number:03d}.json"
         return json.loads(path.read_text())["outcome"] if path.exists() else None
 
     def outcomes(self):
         """Return the outcomes of every node's attempts."""
         found = {}
         for name in ("server", *self.trial.sites):
-            folder = self.trial.folder / name / self.trial.job.name
+            folder = self.trial.kept(name)
             reports = sorted(folder.glob("report-*.json"))
             found[name] = [json.loads(path.read_text())["outcome"] for path in reports]
         return found

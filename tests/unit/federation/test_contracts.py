@@ -18,7 +18,6 @@ from vflsynth import (
 )
 from vflsynth._random import derive, secret_from
 from vflsynth.cli import main
-from vflsynth.configuration import make_estimator
 from vflsynth.contract import FixedCombinations, contract_to_toml, write_contract
 from vflsynth.exceptions import (
     ColumnMismatchError,
@@ -35,7 +34,6 @@ from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.sampling import draw_part
 from vflsynth.federation.site import Budget
 from vflsynth.methods.gan import resampling
-from vflsynth.models import PartyModel
 from vflsynth.privacy import PublicSchema
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -120,15 +118,12 @@ def make(folder, *, parts=PARTS, shared=SHARED, method="IndependentSynthesizer",
         text = (folder / f"{name}.toml").read_text()
         (folder / f"{name}.toml").write_text(text.replace("rare_records = 5\n", ""))
         trial.change(name, contract=folder / f"{name}.toml")
-    trial.frames = frames
     return trial
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    trial = make(tmp_path_factory.mktemp("trial")).run()
-    assert set(trial.outcome.values()) == {None}
-    return trial
+    return make(tmp_path_factory.mktemp("trial")).finish()
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +164,8 @@ def test_how_many_rows_are_drawn_changes_no_row(trained):
 
 
 def test_halves_say_what_their_rows_need(trained):
-    half = PartyModel.load(trained.folder / "third" / "trial" / "half")
     with pytest.raises(RuleError, match="rules of other parties are left out"):
-        half.sample(3)
+        trained.half("third").sample(3)
     parts = parts_of(trained, 40, drawn=600)
     with pytest.raises(ColumnMismatchError, match="join the parts of all parties"):
         join_parts({"lab": parts["lab"], "third": parts["third"]})
@@ -232,11 +226,8 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
 )
 def test_other_methods_too(tmp_path, monkeypatch, method, parameters):
     monkeypatch.setattr(resampling, "_MOST_STEPS", 100)
-    trial = make(tmp_path / "trial", method=method, **parameters).run()
-    assert set(trial.outcome.values()) == {None}
-    synth = make_estimator(method, trial.job.parameters, where="test")
-    synth.set_params(random_state=0, contract=WHOLE, device="cpu", verbose=0)
-    synth.fit(trial.frames, "id")
+    trial = make(tmp_path / "trial", method=method, **parameters).finish()
+    synth = trial.estimator(contract=WHOLE).fit(trial.frames, "id")
     passed = tmp_path / "passed"
     parts = {
         name: draw_part(trial.job, trial.sites[name], 30, "one", passed=passed, drawn=600)
@@ -254,12 +245,11 @@ def test_what_is_exact_is_kept_across_processes_too(tmp_path, structure, n_steps
     frames = make_structured_frames(200, random_state=0)
     said = {"name": "trial", "parties": list(frames), "on": "record_id"}
     job = {**said, "method": "IndependentSynthesizer", "parameters": {"structure": structure}}
-    trial = Trial(tmp_path, frames, Job.from_dict(job), secret_from(0)).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = Trial(tmp_path, frames, Job.from_dict(job), secret_from(0)).finish()
     synth = IndependentSynthesizer(structure=structure, random_state=0)
     assert_same(trial, synth.fit(frames, on="record_id"))
-    half = PartyModel.load(tmp_path / "insurer" / "trial" / "half")
-    assert len(() if half.preparation is None else half.preparation.steps) == n_steps
+    preparation = trial.half("insurer").preparation
+    assert len(() if preparation is None else preparation.steps) == n_steps
 
 
 def test_copies_are_kept_across_processes_by_the_method_that_learns_them(tmp_path):
@@ -271,11 +261,10 @@ def test_copies_are_kept_across_processes_by_the_method_that_learns_them(tmp_pat
     parameters = {"epochs": 2, "hidden": 8, "n_features": 16}
     said = {"name": "trial", "parties": ["club", "shop"], "on": "id", "parameters": parameters}
     job = Job.from_dict({**said, "method": "AutoregressiveSynthesizer"})
-    trial = Trial(tmp_path, frames, job, secret_from(0)).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = Trial(tmp_path, frames, job, secret_from(0)).finish()
     synth = AutoregressiveSynthesizer(**parameters, random_state=0, verbose=0)
     assert_same(trial, synth.fit(frames, on="id"))
-    (step,) = PartyModel.load(tmp_path / "shop" / "trial" / "half").preparation.steps
+    (step,) = trial.half("shop").preparation.steps
     assert (step.column, step.by) == ("paid", ("bill",))
 
 
@@ -294,10 +283,9 @@ def test_what_unmatched_records_alone_have_is_no_part_of_it(tmp_path):
         "method": "IndependentSynthesizer",
     }
     frames = {**frames, "insurer": mixed}
-    trial = Trial(tmp_path, frames, Job.from_dict(job), secret_from(0)).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = Trial(tmp_path, frames, Job.from_dict(job), secret_from(0)).finish()
     assert_same(trial, IndependentSynthesizer(random_state=0).fit(frames, on="record_id"))
-    (half,) = (tmp_path / "insurer" / "trial" / "half").glob("party.json")
+    (half,) = (trial.kept("insurer") / "half").glob("party.json")
     assert "class" in half.read_text()
     assert not {word for word in ("trial", "of nobody") if word in half.read_text()}
 
@@ -326,7 +314,7 @@ def test_parties_that_disagree_about_one_of_them_end_the_run_by_name(tmp_path):
     write_contract(same, tmp_path / "trial" / "lab.toml")
     again = make(tmp_path / "again")
     again.change("lab", contract=tmp_path / "trial" / "lab.toml")
-    assert set(again.run().outcome.values()) == {None}
+    again.finish()
 
 
 def test_a_shared_rule_about_a_column_that_nobody_has_ends_the_run(tmp_path):
@@ -420,8 +408,7 @@ def private_trial(folder, parts):
 
 
 def test_a_private_run_takes_what_is_public_from_the_contract(tmp_path):
-    trial = private_trial(tmp_path / "trial", PUBLIC).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = private_trial(tmp_path / "trial", PUBLIC).finish()
     table, _ = join_parts(parts_of(trial, 80, drawn=800))
     assert (table["low"] <= table["high"]).all()
     assert set(table[["grade", "score"]].itertuples(index=False, name=None)) <= set(LEVELS)

@@ -1,6 +1,5 @@
 """Dummies across processes: what the server counts, and that nothing else changes."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -12,13 +11,12 @@ from tests import planted
 from tests.later import later
 from tests.unit.federation.conftest import KEY
 from tests.unit.federation.test_matching_attacks import relaying
-from tests.unit.federation.test_private import TREE, in_one_process, report
-from tests.unit.federation.trial import Direct, assert_same
+from tests.unit.federation.test_private import TREE, in_one_process
+from tests.unit.federation.trial import Opened, assert_same
 from vflsynth.exceptions import MisalignedError, NoOverlapError, PayloadRejectedError
 from vflsynth.federation import trail
 from vflsynth.federation.psi import Dummies, n_copies, n_dummies
 from vflsynth.federation.site import Bounds, Budget
-from vflsynth.federation.wire import decode
 from vflsynth.learning.messages import MaskedStates, SumShares
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.messages import CommonPositions, EncodedSize
@@ -47,13 +45,12 @@ def test_the_server_counts_dummies_too_and_the_model_is_the_same_to_the_bit(
     with monkeypatch.context() as patch:
         planted.no_noise(patch)
         planted.same_masks(patch)
-        trial.run()
-        assert set(trial.outcome.values()) == {None}
+        trial.finish()
         synth = in_one_process(trial).fit(trial.frames, "record_id")
         assert_same(trial, synth)
         synth.set_params(privacy__intersection_epsilon=None).fit(trial.frames, "record_id")
     assert_same(trial, synth)
-    found = report(trial, "server")
+    found = trial.report()
     padding = trial.nodes["party_1"].method.padding(n_parties)
     assert found["alignment"]["n_matched"] == N + 3
     assert found["alignment"]["most_dummies"] == padding.largest
@@ -92,11 +89,8 @@ def test_the_server_sees_the_same_of_a_record_more_and_a_dummy_less(
             frame = trial.frames["party_2"].copy()
             frame.loc[frame.index[7], KEY] = 99_999
             frame.to_parquet(trial.sites["party_2"].table)
-        trial.run()
-        assert set(trial.outcome.values()) == {None}
-        found = json.loads(
-            (trial.folder / "server" / trial.job.name / "report-001.json").read_text()
-        )
+        trial.finish()
+        found = trial.report()
         ledger = found["privacy"]["ledger"]
         rows = [
             (m["message"], m["sender"], shown(m), m["messages"])
@@ -114,21 +108,19 @@ def test_another_attempt_has_other_dummies_and_tags_and_goes_on(make_private_tri
     )
     tags = []
 
-    class Dying(Direct):
-        def exchange(self, data, timeout):
-            frame = decode(data, 1 << 28)
+    class Dying(Opened):
+        def leaves(self, frame):
             if any(isinstance(m, EncodedSize) for m in frame.messages):
                 tags.append(frame.tag)
             if any(isinstance(m, SumShares) for m in frame.messages):
                 raise RuntimeError("a crash")
-            return super().exchange(data, timeout)
+            return frame
 
     trial = make_private_trial(**hiding({}))
     trial.run(Dying)
     assert None not in trial.outcome.values()
     first, drawn[:] = set(drawn), []
-    trial.run(Direct)
-    assert set(trial.outcome.values()) == {None}
+    trial.finish()
     assert not first & set(drawn)
     trial.run(Dying)
     assert len(tags) == 4
@@ -162,7 +154,7 @@ def test_parties_with_nothing_in_common_stop_though_dummies_are(make_private_tri
     frame.to_parquet(trial.sites["party_2"].table)
     trial.run()
     assert isinstance(trial.outcome["party_1"], NoOverlapError)
-    assert not {m["message"] for m in report(trial, "server")["arrived"]} & {
+    assert not {m["message"] for m in trial.report()["arrived"]} & {
         kind.__name__ for kind in (MaskedStates, EncodedSize)
     }
 
@@ -214,5 +206,4 @@ def test_a_server_that_counts_again_and_again_is_refused(make_private_trial):
         trial.run(relaying(stop))
     assert isinstance(trial.outcome["party_2"], PayloadRejectedError)
     assert "in 2 attempts" in str(trial.outcome["party_2"])
-    found = json.loads((trial.folder / "party_2" / "attempt-2" / "report-001.json").read_text())
-    assert {m["message"] for m in found["left"]} == {"Hello"}
+    assert {m["message"] for m in trial.report("party_2")["left"]} == {"Hello"}

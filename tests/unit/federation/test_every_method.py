@@ -3,20 +3,16 @@
 import pytest
 
 from tests.later import later
+from tests.unit.federation.conftest import KEY
 from tests.unit.federation.trial import assert_same
-from vflsynth import PartyModel
 from vflsynth._random import secret_from
-from vflsynth.configuration import make_estimator
 from vflsynth.exceptions import ParameterError, PublishingWarning
-from vflsynth.federation.account import FILE
 from vflsynth.federation.site import Budget
 from vflsynth.models.party_model import sample_parties
-from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Members
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
-KEY = "record_id"
 GAN = {"epochs": 2, "batch_size": 16, "latent_dim": 4, "generator_hidden": [8]}
 PARAMETERS = {
     "VFLGANSynthesizer": GAN,
@@ -72,22 +68,16 @@ def test_these_are_the_methods():
     ],
 )
 def test_without_privacy_the_bytes_are_those_of_a_run_in_one_process(make_trial, method, n_parties):
-    trial = make_trial(n_parties, method=method, fast=PARAMETERS[method], kinds=None).run()
-    assert set(trial.outcome.values()) == {None}
-    synth = make_estimator(method, trial.job.parameters, where="test").set_params(random_state=0)
-    if "device" in synth.get_params():
-        synth.set_params(device="cpu", verbose=0)
-    assert_same(trial, synth.fit(trial.frames, KEY))
+    trial = make_trial(n_parties, method=method, fast=PARAMETERS[method], kinds=None).finish()
+    assert_same(trial, trial.estimator().fit(trial.frames, KEY))
 
 
 @pytest.mark.parametrize("protocol", ["bounded", *later("trained", "one_message")])
 def test_unmatched_records_train_across_processes_as_in_one(make_trial, protocol):
     method = "AutoregressiveSynthesizer"
     chosen = PARAMETERS[method] | {"protocol": protocol, "unmatched": "train"}
-    trial = make_trial(2, method=method, fast=chosen, n_unmatched=25).run()
-    assert set(trial.outcome.values()) == {None}
-    synth = make_estimator(method, trial.job.parameters, where="test")
-    synth.set_params(random_state=0, device="cpu", verbose=0)
+    trial = make_trial(2, method=method, fast=chosen, n_unmatched=25).finish()
+    synth = trial.estimator()
     with pytest.warns(PublishingWarning, match="train the columns of the party that has them"):
         synth.fit(trial.frames, KEY)
     assert_same(trial, synth)
@@ -108,13 +98,12 @@ def test_private_runs_account_for_exactly_the_ledger_and_their_halves_sample(
         parameters=PARAMETERS[method],
         method=method,
         budget=Budget(100.0, 1e-3),
-    ).run()
-    assert set(trial.outcome.values()) == {None}
+    ).finish()
     ledger = trial.server.method.plan.ledger
     for node in ("server", *trial.sites):
-        (attempt,) = PrivacyAccount(trial.folder / node / FILE).attempts
+        (attempt,) = trial.account(node)
         assert attempt.entries == ledger.entries, node
-    halves = {n: PartyModel.load(trial.folder / n / "trial" / "half") for n in trial.frames}
+    halves = {n: trial.half(n) for n in trial.frames}
     samples = sample_parties(halves, 20, secret_from(3))
     for name, frame in trial.frames.items():
         sample = samples[name]

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from tests.later import later
-from tests.unit.federation.trial import Clock, Dead, Direct
-from vflsynth import PartyModel
+from tests.unit.federation.trial import Clock, Dead, Direct, Opened
 from vflsynth.exceptions import (
     ArtefactError,
     MisalignedError,
@@ -189,8 +188,7 @@ def test_three_parties_know_who_is_odd(make_failing_trial):
 def test_the_reports_of_a_failed_run_say_how_it_ended(make_failing_trial):
     trial = make_failing_trial().run(NotFinite)
     for name in ("server", "party_1", "party_2"):
-        text = (trial.folder / name / "trial" / "report-001.json").read_text()
-        assert "not finite" in text
+        assert "not finite" in trial.report(name)["outcome"]
 
 
 # -- before training ------------------------------------------------------------------------------
@@ -311,13 +309,11 @@ def test_a_party_answers_no_step_twice_and_none_that_is_not_planned():
     ],
 )
 def test_a_server_that_asks_for_what_was_not_agreed_is_refused(make_trial, kind, words):
-    class Curious(Direct):
-        def exchange(self, frame, timeout):
-            reply = decode(super().exchange(frame, timeout), 1 << 28)
-            if reply.request is not None and reply.request.kind is EncodedSize:
-                asked = Request(kind, 0)
-                reply = replace(reply, request=asked)
-            return encode(reply)
+    class Curious(Opened):
+        def arrives(self, frame):
+            if frame.request is not None and frame.request.kind is EncodedSize:
+                return replace(frame, request=Request(kind, 0))
+            return frame
 
     trial = make_trial().run(Curious)
     assert words in str(trial.outcome["party_1"])
@@ -400,9 +396,7 @@ def half(trial):
     return {
         (name, key): value.numpy().tobytes()
         for name in trial.sites
-        for key, value in PartyModel.load(trial.folder / name / "trial" / "half")
-        .sampler.tensors()
-        .items()
+        for key, value in trial.half(name).sampler.tensors().items()
     }
 
 
@@ -413,19 +407,17 @@ def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(
     trial = make_trial(random_state=random_state).run(KilledLater)
     assert isinstance(trial.outcome["server"], PartyLostError)
     nodes = ("server", "party_1", "party_2")
-    saved = [trial.folder / name / "trial" / "checkpoints" for name in nodes]
+    saved = [trial.kept(name) / "checkpoints" for name in nodes]
     assert [[p.name for p in folder.iterdir()] for folder in saved] == [["epoch-000002"]] * 3
-    trial.run()
-    assert set(trial.outcome.values()) == {None}
+    trial.finish()
     resumed = half(trial)
     for folder in saved:  # start again
         for path in list(folder.iterdir()):
             path.rename(trial.folder / f"away-{folder.parent.parent.name}-{path.name}")
-    trial.run()
-    assert set(trial.outcome.values()) == {None}
+    trial.finish()
     # Whoever begins anew has new secrets, unless a random state stands for them.
     assert (half(trial) == resumed) == (random_state is not None)
-    reports = sorted(p.name for p in (trial.folder / "party_1" / "trial").glob("report-*"))
+    reports = sorted(p.name for p in trial.kept("party_1").glob("report-*"))
     assert reports == ["report-001.json", "report-002.json", "report-003.json"]
 
 
@@ -442,7 +434,7 @@ def test_a_changed_table_is_not_continued(make_trial):
 
 def test_checkpoints_that_one_node_lost(make_trial):
     trial = make_trial(checkpoint_every=1).run(KilledLater)
-    for path in (trial.folder / "party_2" / "trial" / "checkpoints").iterdir():
+    for path in (trial.kept("party_2") / "checkpoints").iterdir():
         path.rename(trial.folder / path.name)
     trial.run()
     error = trial.outcome["server"]

@@ -78,8 +78,7 @@ def three_runs(trial, drawn):
         if turn == 2:
             change_a_value(trial)
         drawn.clear()
-        trial.run(make_server=keeping)
-        assert set(trial.outcome.values()) == {None}
+        trial.finish(make_server=keeping)
         keys.append(set(drawn))
         found = defaultdict(list)
         for message in trial.server.transcript.messages:
@@ -161,8 +160,7 @@ def test_what_protects_labels_is_drawn_anew_if_a_run_begins_anew(make_split_tria
     secrets = []
     for _ in range(2):
         begin_anew(trial)
-        trial.run()
-        assert set(trial.outcome.values()) == {None}
+        trial.finish()
         secrets.append(trial.server.own)
     assert secrets[0] != secrets[1]
     trial.run()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.later import later
-from tests.unit.federation.test_run import in_process
+from tests.unit.federation.conftest import KEY
 from tests.unit.federation.trial import Direct, assert_same
 from vflsynth.exceptions import PartyLostError, PartyStoppedError, RunInterruptedError
 from vflsynth.federation import attempts, limits, participant
@@ -60,10 +60,9 @@ class Lossy(Direct):
 @pytest.mark.parametrize("n_parties", [2, *later(3)])
 def test_frames_and_replies_that_are_lost_repeated_or_late_change_nothing(make_trial, n_parties):
     Lossy.lost = 0
-    trial = make_trial(n_parties).run(Lossy)
-    assert set(trial.outcome.values()) == {None}
+    trial = make_trial(n_parties).finish(Lossy)
     assert Lossy.lost > 50
-    assert_same(trial, in_process(trial))
+    assert_same(trial, trial.estimator().fit(trial.frames, KEY))
     sent = trial.nodes["party_1"].transcript.to_frame()
     arrived = trial.server.transcript.to_frame()
     both = sent.merge(arrived, on=["message", "sender", "receiver"], suffixes=("", "_there"))
@@ -74,8 +73,7 @@ def test_a_private_run_over_a_lossy_network_pays_once(make_private_trial):
     budget = Budget(20.0, 1e-3)
     whole = make_private_trial(random_state=None, budget=budget).run().nodes["party_1"].account
     spent = [attempt.entries for attempt in whole.attempts]
-    trial = make_private_trial(random_state=None, budget=budget, name="lossy").run(Lossy)
-    assert set(trial.outcome.values()) == {None}
+    trial = make_private_trial(random_state=None, budget=budget, name="lossy").finish(Lossy)
     *_, again = trial.nodes["party_1"].account.attempts
     assert [again.entries] == spent
 
@@ -207,7 +205,7 @@ def run_again(trial, link=Losing):
 def test_a_run_that_begins_again_ends_with_the_bytes_of_one_that_did_not(make_trial, n_parties):
     trial = run_again(make_trial(n_parties, restarts=1))
     assert set(trial.outcome.values()) == {None}
-    assert_same(trial, in_process(trial))
+    assert_same(trial, trial.estimator().fit(trial.frames, KEY))
 
 
 def test_it_does_so_as_often_as_the_job_says(make_trial):
@@ -218,7 +216,7 @@ def test_it_does_so_as_often_as_the_job_says(make_trial):
 
     trial = run_again(make_trial(restarts=2), Again)
     assert isinstance(trial.outcome["server"], PartyLostError)
-    assert len(list((trial.folder / "server" / "trial").glob("report-*"))) == 3
+    assert len(list(trial.kept("server").glob("report-*"))) == 3
 
 
 def test_a_split_classifier_begins_again_too(make_split_trial):
@@ -227,7 +225,7 @@ def test_a_split_classifier_begins_again_too(make_split_trial):
 
     trial = run_again(make_split_trial(restarts=1), OfOutputs)
     assert set(trial.outcome.values()) == {None}
-    assert len(list((trial.folder / "server" / "trial").glob("report-*"))) == 2
+    assert len(list(trial.kept("server").glob("report-*"))) == 2
 
 
 class OfShares(Losing):

@@ -56,7 +56,7 @@ def seen(trial, labels, tape):
         ]
         assert len(found[f"told to {name}"]) > 4
     for name in trial.outcome:
-        half = trial.folder / name / trial.job.name / "half"
+        half = trial.kept(name) / "half"
         found |= {f"{name}/{file}": content for file, content in files_within(half).items()}
         shutil.rmtree(trial.folder / name)
     return found

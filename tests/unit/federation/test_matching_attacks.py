@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.later import later
-from tests.unit.federation.trial import Direct
+from tests.unit.federation.conftest import KEY
+from tests.unit.federation.trial import Opened
 from vflsynth.exceptions import (
     MisalignedError,
     ParameterError,
@@ -44,7 +45,7 @@ from vflsynth.protocol.messages import (
 )
 from vflsynth.run import Agreed
 
-VICTIM, KEY = "party_1", "record_id"
+VICTIM = "party_1"
 GUESSES = pd.RangeIndex(99_000, 101_000)
 BEFORE = {Hello, BlindedKeys, ReblindedKeys, MatchProof}
 """What may have left when a match is refused."""
@@ -144,18 +145,11 @@ def test_guesses_tell_nothing_even_if_somebody_blinds_them(make_trial, monkeypat
 def relaying(change, outwards=False):
     """Make links through a server, or from a party if `outwards`, that changes messages."""
 
-    class Relay(Direct):
-        def exchange(self, data, timeout):
-            if outwards:
-                return super().exchange(self.changed(data), timeout)
-            return self.changed(super().exchange(data, timeout))
+    def changed(self, frame):
+        messages = tuple(change(self._name, message) for message in frame.messages)
+        return replace(frame, messages=messages)
 
-        def changed(self, data):
-            frame = decode(data, 1 << 28)
-            messages = tuple(change(self._name, message) for message in frame.messages)
-            return encode(replace(frame, messages=messages))
-
-    return Relay
+    return type("Relay", (Opened,), {"leaves" if outwards else "arrives": changed})
 
 
 def only(kind, change, names=(VICTIM,)):
@@ -172,6 +166,11 @@ def refused(trial, words, kind=MisalignedError, by=VICTIM):
         assert sent(node) <= {kind.__name__ for kind in BEFORE}
         if name != by:
             assert isinstance(trial.outcome[name], ProtocolError)
+
+
+def blaming(trial, kind=MisalignedError):
+    """Return the first node that refused."""
+    return next(name for name, error in trial.outcome.items() if type(error) is kind)
 
 
 def sent(node):
@@ -241,8 +240,7 @@ def test_lists_in_parts_match_as_lists_in_one_do(make_trial, n_parties, monkeypa
     found = {}
     for part in (1 << 16, 7):
         monkeypatch.setattr(psi, "_PART", part)
-        trial.run()
-        assert set(trial.outcome.values()) == {None}
+        trial.finish()
         report = trial.server.alignment
         counts = trial.nodes[VICTIM].transcript.to_frame().set_index("message")["messages"]
         found[part] = str(report)
@@ -302,7 +300,7 @@ def test_progress_extends_the_deadline(make_trial, monkeypatch):
 
     monkeypatch.setattr(KeyBlinder, "blind", slowly)
     trial = make_trial(setup_timeout=100.0)
-    assert set(trial.run().outcome.values()) == {None}
+    trial.finish()
     assert clock.now == 6 * 50.0
 
 
@@ -348,36 +346,27 @@ def test_common_points_are_found_in_an_order_of_their_own():
 def test_a_list_of_an_earlier_run_is_not_blinded(make_trial):
     kept = []
 
-    def keep(name, message):
-        if isinstance(message, KeysToReblind) and name == VICTIM:
-            kept.append(message)
-            return kept[0]
-        return message
+    def the_first_again(message):
+        kept.append(message)
+        return kept[0]
 
-    trial = make_trial()
-    assert set(trial.run(relaying(keep)).outcome.values()) == {None}
-    refused(trial.run(relaying(keep)), "'party_2' has no seal")
+    link, trial = relaying(only(KeysToReblind, the_first_again)), make_trial()
+    trial.finish(link)
+    refused(trial.run(link), "'party_2' has no seal")
 
 
 def test_a_party_does_not_blind_its_own_list_again(make_trial):
     """Nor another's in a wrong turn: three parties, whose first two turns are swapped."""
-    seen = {}
+    own = []
 
-    def swap(name, message):
-        if isinstance(message, BlindedKeys):
-            seen[name] = message
-        return message
+    def its_own(message):
+        return replace(message, points=own[0].points, seal=own[0].seal)
 
-    class Swapping(relaying(swap, outwards=True)):
-        def exchange(self, data, timeout):
-            frame = decode(super().exchange(data, timeout), 1 << 28)
-            messages = [
-                replace(m, points=seen[VICTIM].points, seal=seen[VICTIM].seal)
-                if isinstance(m, KeysToReblind) and self._name == VICTIM
-                else m
-                for m in frame.messages
-            ]
-            return encode(replace(frame, messages=tuple(messages)))
+    class Swapping(relaying(only(KeysToReblind, its_own))):
+        def leaves(self, frame):
+            if self._name == VICTIM:
+                own.extend(m for m in frame.messages if isinstance(m, BlindedKeys))
+            return frame
 
     refused(make_trial(3).run(Swapping), "has no seal")
 
@@ -442,19 +431,15 @@ def fewer(message):
 
 @pytest.mark.parametrize("change", [everything, fewer])
 def test_two_parties_find_the_common_records_by_themselves(make_trial, change):
-    def both(name, message):
-        return change(message) if isinstance(message, CommonPositions) else message
-
     trial = make_trial()
     for name, frame in trial.frames.items():
         (frame[:30] if name == VICTIM else frame[10:]).to_parquet(trial.sites[name].table)
-    trial.run(relaying(both))
+    trial.run(relaying(only(CommonPositions, change, trial.sites)))
     assert {type(e) for n, e in trial.outcome.items() if n != "server"} <= {
         MisalignedError,
         RunAbortedError,
     }
-    by = next(n for n, e in trial.outcome.items() if isinstance(e, MisalignedError))
-    refused(trial, "by the lists that the parties sealed", by=by)
+    refused(trial, "by the lists that the parties sealed", by=blaming(trial))
 
 
 def test_three_parties_prove_to_each_other_what_they_were_told(make_trial):
@@ -467,9 +452,7 @@ def test_three_parties_prove_to_each_other_what_they_were_told(make_trial):
         return replace(message, positions=message.positions[torch.from_numpy(of_key != of_key[0])])
 
     trial.run(relaying(only(CommonPositions, without_a_key)))
-    blaming = [n for n, e in trial.outcome.items() if isinstance(e, MisalignedError)]
-    assert blaming
-    refused(trial, "no proof from", by=blaming[0])
+    refused(trial, "no proof from", by=blaming(trial))
 
 
 @pytest.mark.parametrize(
@@ -480,16 +463,15 @@ def test_three_parties_prove_to_each_other_what_they_were_told(make_trial):
 def test_a_server_that_leaves_points_out_alike_at_three_parties_is_noticed(make_trial, left_out):
     """Every key is two points, and the server cannot tell which."""
 
-    def fewer_alike(name, message):
-        if isinstance(message, CommonPositions):
-            kept = torch.ones(len(message.positions), dtype=torch.bool)
-            kept[left_out] = False
-            return replace(message, positions=message.positions[kept])
-        return message
+    def fewer_alike(message):
+        kept = torch.ones(len(message.positions), dtype=torch.bool)
+        kept[left_out] = False
+        return replace(message, positions=message.positions[kept])
 
-    trial = make_trial(3).run(relaying(fewer_alike))
-    by = next(n for n, e in trial.outcome.items() if isinstance(e, MisalignedError))
-    refused(trial, "of a key that is 2 points only some are said to be common", by=by)
+    trial = make_trial(3)
+    trial.run(relaying(only(CommonPositions, fewer_alike, trial.sites)))
+    words = "of a key that is 2 points only some are said to be common"
+    refused(trial, words, by=blaming(trial))
 
 
 def test_both_points_of_a_key_are_left_out_by_chance_only():
@@ -555,20 +537,16 @@ def test_terms_about_other_parties_are_refused(make_trial):
 def test_a_server_cannot_have_checkpoints_deleted(make_trial):
     """It tells all parties alike to start anew; they have finished."""
     trial = make_trial(checkpoint_every=1).run()
-    folder = trial.folder / VICTIM / "trial" / "checkpoints"
+    folder = trial.kept(VICTIM) / "checkpoints"
     before = sorted(path.name for path in folder.iterdir())
     assert before == ["epoch-000003", "epoch-000004"]
 
-    def from_the_start(name, message):
-        if isinstance(message, Terms):
-            return replace(message, terms=message.terms | {"epoch": 0})
-        return message
+    def from_the_start(message):
+        return replace(message, terms=message.terms | {"epoch": 0})
 
-    trial.run(relaying(from_the_start))
-    by = next(n for n, e in trial.outcome.items() if type(e) is ProtocolError)
-    refused(
-        trial, "has a checkpoint of epoch 4, and the server would go on from", ProtocolError, by
-    )
+    trial.run(relaying(only(Terms, from_the_start, trial.sites)))
+    words = "has a checkpoint of epoch 4, and the server would go on from"
+    refused(trial, words, ProtocolError, by=blaming(trial, ProtocolError))
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
@@ -582,34 +560,35 @@ def test_a_server_cannot_have_checkpoints_deleted(make_trial):
     ],
 )
 def test_a_server_that_skips_or_repeats_is_refused(make_trial, of, request_, words):
-    class Skipping(Direct):
-        def exchange(self, data, timeout):
-            (message,) = decode(data, 1 << 28).messages or [None]
-            reply = decode(super().exchange(data, timeout), 1 << 28)
-            if self._name == VICTIM and isinstance(message, of):
-                reply = replace(reply, messages=(), request=Request(*request_))
-            return encode(reply)
+    class Skipping(Opened):
+        def leaves(self, frame):
+            self.sent = {type(message) for message in frame.messages}
+            return frame
+
+        def arrives(self, frame):
+            if self._name == VICTIM and of in self.sent:
+                return replace(frame, messages=(), request=Request(*request_))
+            return frame
 
     refused(make_trial().run(Skipping), words, ProtocolError)
 
 
 def test_what_comes_once_is_taken_once(make_trial):
-    class Repeating(Direct):
-        def exchange(self, data, timeout):
-            reply = decode(super().exchange(data, timeout), 1 << 28)
-            once = [m for m in reply.messages if isinstance(m, Terms) and self._name == VICTIM]
-            return encode(replace(reply, messages=(*reply.messages, *once)))
+    class Repeating(Opened):
+        def arrives(self, frame):
+            once = [m for m in frame.messages if isinstance(m, Terms) and self._name == VICTIM]
+            return replace(frame, messages=(*frame.messages, *once))
 
     refused(make_trial().run(Repeating), "the server sent Terms twice", ProtocolError)
 
 
 def test_gradients_before_there_are_networks_are_refused_by_name(make_trial):
-    class Early(Direct):
-        def exchange(self, data, timeout):
-            reply = decode(super().exchange(data, timeout), 1 << 28)
-            gradients = DiscriminatorGradients(SERVER, VICTIM, 0, torch.zeros(1, 4, 2))
-            told = self._name == VICTIM and any(isinstance(m, Terms) for m in reply.messages)
-            return encode(replace(reply, messages=(*reply.messages, *[gradients][:told])))
+    gradients = DiscriminatorGradients(SERVER, VICTIM, 0, torch.zeros(1, 4, 2))
+
+    class Early(Opened):
+        def arrives(self, frame):
+            told = self._name == VICTIM and any(isinstance(m, Terms) for m in frame.messages)
+            return replace(frame, messages=(*frame.messages, *[gradients][:told]))
 
     words = "DiscriminatorGradients before party 'party_1' was told to build its networks"
     refused(make_trial().run(Early), words, ProtocolError)
@@ -643,7 +622,7 @@ def test_a_passive_party_bounds_what_the_active_one_brings(make_split_trial):
     refused(trial, "party 'active': declares 60 rows", PayloadRejectedError)
     assert sent(trial.nodes[VICTIM]) == {"Hello"}
     trial.change(VICTIM, bounds=Bounds(most_rows=60))
-    assert set(trial.run().outcome.values()) == {None}
+    trial.finish()
 
 
 def test_a_party_that_blinds_falsely_cannot_prove_records_that_it_does_not_have(

@@ -12,10 +12,8 @@ import torch
 
 from tests import planted
 from tests.later import later
-from tests.unit.federation.trial import Dead, Direct, assert_same
-from vflsynth import PartyModel
+from tests.unit.federation.trial import Dead, Opened, assert_same
 from vflsynth.columns.schema import Bounds, Categories
-from vflsynth.configuration import make_estimator
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import (
     AccountRewoundError,
@@ -31,7 +29,6 @@ from vflsynth.exceptions import (
 from vflsynth.federation.account import FILE, KNOWN
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget, Site, kept_secret
-from vflsynth.federation.wire import decode, encode
 from vflsynth.frames import write_table
 from vflsynth.learning.messages import MaskedStates, SumShares
 from vflsynth.methods.latent_tree.messages import LatentTables, LatentTree
@@ -47,38 +44,16 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 NODES = ("server", "party_1", "party_2")
 
 
-def report(trial, node, number=1):
-    path = trial.folder / node / "trial" / f"report-{number:03d}.json"
-    return json.loads(path.read_text())
-
-
-def account(trial, node):
-    """What a node's account has, attempt by attempt."""
-    path = trial.folder / node / FILE
-    return PrivacyAccount(path).attempts if path.exists() else ()
-
-
 def in_one_process(trial):
     """The estimator of a trial's job, with what its sites say is public."""
-    synth = make_estimator(trial.job.method, trial.job.parameters, where="test")
-    known = synth.get_params(deep=False)
-    quiet = {k: v for k, v in {"device": "cpu", "verbose": 0}.items() if k in known}
-    return synth.set_params(random_state=0, privacy__public_schema=trial.schema, **quiet)
-
-
-def halves(trial):
-    return {
-        name: PartyModel.load(trial.folder / name / trial.job.name / "half").sampler.tensors()
-        for name in trial.sites
-    }
+    return trial.estimator(privacy__public_schema=trial.schema)
 
 
 @pytest.mark.parametrize("n_parties", [2, *later(3)])
 def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n_parties):
-    trial = make_private_trial(n_parties).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = make_private_trial(n_parties).finish()
     for node in ("server", *trial.sites):
-        found = report(trial, node)
+        found = trial.report(node)
         noised = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
         assert noised["ColumnTables"]
         assert noised["Mixture"]
@@ -90,10 +65,9 @@ def test_every_node_knows_what_was_noised_and_what_it_cost(make_private_trial, n
         assert ledger.epsilon() > 1.99
         assert privacy["attempts that released something"] == 1
         assert [entry.purpose for entry in ledger.entries] == ["preprocessing", "pairs"]
-        assert len(account(trial, node)) == 1
+        assert len(trial.account(node)) == 1
     for name in trial.sites:
-        half = PartyModel.load(trial.folder / name / "trial" / "half")
-        assert len(half.sample(20, 3)) == 20
+        assert len(trial.half(name).sample(20, 3)) == 20
 
 
 TREE = {"privacy": {"mechanism": "latent_tree"}, "parameters": {}, "method": "DPLTSynthesizer"}
@@ -125,14 +99,13 @@ def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
     with monkeypatch.context() as patch:
         planted.no_noise(patch)
         planted.same_masks(patch)
-        trial.run()
-        assert set(trial.outcome.values()) == {None}
+        trial.finish()
         synth = in_one_process(trial)
         synth.fit(trial.frames, "record_id", transcript=True)
     assert_same(trial, synth)
     crossed = synth.transcript_.set_index(["message", "sender", "receiver"])
     for node in ("server", *trial.sites):
-        for row in report(trial, node)["left"]:
+        for row in trial.report(node)["left"]:
             key = row["message"], row["sender"], row["receiver"]
             if row["message"] in ("MaskedStates", "SumShares"):
                 assert row["messages"] == crossed.loc[key, "messages"]
@@ -145,17 +118,14 @@ def test_it_is_the_run_in_one_process_but_for_noise_and_masks(
 def changing(kind, change, of="party_1"):
     """A link on which one party's message, or what is sent to it, is not what it should be."""
 
-    class Changing(Direct):
-        def exchange(self, data, timeout):
-            reply = super().exchange(self._changed(data), timeout)
-            return self._changed(reply)
-
-        def _changed(self, data):
-            frame = decode(data, 1 << 28)
-            if self._name != of or not any(isinstance(m, kind) for m in frame.messages):
-                return data
+    class Changing(Opened):
+        def leaves(self, frame):
+            if self._name != of:
+                return frame
             messages = tuple(change(m) if isinstance(m, kind) else m for m in frame.messages)
-            return encode(replace(frame, messages=messages))
+            return replace(frame, messages=messages)
+
+        arrives = leaves
 
     return Changing
 
@@ -267,32 +237,29 @@ def test_a_server_that_publishes_no_distribution_is_refused(
     assert "the server" in str(trial.outcome["party_1"])
     assert says in str(trial.outcome["party_1"])
     assert isinstance(trial.outcome["server"], PartyStoppedError)
-    assert not (trial.folder / "party_1" / trial.job.name / "half").exists()
+    assert not (trial.kept("party_1") / "half").exists()
 
 
 def test_a_half_holds_neither_the_number_of_records_nor_digits_of_keys(make_private_trial):
     trial = make_private_trial().run()
     for name in trial.sites:
-        half = PartyModel.load(trial.folder / name / "trial" / "half")
-        assert half.minter.offset == 10**18  # whatever the keys are
-        text = "".join(
-            p.read_text() for p in (trial.folder / name / "trial" / "half").rglob("*.json")
-        )
+        assert trial.half(name).minter.offset == 10**18  # whatever the keys are
+        text = "".join(p.read_text() for p in (trial.kept(name) / "half").rglob("*.json"))
         assert "n_records" not in text
 
 
 # -- crashes --------------------------------------------------------------------------------------
 
 
-class Watching(Direct):
+class Watching(Opened):
     """Keeps what leaves, and looks whether it was accounted before; `at` ends party 1."""
 
     at = None
     how = RuntimeError
     left: ClassVar = {}
 
-    def exchange(self, frame, timeout):
-        for message in decode(frame, 1 << 28).messages:
+    def leaves(self, frame):
+        for message in frame.messages:
             if isinstance(message, ColumnTables | MaskedStates | SumShares):
                 path = self._node.folder.parents[1] / self._name / FILE
                 attempts = len(PrivacyAccount(path).attempts)
@@ -301,7 +268,7 @@ class Watching(Direct):
                 if self.how is Dead:
                     self.outwait()
                 raise self.how
-        return super().exchange(frame, timeout)
+        return frame
 
 
 def contents_of(message):
@@ -320,10 +287,9 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
     link = ending((SumShares, 0), Dead)  # the columns' tables are out
     trial.run(link)
     assert isinstance(trial.outcome["party_1"], Dead)
-    assert [len(account(trial, node)) for node in NODES] == [1, 1, 1]
+    assert [len(trial.account(node)) for node in NODES] == [1, 1, 1]
     link.at = None
-    trial.run(link)
-    assert set(trial.outcome.values()) == {None}
+    trial.finish(link)
     for name in trial.sites:
         (one, first), (two, second) = link.left[name, ColumnTables]
         assert (one, two) == (1, 2)
@@ -336,10 +302,10 @@ def test_what_a_crash_repeats_is_accounted_again_before_it_leaves_with_fresh_noi
                 n = min(len(sent[before]), len(sent[after]))
                 assert (sent[before][:n] == sent[after][:n]).double().mean() < 0.05  # fresh masks
     for node in NODES:
-        privacy = report(trial, node, 2)["privacy"]
+        privacy = trial.report(node, 2)["privacy"]
         assert privacy["attempts that released something"] == 2
         ledger = PrivacyLedger.from_dict(privacy["ledger"])
-        once = PrivacyLedger.from_dict(report(trial, "party_2")["privacy"]["ledger"])
+        once = PrivacyLedger.from_dict(trial.report("party_2")["privacy"]["ledger"])
         assert len(ledger.entries) == 2 * len(once.entries)
         assert ledger.epsilon() > 1.4 * once.epsilon()
         assert privacy["all runs of this folder"]["epsilon"] == pytest.approx(ledger.epsilon())
@@ -350,7 +316,7 @@ def test_a_party_that_dies_before_its_release_has_paid_for_it(make_private_trial
     """Too much in the account, never too little."""
     trial = make_private_trial()
     trial.run(ending((ColumnTables, 0)))
-    assert len(account(trial, "party_1")) == 1
+    assert len(trial.account("party_1")) == 1
 
 
 @pytest.mark.parametrize(
@@ -384,24 +350,23 @@ def test_a_run_that_ends_between_blocks_of_records_is_done_again_with_other_mask
     trial = make_private_trial(budget=Budget(9.0, 1e-3), **TREE)
     seen = []
 
-    class Link(Direct):
+    class Link(Opened):
         ends = True
 
-        def exchange(self, frame, timeout):
-            for message in decode(frame, 1 << 28).messages:
+        def leaves(self, frame):
+            for message in frame.messages:
                 if self._name == "party_2" and isinstance(message, MaskedStates):
                     seen.append((message.step, contents_of(message)))
                     if self.ends and message.step == 1:
                         raise RuntimeError
-            return super().exchange(frame, timeout)
+            return frame
 
     trial.run(Link)
     assert isinstance(trial.outcome["server"], PartyStoppedError)
     Link.ends = False
-    trial.run(Link)
-    assert set(trial.outcome.values()) == {None}
+    trial.finish(Link)
     assert [step for step, _ in seen[:4]] == [0, 1, 0, 1]
-    assert [len(account(trial, node)) for node in NODES] == [2, 2, 2]
+    assert [len(trial.account(node)) for node in NODES] == [2, 2, 2]
     for (_, before), (_, after) in zip(seen[:2], seen[2:4]):
         assert (before == after).double().mean() < 0.05
 
@@ -417,15 +382,14 @@ def test_a_budget_that_is_too_small_stops_the_run_before_anything_is_released(ma
     assert isinstance(error, PrivacyBudgetError)
     assert "from epsilon 0 to 2 at delta 0.001" in str(error)
     assert "agrees to 1.9" in str(error)
-    assert account(trial, "party_2") == ()
+    assert trial.account("party_2") == ()
     assert isinstance(trial.outcome["server"], PartyStoppedError)
-    arrived = {row["message"] for row in report(trial, "server")["arrived"]}
+    arrived = {row["message"] for row in trial.report()["arrived"]}
     assert not arrived & {"ColumnTables", "MaskedStates", "SumShares"}
 
 
 def test_the_budget_is_for_all_runs_of_the_folder(make_private_trial):
-    trial = make_private_trial(budget=Budget(2.5, 1e-3)).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = make_private_trial(budget=Budget(2.5, 1e-3)).finish()
     trial.job = replace(trial.job, name="another")
     trial.run()
     assert isinstance(trial.outcome["party_1"], PrivacyBudgetError)
@@ -476,11 +440,9 @@ def test_nobody_is_told_that_a_column_has_no_value(make_private_trial, mechanism
     trial = make_private_trial(privacy=privacy, budget=Budget(20.0, 1e-3))
     table = trial.sites["party_1"].table
     trial.frames["party_1"].assign(measure_1=np.nan).to_parquet(table)
-    trial.run()
-    assert set(trial.outcome.values()) == {None}
+    trial.finish()
     for name in trial.sites:
-        half = PartyModel.load(trial.folder / name / "trial" / "half")
-        assert list(half.sample(20, 3)) == list(trial.frames[name])[1:]
+        assert list(trial.half(name).sample(20, 3)) == list(trial.frames[name])[1:]
 
 
 def test_an_empty_column_is_an_error_without_privacy(make_trial):
@@ -502,7 +464,7 @@ def test_a_column_that_identifies_records(make_private_trial):
     assert isinstance(error, PartyDataError)
     assert "count_1" in str(error)
     assert "count_1" not in str(trial.outcome["server"])
-    assert account(trial, "party_1") == ()  # nothing left, so nothing was spent
+    assert trial.account("party_1") == ()  # nothing left, so nothing was spent
 
 
 def test_kinds_of_columns_belong_into_the_site_files(make_trial):
@@ -513,8 +475,7 @@ def test_kinds_of_columns_belong_into_the_site_files(make_trial):
 
 def test_public_bounds_of_the_sites_are_enough_without_histograms(make_private_trial):
     without = DPSGD | {"preprocessing_share": 0.0}
-    trial = make_private_trial(privacy=without, budget=Budget(20.0, 1e-3)).run()
-    assert set(trial.outcome.values()) == {None}
+    make_private_trial(privacy=without, budget=Budget(20.0, 1e-3)).finish()
 
 
 @pytest.mark.parametrize(
@@ -567,8 +528,7 @@ def test_a_site_file_with_half_a_budget_is_refused(line, tmp_path):
 
 
 def test_a_server_refuses_another_relation_before_anybody_spends(make_private_trial):
-    trial = make_private_trial().run()
-    assert set(trial.outcome.values()) == {None}
+    trial = make_private_trial().finish()
     first = trial.job
     other = first.parameters["privacy"] | {"neighbouring_relation": "replace_one"}
     trial.job = replace(first, name="another", parameters=first.parameters | {"privacy": other})
@@ -578,14 +538,12 @@ def test_a_server_refuses_another_relation_before_anybody_spends(make_private_tr
     trial.run()
     assert isinstance(trial.outcome["server"], ParameterError)
     assert "cannot be added up" in str(trial.outcome["server"])
-    written = trial.folder / "server" / "another" / "report-001.json"
-    assert json.loads(written.read_text())["outcome"].startswith("ParameterError")
-    assert len(account(trial, "server")) == 1
+    assert trial.report()["outcome"].startswith("ParameterError")
+    assert len(trial.account("server")) == 1
     for name, site in trial.sites.items():
-        assert account(trial, site.folder.name) == (), name
+        assert trial.account(site.folder.name) == (), name
     trial.job = replace(first, name="a third")
-    trial.run()
-    assert set(trial.outcome.values()) == {None}
+    trial.finish()
 
 
 @pytest.mark.parametrize("how", ["last run", *later("gone", "shorter", "anew")])
@@ -596,8 +554,7 @@ def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial,
     trial.run()
     copy = path.read_bytes()
     trial.job = replace(trial.job, name="second")
-    trial.run()
-    assert set(trial.outcome.values()) == {None}
+    trial.finish()
     head.unlink()  # the account alone remembers nothing
     if how == "shorter":
         path.write_bytes(copy)  # valid, as it was after the first run
@@ -606,7 +563,7 @@ def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial,
         (*_, run) = [i for i, r in enumerate(content["records"]) if r["event"] == "run"]
         content["records"] = content["records"][:run]
         path.write_text(json.dumps(content))
-        assert len(account(trial, "party_1")) == 1
+        assert len(trial.account("party_1")) == 1
     else:
         path.unlink()
     if how == "anew":
@@ -622,7 +579,7 @@ def test_a_lost_account_is_noticed_at_home_and_by_all_others(make_private_trial,
     error = trial.outcome["server"]
     assert isinstance(error, AccountRewoundError)
     assert "party 'party_1': its privacy account" in str(error)
-    assert not {r["message"] for r in report_of(trial, "fourth")["arrived"]} & {"ColumnTables"}
+    assert not {r["message"] for r in trial.report()["arrived"]} & {"ColumnTables"}
     (trial.folder / "server" / KNOWN).unlink()
     trial.job = replace(trial.job, name="fifth")
     trial.run()
@@ -639,18 +596,14 @@ def test_a_site_is_warned_of_a_delta_of_one_over_n_by_what_it_published(make_pri
     for name, table in make_party_frames(400, 2, random_state=2).items():
         table[list(trial.frames[name])].to_parquet(trial.sites[name].table)
     with pytest.warns(NoPrivacyWarning, match=r"delta=0\.01 is one over the number") as told:
-        trial.run()
-    assert set(trial.outcome.values()) == {None}
+        trial.finish()
     assert {str(each.message)[:15] for each in told} == {"party 'party_1'", "party 'party_2'"}
-
-
-def report_of(trial, run):
-    return json.loads((trial.folder / "server" / run / "report-001.json").read_text())
 
 
 # -- DP-SGD ---------------------------------------------------------------------------------------
 
 DPSGD = {"mechanism": "dpsgd", "n_records": 40, "epsilon": None, "noise_multiplier": 10.0}
+GAN = {"epochs": 3, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
 
 
 def steps_of(attempts):
@@ -668,44 +621,42 @@ def steps_of(attempts):
 def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(
     make_private_trial, method, kind, noised, how
 ):
-    small = {"epochs": 2, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
     trial = make_private_trial(
         privacy=DPSGD,
-        parameters=small | {"discriminator_steps": 1},
+        parameters=GAN | {"epochs": 2, "discriminator_steps": 1},
         budget=Budget(20.0, 1e-3),
         method=method,
     )
     seen = {"rows": [], "paid": []}
 
-    class Link(Direct):
+    class Link(Opened):
         at = (kind, 4)  # in epoch 2 of 2, each of three steps
 
-        def exchange(self, frame, timeout):
-            for message in decode(frame, 1 << 28).messages:
+        def leaves(self, frame):
+            for message in frame.messages:
                 if self._name == "party_1" and isinstance(message, kind):
                     node = trial.nodes["party_1"]
-                    seen["paid"].append((message.step, steps_of(account(trial, "party_1"))))
+                    seen["paid"].append((message.step, steps_of(trial.account("party_1"))))
                     seen["rows"].append((message.step, node.party.schedule.rows(message.step)))
                     if (kind, message.step) == self.at:
                         if how is Dead:
                             self.outwait()
                         raise how
-            return super().exchange(frame, timeout)
+            return frame
 
     trial.run(Link)
     assert isinstance(trial.outcome["party_1"], how)
     for step, paid in seen["paid"]:
         assert sum(paid) >= step + 1
-    assert [steps_of(account(trial, node)) for node in NODES] == [[6], [6], [6]]
+    assert [steps_of(trial.account(node)) for node in NODES] == [[6], [6], [6]]
     Link.at = None
-    trial.run(Link)
-    assert set(trial.outcome.values()) == {None}
+    trial.finish(Link)
     assert [step for step, _ in seen["rows"]] == [0, 1, 2, 3, 4, 3, 4, 5]
-    assert [steps_of(account(trial, node)) for node in NODES] == [[6, 3], [6, 3], [6, 3]]
+    assert [steps_of(trial.account(node)) for node in NODES] == [[6, 3], [6, 3], [6, 3]]
     by_step = [rows.tolist() for _, rows in seen["rows"]]
     assert by_step[3:5] != by_step[5:7]  # the server of the first attempt knows nothing of these
     for node in NODES:
-        found = report(trial, node, 2)
+        found = trial.report(node, 2)
         said = {row["message"]: row["noised"] for row in found["left"] + found["arrived"]}
         assert said[kind.__name__] is noised
         if method == "VFLGANSynthesizer":
@@ -713,30 +664,26 @@ def test_dpsgd_accounts_every_step_before_it_and_again_with_other_records(
         else:
             assert said["SummedBackboneGradients"]
         ledger = PrivacyLedger.from_dict(found["privacy"]["ledger"])
-        once = PrivacyLedger.from_dict(report(trial, node, 1)["privacy"]["ledger"])
+        once = PrivacyLedger.from_dict(trial.report(node)["privacy"]["ledger"])
         assert ledger.epsilon() > once.epsilon()
     for name in trial.sites:
-        half = PartyModel.load(trial.folder / name / "trial" / "half")
+        half = trial.half(name)
         assert len(half.sample(20, 3)) == 20
         assert half.minter.offset == 10**18
 
 
 def test_a_server_has_no_step_again_that_a_checkpoint_is_after(make_private_trial):
     """It was paid for once; asked again it has other records, which nothing paid for."""
-    small = {"epochs": 3, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
-    trial = make_private_trial(privacy=DPSGD, parameters=small, budget=Budget(20.0, 1e-3))
-    trial.job = replace(trial.job, method="VFLGANSynthesizer")
+    trial = make_private_trial(privacy=DPSGD, parameters=GAN, budget=Budget(20.0, 1e-3))
     trial.run(ending((SampledFeatures, 7)))
     asked = []
 
-    class Link(Direct):
-        def exchange(self, data, timeout):
-            reply = super().exchange(data, timeout)
-            frame = decode(reply, 1 << 28)
+    class Link(Opened):
+        def arrives(self, frame):
             if frame.request is None or frame.request.kind is not SampledFeatures:
-                return reply
+                return frame
             asked.append(frame.request.step)
-            return encode(replace(frame, request=replace(frame.request, step=5)))
+            return replace(frame, request=replace(frame.request, step=5))
 
     trial.run(Link)
     assert asked[0] == 6, "after two epochs of three steps"
@@ -748,17 +695,16 @@ def test_a_server_has_no_step_again_that_a_checkpoint_is_after(make_private_tria
 
 def test_a_checkpoint_before_an_epoch_is_over_is_not_written(make_private_trial):
     """A run that went on from it took the steps that it lacked, with fresh noise, for nothing."""
-    small = {"epochs": 3, "batch_size": 16, "generator_hidden": [8], "latent_dim": 4}
-    trial = make_private_trial(privacy=DPSGD, parameters=small, budget=Budget(20.0, 1e-3))
-    trial.job = replace(trial.job, method="VertiGANSynthesizer")
+    trial = make_private_trial(
+        privacy=DPSGD, parameters=GAN, budget=Budget(20.0, 1e-3), method="VertiGANSynthesizer"
+    )
 
-    class Link(Direct):
-        def exchange(self, data, timeout):
-            frame = decode(super().exchange(data, timeout), 1 << 28)
+    class Link(Opened):
+        def arrives(self, frame):
             if frame.request is not None and frame.request.kind is BackboneGradients:
                 early = CheckpointNotice("server", self._name, 2)
                 frame = replace(frame, messages=(*frame.messages, early))
-            return encode(frame)
+            return frame
 
     trial.run(Link)
     said = [str(trial.outcome[name]) for name in trial.sites]
@@ -776,52 +722,50 @@ def test_a_latent_tree_is_paid_for_before_anything_of_it_leaves(make_private_tri
     )
     paid = []
 
-    class Link(Direct):
+    class Link(Opened):
         ends = True
 
-        def exchange(self, frame, timeout):
-            for message in decode(frame, 1 << 28).messages:
+        def leaves(self, frame):
+            for message in frame.messages:
                 if isinstance(message, EncodedSize | LatentTables):
                     purposes = [
                         [entry.purpose for entry in attempt.entries]
-                        for attempt in account(trial, self._name)
+                        for attempt in trial.account(self._name)
                     ]
                     paid.append((self._name, type(message), purposes))
                 if self._name == "party_1" and isinstance(message, LatentTables) and self.ends:
                     self.outwait()
                     raise Dead
-            return super().exchange(frame, timeout)
+            return frame
 
     whole = ["preprocessing", "latent attributes", "latent tree"]
     trial.run(Link)
     assert isinstance(trial.outcome["party_1"], Dead)
     assert len(paid) == 4
     assert all(purposes == [whole] for _, _, purposes in paid)
-    assert [len(account(trial, node)) for node in NODES] == [1, 1, 1]
+    assert [len(trial.account(node)) for node in NODES] == [1, 1, 1]
     paid.clear()
     Link.ends = False
-    trial.run(Link)
-    assert set(trial.outcome.values()) == {None}
+    trial.finish(Link)
     assert len(paid) == 4
     assert all(purposes == [whole, whole] for _, _, purposes in paid)
     for node in NODES:
-        assert [len(attempt.entries) for attempt in account(trial, node)] == [3, 3]
-        privacy = report(trial, node, 2)["privacy"]
-        once = PrivacyLedger.from_dict(report(trial, "party_2")["privacy"]["ledger"])
+        assert [len(attempt.entries) for attempt in trial.account(node)] == [3, 3]
+        privacy = trial.report(node, 2)["privacy"]
+        once = PrivacyLedger.from_dict(trial.report("party_2")["privacy"]["ledger"])
         ledger = PrivacyLedger.from_dict(privacy["ledger"])
         assert ledger.epsilon() > 1.4 * once.epsilon()
 
 
 def test_dpsgd_releases_and_sends_what_it_does_in_one_process(make_private_trial):
-    trial = make_private_trial(privacy=DPSGD, budget=Budget(20.0, 1e-3)).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = make_private_trial(privacy=DPSGD, budget=Budget(20.0, 1e-3)).finish()
     synth = in_one_process(trial)
     synth.fit(trial.frames, "record_id", transcript=True)
     crossed = synth.transcript_.set_index(["message", "sender"])["messages"]
     for node in NODES:
-        ledger = PrivacyLedger.from_dict(report(trial, node)["privacy"]["ledger"])
+        ledger = PrivacyLedger.from_dict(trial.report(node)["privacy"]["ledger"])
         assert ledger.event == synth.privacy_ledger_.event
-        for row in report(trial, node)["left"]:
+        for row in trial.report(node)["left"]:
             if row["message"] in (
                 "SampledFeatures",
                 "GeneratorFeatures",

@@ -7,13 +7,12 @@ import time
 import pytest
 
 from tests.later import later
-from tests.unit.federation.trial import Direct
+from tests.unit.federation.trial import Opened
 from vflsynth.cli import main
 from vflsynth.federation import progress
 from vflsynth.federation.attempts import server_node
 from vflsynth.federation.progress import FEWER_EXCHANGES, Progress, job_state, sentence
 from vflsynth.federation.simulate import Watch
-from vflsynth.federation.wire import decode
 from vflsynth.learning.base import Duration
 from vflsynth.methods.vflgan.messages import DiscriminatorFeatures
 from vflsynth.protocol import SERVER, Transcript
@@ -23,16 +22,15 @@ from vflsynth.reporting import duration_text
 
 @pytest.fixture
 def clock(monkeypatch):
-    class Clock:
+    class Standing:
         now = 1000.0
-
-        def monotonic(self):
-            return self.now
 
         def time(self):
             return self.now
 
-    clock = Clock()
+        monotonic = time
+
+    clock = Standing()
     monkeypatch.setattr(progress, "time", clock)
     return clock
 
@@ -96,10 +94,10 @@ def test_exchanges_are_counted_before_they_are_made(make_trial, steps, penalty):
 def test_a_run_whose_messages_travel_for_days_stops_before_it_trains(make_trial, caplog):
     """By the round trip that was measured as parties joined; every node is told what to do."""
 
-    class Far(Direct):
-        def exchange(self, frame, timeout):
+    class Far(Opened):
+        def leaves(self, frame):
             time.sleep(0.01)  # on the way
-            return super().exchange(frame, timeout)
+            return frame
 
     trial = make_trial(most_hours=1e-5)
     caplog.set_level("INFO", "vflsynth")
@@ -125,11 +123,11 @@ def test_a_run_whose_messages_are_slow_stops_after_its_first_steps(make_trial, m
         def perf_counter(self):
             return time.perf_counter() + self.on_the_way
 
-    class Narrow(Direct):
-        def exchange(self, frame, timeout):
-            kinds = {type(message) for message in decode(frame, 1 << 28).messages}
+    class Narrow(Opened):
+        def leaves(self, frame):
+            kinds = {type(message) for message in frame.messages}
             clock.on_the_way += 100.0 * (DiscriminatorFeatures in kinds)
-            return super().exchange(frame, timeout)
+            return frame
 
     clock = Clock()
     monkeypatch.setattr("vflsynth.run.loop.time", clock)
@@ -149,39 +147,42 @@ def test_times_are_readable(seconds, text):
     assert duration_text(seconds) == text
 
 
+def state(trial, node):
+    return str(job_state(trial.folder / node, trial.job.name))
+
+
 def test_every_node_says_what_it_does_and_how_it_ended(make_trial, caplog):
     seen = {}
 
-    class Looking(Direct):
-        def exchange(self, frame, timeout):
-            for message in decode(frame, 1 << 28).messages:
+    class Looking(Opened):
+        def leaves(self, frame):
+            for message in frame.messages:
                 if isinstance(message, DiscriminatorFeatures) and message.step == 5:
                     for node in ("server", self._name):
-                        seen[node] = str(job_state(trial.folder / node, trial.job.name))
-            return super().exchange(frame, timeout)
+                        seen[node] = state(trial, node)
+            return frame
 
     trial = make_trial()
-    assert str(job_state(trial.folder / "server", trial.job.name)) == "no attempt yet"
+    assert state(trial, "server") == "no attempt yet"
     trial.run(Looking)
     assert seen.keys() == {"server", "party_1", "party_2"}
     for text in seen.values():
         assert text.startswith("running: ")
         assert " MB sent, " in text
     for node in seen:
-        assert str(job_state(trial.folder / node, trial.job.name)).endswith(": finished")
-        content = json.loads((trial.folder / node / "trial" / progress.FILE).read_text())
+        assert state(trial, node).endswith(": finished")
+        content = json.loads((trial.kept(node) / progress.FILE).read_text())
         assert content["phase"] == "training"
         assert content["sent_bytes"] > 0
         assert content["received_bytes"] > 0
 
 
-def test_a_process_that_was_killed_is_not_running(make_trial, monkeypatch):
+def test_a_process_that_was_killed_is_not_running(make_trial):
     trial = make_trial(parameters={"epochs": 1}).run()
-    path = trial.folder / "party_1" / "trial" / "report-002.json"
+    path = trial.kept("party_1") / "report-002.json"
     path.write_text(json.dumps({"outcome": None, "started": "2020-02-29T00:00:00"}))
-    text = str(job_state(trial.folder / "party_1", trial.job.name))
-    assert (
-        text == "not running; attempt 2 of 2020-02-29T00:00:00: did not end: its process was killed"
+    assert state(trial, "party_1") == (
+        "not running; attempt 2 of 2020-02-29T00:00:00: did not end: its process was killed"
     )
 
 
@@ -238,11 +239,11 @@ def test_asking_does_not_keep_a_node_from_starting(make_trial):
     trial = make_trial(parameters={"epochs": 1})
     trial.run()
     for _ in range(50):
-        str(job_state(trial.folder / "party_1", trial.job.name))
+        state(trial, "party_1")
 
-    class Asking(Direct):
-        def exchange(self, frame, timeout):
-            str(job_state(trial.folder / self._name, trial.job.name))
-            return super().exchange(frame, timeout)
+    class Asking(Opened):
+        def leaves(self, frame):
+            state(trial, self._name)
+            return frame
 
-    assert set(trial.run(Asking).outcome.values()) <= {None}
+    trial.finish(Asking)

@@ -1,6 +1,5 @@
 """A run across nodes is the run in one process."""
 
-import json
 from dataclasses import replace
 from typing import ClassVar
 
@@ -10,8 +9,9 @@ import pytest
 import torch
 
 from tests.later import later
-from tests.unit.federation.trial import Direct, assert_same
-from vflsynth import VFLGANSynthesizer, splitdefense
+from tests.unit.federation.conftest import KEY
+from tests.unit.federation.trial import Opened, assert_same
+from vflsynth import splitdefense
 from vflsynth._artefacts import read_tensors
 from vflsynth.exceptions import (
     AccountRewoundError,
@@ -24,20 +24,10 @@ from vflsynth.federation.account import FILE
 from vflsynth.federation.active_node import ActiveNode
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget
-from vflsynth.federation.wire import decode
 from vflsynth.frames import learn_key_minters
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.splitdefense.messages import BottomOutputs
 from vflsynth.splitdefense.model import TopModel
-
-KEY = "record_id"
-
-
-def in_process(trial, **parameters):
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in trial.job.parameters.items()}
-    synth = VFLGANSynthesizer(**values | parameters, random_state=0, device="cpu", verbose=0)
-    return synth.fit(trial.frames, KEY, transcript=True)
-
 
 PAPER = {"gradient_penalty": "paper", "model_selection": "last"}
 FEW_BYTES = {"steps_per_exchange": 3, "wire_precision": "int8"}
@@ -54,11 +44,10 @@ FEW_BYTES = {"steps_per_exchange": 3, "wire_precision": "int8"}
 def test_a_run_over_frames_gives_the_bytes_of_a_run_in_one_process(
     make_trial, n_parties, parameters
 ):
-    trial = make_trial(n_parties, parameters=parameters).run()
-    assert set(trial.outcome.values()) == {None}
-    synth = in_process(trial)
+    trial = make_trial(n_parties, parameters=parameters).finish()
+    synth = trial.estimator().fit(trial.frames, KEY)
     assert_same(trial, synth)
-    run = json.loads((trial.folder / "server" / "trial" / "report-001.json").read_text())
+    run = trial.report()
     history = synth.history_.drop(columns=["seconds", "chosen"])
     for column in history:
         assert [r[column][0] for r in run["history"]] == history[column].tolist()
@@ -77,19 +66,18 @@ STOPS = {"epochs": 12, "patience": 2, "learning_rate": 0.03}
     ],
 )
 def test_a_split_estimator_too(make_split_trial, method, n_parties, options):
-    trial = make_split_trial(n_parties, method=method, **options).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = make_split_trial(n_parties, method=method, **options).finish()
     kind = getattr(splitdefense, method)
     model = kind(**trial.job.parameters, random_state=0, device="cpu")
     model.fit(trial.frames, trial.labels, KEY, sample_weight=trial.weights)
     for name, half in model.parties_.items():
-        path = trial.folder / name / "trial" / "half"
+        path = trial.kept(name) / "half"
         ours, theirs = read_tensors(path / "bottom.safetensors"), half.network.state_dict()
         for key, value in theirs.items():
             assert torch.equal(value, ours[key].double()), (name, key)
-    top = TopModel.load(trial.folder / "server" / "trial" / "half")
+    top = TopModel.load(trial.kept("server") / "half")
     assert top.calibration == model.top_.calibration
-    run = json.loads((trial.folder / "server" / "trial" / "report-001.json").read_text())
+    run = trial.report()
     for column in model.history_.drop(columns=["seconds", "chosen"], errors="ignore"):
         assert [r[column][0] for r in run["history"]] == model.history_[column].tolist()
     if "parameters" in options and "patience" in options["parameters"]:
@@ -112,9 +100,8 @@ def test_classes_that_are_times_are_written(make_split_trial, unit):
     days = np.array(["1969-12-31", "2020-02-29"], dtype=f"datetime64[{unit}]")
     table = pd.DataFrame({KEY: trial.labels.index, "label": days[trial.labels]})
     table.to_parquet(trial.server_site.table)
-    trial.run()
-    assert set(trial.outcome.values()) == {None}
-    top = TopModel.load(trial.folder / "server" / "trial" / "half")
+    trial.finish()
+    top = TopModel.load(trial.kept("server") / "half")
     assert (top.classes == days).all()
 
 
@@ -125,25 +112,25 @@ RESPONSE = {"parameters": {"label_privacy": {"class": "RandomizedResponse", "eps
 
 def booked(trial):
     """What the active party's account has, attempt by attempt."""
-    path = trial.folder / "server" / FILE
-    attempts = PrivacyAccount(path).attempts if path.exists() else ()
-    return [[entry.event.epsilon for entry in attempt.entries] for attempt in attempts]
+    return [
+        [entry.event.epsilon for entry in attempt.entries] for attempt in trial.account("server")
+    ]
 
 
 def stopping(kind, at):
     """A link that ends when a party is about to send a message, and what was booked till then."""
 
-    class Stopping(Direct):
+    class Stopping(Opened):
         seen: ClassVar = []
 
-        def exchange(self, data, timeout):
-            for message in decode(data, 1 << 28).messages:
+        def leaves(self, frame):
+            for message in frame.messages:
                 if isinstance(message, kind):
                     path = self._node.folder.parent / FILE
                     self.seen.append(len(PrivacyAccount(path).attempts))
                     if message.step == at:
                         raise RuntimeError
-            return super().exchange(data, timeout)
+            return frame
 
     return Stopping
 
@@ -152,12 +139,10 @@ def test_randomised_labels_are_booked_before_gradients_are_made_of_them(make_spl
     trial = make_split_trial(**RESPONSE)
     trial.server_site = replace(trial.server_site, budget=Budget(4.0, 1e-5))
     link = stopping(BottomOutputs, None)
-    trial.run(link)
-    assert set(trial.outcome.values()) == {None}
+    trial.finish(link)
     assert set(link.seen) == {1}
     assert booked(trial) == [[1.5]]
-    report = json.loads((trial.folder / "server" / "trial" / "report-001.json").read_text())
-    found = report["privacy"]
+    found = trial.report()["privacy"]
     assert PrivacyLedger.from_dict(found["ledger"]).epsilon() == 1.5
     assert found["all runs of this folder"]["epsilon"] == 1.5
     trial.job = replace(trial.job, name="another")
@@ -183,8 +168,7 @@ def test_labels_of_a_run_that_goes_on_are_booked_once_and_of_one_that_begins_ane
     trial.run(stopping(BottomOutputs, 13))  # in the last epoch: a checkpoint is there
     assert isinstance(trial.outcome["server"], PartyStoppedError)
     assert booked(trial) == [[1.5], [1.5]]
-    trial.run()
-    assert set(trial.outcome.values()) == {None}
+    trial.finish()
     assert booked(trial) == [[1.5], [1.5]]
 
 
@@ -206,8 +190,7 @@ def test_parties_keep_the_same_records_of_tables_that_they_do_not_read_whole(
     )
     with monkeypatch.context() as whole:
         whole.delattr("vflsynth.federation.party_node.read_table")
-        trial.run()
-    assert set(trial.outcome.values()) == {None}
+        trial.finish()
     common = [node.matching.notice().common_keys for node in trial.nodes.values()]
     assert common[0].equals(common[1])
     assert 70 < len(common[0]) < 100, "as many as all have of what each keeps"
@@ -215,7 +198,7 @@ def test_parties_keep_the_same_records_of_tables_that_they_do_not_read_whole(
         kept, whole_table = node.table.frame, trial.frames[name]
         assert len(kept) == 100
         assert set(kept[KEY]) < set(whole_table[KEY])
-        run = json.loads((trial.folder / name / "trial" / "report-001.json").read_text())
+        run = trial.report(name)
         assert run["kept"] == {"records": 100, "of": len(whole_table)}
         assert run["job"]["max_records"] == 100
     (name, site), *_ = trial.sites.items()
@@ -227,8 +210,7 @@ def test_parties_keep_the_same_records_of_tables_that_they_do_not_read_whole(
 
 
 def test_the_holder_of_labels_keeps_the_same_records_too(make_split_trial):
-    trial = make_split_trial(1, n_records=90, max_records=40, parameters={"epochs": 1}).run()
-    assert set(trial.outcome.values()) == {None}
+    trial = make_split_trial(1, n_records=90, max_records=40, parameters={"epochs": 1}).finish()
     (node,) = trial.nodes.values()
     assert len(node.matching.notice().common_keys) == 40, "all have the same 90 keys"
     labels = trial.server.holder_run.seat.frame

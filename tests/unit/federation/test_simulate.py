@@ -113,9 +113,8 @@ def test_the_same_job_does_not_run_twice_in_the_same_folders(make_trial):
             return super().exchange(frame, timeout)
 
     trial = make_trial(parameters={"epochs": 1})
-    trial.run(Twice)
-    assert set(trial.outcome.values()) == {None}
-    reports = list((trial.folder / "party_1" / "trial").glob("report-*"))
+    trial.finish(Twice)
+    reports = list(trial.kept("party_1").glob("report-*"))
     assert len(reports) == 1
 
 
@@ -165,19 +164,26 @@ class Failing:
         return ""
 
 
-@pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 4, 1), (2, 4, 2), (5, 0, 3)])
-def test_a_job_that_fails_is_submitted_again_as_often_as_asked(
-    folder, monkeypatch, attempts, code, submitted
-):
-    Failing.submitted = 0
-    monkeypatch.setattr(administrator, "Administrator", Failing)
+@pytest.fixture
+def submit(folder, monkeypatch):
+    """Submit the job anew to an administrator."""
     monkeypatch.setattr(administrator, "_PAUSE", 0.0)
-    command = ["parties", "submit", "job.toml", "--admin", "kit", "--attempts", str(attempts)]
-    assert main(command) == code
+
+    def submit(kind, *options):
+        Failing.submitted = 0
+        monkeypatch.setattr(administrator, "Administrator", kind)
+        return main(["parties", "submit", "job.toml", "--admin", "kit", *options])
+
+    return submit
+
+
+@pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 4, 1), (2, 4, 2), (5, 0, 3)])
+def test_a_job_that_fails_is_submitted_again_as_often_as_asked(submit, attempts, code, submitted):
+    assert submit(Failing, "--attempts", str(attempts)) == code
     assert Failing.submitted == submitted
 
 
-def test_a_server_that_is_lost_meanwhile_is_asked_again(folder, monkeypatch, capsys):
+def test_a_server_that_is_lost_meanwhile_is_asked_again(submit, capsys):
     """And a job that it still has is waited for, not submitted twice."""
 
     class Lost(Failing):
@@ -193,18 +199,14 @@ def test_a_server_that_is_lost_meanwhile_is_asked_again(folder, monkeypatch, cap
                 raise ProtocolError("the server was lost")
             return super().wait(job_id)
 
-    Failing.submitted = 0
-    monkeypatch.setattr(administrator, "Administrator", Lost)
-    monkeypatch.setattr(administrator, "_PAUSE", 0.0)
-    command = ["parties", "submit", "job.toml", "--admin", "kit"]
-    assert main(command) == 4
+    assert submit(Lost) == 4
     assert "the server was lost" in capsys.readouterr().err
-    Failing.submitted, Lost.running = 0, ["1"]
-    assert main([*command, "--attempts", "5"]) == 0
+    Lost.running = ["1"]
+    assert submit(Lost, "--attempts", "5") == 0
     assert Failing.submitted == 3
 
 
-def test_the_submitter_hears_why(folder, monkeypatch, capsys):
+def test_the_submitter_hears_why(submit, capsys):
     """By the server's own words, whatever FLARE makes of its processes' ends."""
 
     class Speaking(Failing):
@@ -213,15 +215,12 @@ def test_the_submitter_hears_why(folder, monkeypatch, capsys):
         def said(self, job_id):
             return self.words
 
-    Failing.submitted = 0
-    monkeypatch.setattr(administrator, "Administrator", Speaking)
-    command = ["parties", "submit", "job.toml", "--admin", "kit"]
-    assert main(command) == 4
+    assert submit(Speaking) == 4
     assert "running in this folder already; FLARE says" in capsys.readouterr().err
     Speaking.words = administrator.FINISHED
-    assert main(command) == 0
+    assert submit(Speaking) == 0
     Speaking.of_name = lambda self, name: ["1"]
-    assert main(command) == 2
+    assert submit(Speaking) == 2
     assert "is running already, as 1. Fix:" in capsys.readouterr().err
 
 
@@ -246,7 +245,7 @@ def test_what_the_server_logged_of_an_end_is_found():
     assert asked.said("1") == ""
 
 
-def test_a_job_of_a_server_that_ended_is_not_waited_for(folder, monkeypatch):
+def test_a_job_of_a_server_that_ended_is_not_waited_for(submit):
     """FLARE keeps saying that it is running."""
     waited = []
 
@@ -261,10 +260,7 @@ def test_a_job_of_a_server_that_ended_is_not_waited_for(folder, monkeypatch):
             waited.append(job_id)
             return administrator.LOST if job_id == "1" else super().wait(job_id)
 
-    Failing.submitted = 0
-    monkeypatch.setattr(administrator, "Administrator", Stale)
-    monkeypatch.setattr(administrator, "_PAUSE", 0.0)
-    assert main(["parties", "submit", "job.toml", "--admin", "kit", "--attempts", "5"]) == 0
+    assert submit(Stale, "--attempts", "5") == 0
     assert waited == ["1", "2", "3"]
 
 
@@ -293,7 +289,7 @@ def test_what_a_server_ran_before_it_was_started_again_is_lost(status, scheduled
     assert asked.is_lost("job") == lost
 
 
-def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):
+def test_a_job_that_takes_too_long_is_stopped(submit, capsys):
     stopped = []
 
     class Slow(Failing):
@@ -303,14 +299,11 @@ def test_a_job_that_takes_too_long_is_stopped(folder, monkeypatch, capsys):
         def abort(self, job_id):
             stopped.append(job_id)
 
-    Failing.submitted = 0
-    monkeypatch.setattr(administrator, "Administrator", Slow)
-    command = ["parties", "submit", "job.toml", "--admin", "kit", "--timeout", "5"]
-    assert main(command) == 4
+    assert submit(Slow, "--timeout", "5") == 4
     assert stopped == ["1"]
     assert "is still RUNNING after 5 s" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
-        main([*command, "--attempts", "0"])
+        submit(Slow, "--attempts", "0")
 
 
 def test_an_abort_waits_for_the_end_and_leaves_out_what_is_lost(folder, monkeypatch, capsys):

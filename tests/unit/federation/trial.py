@@ -1,5 +1,6 @@
 """Runs with every party in a thread of its own, over frames: all but the transport."""
 
+import json
 import math
 import threading
 import time
@@ -10,12 +11,17 @@ import pandas as pd
 
 from vflsynth import PartyModel
 from vflsynth._random import derive, secret_from
+from vflsynth.configuration import make_estimator
 from vflsynth.federation import exchange
+from vflsynth.federation.account import FILE
 from vflsynth.federation.attempts import server_node
 from vflsynth.federation.job import Job
+from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Site, Telling
+from vflsynth.federation.wire import decode, encode
 from vflsynth.models.party_model import sample_parties
+from vflsynth.privacy import PrivacyAccount
 from vflsynth.testing.synthesizers import sample_apart
 
 UNBOUNDED = Telling(math.inf)
@@ -59,6 +65,21 @@ class Direct:
             assert remote._changed.wait_for(lambda: remote._failure, 600)
 
 
+class Opened(Direct):
+    """A link that opens what leaves a party and what reaches it, and may change both."""
+
+    def leaves(self, frame):
+        return frame
+
+    def arrives(self, frame):
+        return frame
+
+    def exchange(self, data, timeout):
+        frame = self.leaves(decode(data, MAX_BYTES))
+        reply = super().exchange(encode(frame), timeout)
+        return encode(self.arrives(decode(reply, MAX_BYTES)))
+
+
 class Trial:
     """One job at sites of this machine.
 
@@ -66,7 +87,7 @@ class Trial:
     """
 
     def __init__(self, folder: Path, frames, job: Job, root: bytes | None = None):
-        self.folder, self.job = folder, job
+        self.folder, self.frames, self.job = folder, frames, job
         shared = bytes(range(32))
         exact = {} if root is None else {"schedule": derive(root, "shared by the parties")}
         self.sites = {}
@@ -113,13 +134,40 @@ class Trial:
             assert not thread.is_alive(), "a node hangs"
         return self
 
+    def finish(self, *link, **nodes):
+        """Run, and see every node end without an error."""
+        self.run(*link, **nodes)
+        assert set(self.outcome.values()) == {None}, self.outcome
+        return self
+
+    def kept(self, node):
+        """Where a node keeps what it has of this job."""
+        return self.folder / node / self.job.name
+
+    def half(self, party):
+        return PartyModel.load(self.kept(party) / "half")
+
+    def report(self, node="server", number=1):
+        return json.loads((self.kept(node) / f"report-{number:03d}.json").read_text())
+
+    def account(self, node):
+        """What a node's account has, attempt by attempt."""
+        path = self.folder / node / FILE
+        return PrivacyAccount(path).attempts if path.exists() else ()
+
+    def estimator(self, **parameters):
+        """Make what fits the job in one process."""
+        synth = make_estimator(self.job.method, self.job.parameters, where="test")
+        known = synth.get_params(deep=False)
+        quiet = {k: v for k, v in {"device": "cpu", "verbose": 0}.items() if k in known}
+        return synth.set_params(random_state=0, **quiet, **parameters)
+
 
 def assert_same(trial, synth):
     """Every site has the bytes of the half that a fit in one process gives it."""
     halves = {}
     for name, half in synth.parties_.items():
-        path = trial.folder / name / trial.job.name / "half"
-        own = PartyModel.load(path)
+        own = trial.half(name)
         assert own.transformer.to_dict() == half.transformer.to_dict()
         assert own.minter == half.minter
         ours, theirs = own.sampler.tensors(), half.sampler.tensors()
