@@ -102,7 +102,7 @@ def test_a_kit_that_is_none(folder):
     assert {"certificate", "kit", "server"} <= bad
 
 
-def test_everybody_gets_a_definition(folder, capsys):
+def test_everybody_gets_a_definition(folder):
     command = "parties project job.toml --host vfl.example.org --port 8102 -o project"
     assert main(command.split()) == 0
     files = {path.name for path in (folder / "project").iterdir()}

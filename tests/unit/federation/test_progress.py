@@ -151,7 +151,7 @@ def state(trial, node):
     return str(job_state(trial.folder / node, trial.job.name))
 
 
-def test_every_node_says_what_it_does_and_how_it_ended(make_trial, caplog):
+def test_every_node_says_what_it_does_and_how_it_ended(make_trial):
     seen = {}
 
     class Looking(Opened):

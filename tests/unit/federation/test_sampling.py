@@ -46,7 +46,7 @@ def test_a_half_whose_saving_was_cut_off_is_pointed_to(trained, tmp_path):
         draw_part(trained.job, site, 50, "one")
 
 
-def test_parts_are_rows_of_the_same_records(trained, tmp_path):
+def test_parts_are_rows_of_the_same_records(trained):
     parts = {
         name: draw_part(trained.job, site, 50, "one", keys=name == "party_1")
         for name, site in trained.sites.items()

@@ -250,6 +250,16 @@ def first_layer_noise(gradients, first):
     return found
 
 
+def plant_a_bank_without_noise(noisy, plain, patch):
+    """Have one party descend as one does whose first layer has no noise."""
+    honest = noisy.descend
+
+    def descend(self, party, *rest):
+        return (plain.descend if party.name == "bank" else honest)(self, party, *rest)
+
+    patch.setattr(noisy, "descend", descend)
+
+
 def assert_noise_is_claimed(found, silent=()):
     """Independent and of deviation 1, of every parameter (replica, coordinate) but the silent."""
     rows = []

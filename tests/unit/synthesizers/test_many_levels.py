@@ -65,7 +65,7 @@ def test_levels_come_out_as_often_as_they_are_held(frames, autoregressive) -> No
     assert probable == pytest.approx((drawn == "00000").mean(), abs=0.003)
 
 
-def test_conditions_and_completion_know_levels(frames, autoregressive) -> None:
+def test_conditions_and_completion_know_levels(autoregressive) -> None:
     some = autoregressive.sample(40, conditions={"zip": ["00017", "00299", None]})
     assert set(some["zip"].fillna("none")) <= {"00017", "00299", "none"}
     asked = pd.DataFrame({"zip": ["00033", None] * 10, "income": [1.0, 20.0] * 10})

@@ -5,6 +5,7 @@ network that nobody has.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ from tests.unit.synthesizers.private_steps import (
     assert_the_step_after_the_last_is_refused,
     first_layer_noise,
     make_frames,
+    plant_a_bank_without_noise,
     saved_and_loaded,
     sessions_of,
     with_one_more,
@@ -490,17 +492,6 @@ def plant_first_layer_same_for_all_models(patch):
     planted.in_noise(patch, lambda draw, shape: draw((1, *shape[1:])))
 
 
-def plant_first_layer_forgotten_party(patch):
-    honest = FirstLayerCut.descend
-    patch.setattr(
-        FirstLayerCut,
-        "descend",
-        lambda self, party, message: (honest if party.name != "bank" else Cut.descend)(
-            self, party, message
-        ),
-    )
-
-
 def plant_first_layer_bias_without_noise(patch):
     planted.in_noise(patch, lambda draw, shape: draw(shape, 0.0 if shape[1] == 1 else 1.0))
 
@@ -529,7 +520,7 @@ def plant_first_layer_sensitivity_of_removal(patch):
         planted.no_noise,
         plant_first_layer_scalar,
         plant_first_layer_same_for_all_models,
-        plant_first_layer_forgotten_party,
+        partial(plant_a_bank_without_noise, FirstLayerCut, Cut),
         plant_first_layer_bias_without_noise,
         plant_first_layer_weight_without_noise,
         plant_noise_on_the_second_layer,

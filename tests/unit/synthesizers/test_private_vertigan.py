@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ from tests.unit.synthesizers.private_steps import (
     expected_gradients,
     first_layer_noise,
     make_frames,
+    plant_a_bank_without_noise,
     rounding,
     saved_and_loaded,
     sessions_of,
@@ -50,8 +52,7 @@ from vflsynth.privacy.events import releases_in
 from vflsynth.protocol import PoissonSchedule, Transcript
 from vflsynth.run import local
 
-DPSGD = PRIVACY["dpsgd"]
-SOUND = ["dpsgd"]
+DPSGD, FIRST_LAYER = PRIVACY["dpsgd"], PRIVACY["first_layer"]
 
 
 def split(frames, n_parties):
@@ -92,38 +93,31 @@ def step_of(session):
 # -- one step, one record at a time ----------------------------------------------------------------
 
 
-def assert_step_is_the_clipped_sum(name, session, bound):
+def assert_step_is_the_clipped_sum(session, bound):
     expected = {
-        owner: expected_gradients(name, party, bound) for owner, party in session.parties.items()
+        owner: expected_gradients("dpsgd", party, bound) for owner, party in session.parties.items()
     }
     for (owner, key), actual in step_of(session).items():
         torch.testing.assert_close(
-            actual,
-            expected[owner][key],
-            atol=rounding(bound),
-            rtol=5e-4,
-            msg=f"{name} {owner} {key}",
+            actual, expected[owner][key], atol=rounding(bound), rtol=5e-4, msg=f"{owner} {key}"
         )
 
 
 @pytest.mark.parametrize("bound", [BOUND, 25.0])
 @pytest.mark.parametrize("n_parties", [2, *later(3)])
-@pytest.mark.parametrize("name", SOUND)
-def test_every_party_clips_one_record_at_a_time(
-    frames, session_of, monkeypatch, name, n_parties, bound
-):
+def test_every_party_clips_one_record_at_a_time(frames, session_of, monkeypatch, n_parties, bound):
     planted.no_noise(monkeypatch)
-    privacy = clone(PRIVACY[name]).set_params(max_grad_norm=bound)
+    privacy = clone(DPSGD).set_params(max_grad_norm=bound)
     session = session_of(split(frames, n_parties), privacy)
     assert len(session.parties) == n_parties
-    assert_step_is_the_clipped_sum(name, session, bound)
+    assert_step_is_the_clipped_sum(session, bound)
 
 
 def test_clipping_of_the_whole_batch_is_noticed(frames, session_of, monkeypatch):
     planted.no_noise(monkeypatch)
     planted.clipping_of_the_whole_batch(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_step_is_the_clipped_sum("dpsgd", session_of(frames), BOUND)
+        assert_step_is_the_clipped_sum(session_of(frames), BOUND)
 
 
 # -- the noise -------------------------------------------------------------------------------------
@@ -230,14 +224,13 @@ def test_the_claimed_noise_is_the_noise_of_training(
 # -- sensitivity -----------------------------------------------------------------------------------
 
 
-def assert_sensitivity(session_of, monkeypatch, record, seed, name, n_parties):
+def assert_sensitivity(session_of, monkeypatch, record, seed, n_parties):
     """All records in the batch, two tables, the same everything else."""
     planted.no_noise(monkeypatch)
     monkeypatch.setattr(PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)])
     frames = make_frames(10, seed)
     sessions = [
-        session_of(split(table, n_parties), PRIVACY[name])
-        for table in (frames, with_one_more(frames, record))
+        session_of(split(table, n_parties)) for table in (frames, with_one_more(frames, record))
     ]
     steps = [step_of(session) for session in sessions]
     moved = dict.fromkeys(sessions[0].parties, 0.0)
@@ -250,29 +243,27 @@ def assert_sensitivity(session_of, monkeypatch, record, seed, name, n_parties):
 
 
 @pytest.mark.parametrize("record", RECORDS)
-@pytest.mark.parametrize("name", SOUND)
 @pytest.mark.parametrize("n_parties", [2, 3])
 @pytest.mark.parametrize("seed", [0, *later(1)])
 def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
-    session_of, monkeypatch, record, seed, name, n_parties
+    session_of, monkeypatch, record, seed, n_parties
 ):
-    assert_sensitivity(session_of, monkeypatch, record, seed, name, n_parties)
+    assert_sensitivity(session_of, monkeypatch, record, seed, n_parties)
 
 
 def test_a_party_that_does_not_clip_would_be_noticed(session_of, monkeypatch):
     planted.no_clipping(monkeypatch)
     record = {"age": 40, "smoker": "no", "income": 9.0, "grade": 1}
     with pytest.raises(AssertionError):
-        assert_sensitivity(session_of, monkeypatch, record, 0, "dpsgd", 2)
+        assert_sensitivity(session_of, monkeypatch, record, 0, 2)
 
 
 # -- no learning without information ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SOUND)
-def test_with_noise_to_infinity_two_populations_give_the_same_model(frames, name):
+def test_with_noise_to_infinity_two_populations_give_the_same_model(frames):
     def make(noise_multiplier):
-        privacy = clone(PRIVACY[name]).set_params(noise_multiplier=noise_multiplier)
+        privacy = clone(DPSGD).set_params(noise_multiplier=noise_multiplier)
         return synthesizer(privacy, epochs=2)
 
     assert_noise_drowns_the_records(make, frames)
@@ -311,8 +302,7 @@ def contents(message):
     return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
 
 
-@pytest.mark.parametrize("name", SOUND)
-def test_what_leaves_a_party_is_computed_from_the_releases(frames, monkeypatch, name):
+def test_what_leaves_a_party_is_computed_from_the_releases(frames, monkeypatch):
     """Equal releases, other tables, a record more: after matching all messages are the same."""
     monkeypatch.setattr(local, "_entropy", lambda noise: b"sampling" * 4)
     monkeypatch.setattr(dpsgd_module, "noisy_mean", lambda total, *_, **rest: total.double() * 0)
@@ -320,7 +310,7 @@ def test_what_leaves_a_party_is_computed_from_the_releases(frames, monkeypatch, 
     for table in (frames, with_one_more(make_frames(seed=9), RECORDS[0])):
         kept = Transcript(keep_messages=True)
         monkeypatch.setattr(local, "Transcript", lambda kept=kept: kept)
-        model = synthesizer(PRIVACY[name], epochs=3, model_selection="best")
+        model = synthesizer(epochs=3, model_selection="best")
         samples.append(model.fit(table, transcript=True).sample(20, random_state=1))
         sent.append([m for m in kept.messages if type(m).__name__ not in MATCHING])
     pd.testing.assert_frame_equal(*samples)
@@ -354,9 +344,8 @@ def test_parties_draw_the_same_records_from_what_nobody_can_repeat(frames):
     assert torch.equal(*latents)
 
 
-@pytest.mark.parametrize("name", SOUND)
-def test_nobody_looks_at_records_to_choose_a_model(frames, session_of, name):
-    session = session_of(frames, PRIVACY[name], model_selection="best")
+def test_nobody_looks_at_records_to_choose_a_model(frames, session_of):
+    session = session_of(frames, model_selection="best")
     assert not session.algorithm.selects
     for party in session.nodes.values():
         for kind in (MaskedReal, MaskedFake):
@@ -370,10 +359,10 @@ def test_the_history_holds_what_was_paid_for(frames):
     assert set(history) - {"seconds", "chosen"} == columns
 
 
-@pytest.mark.parametrize("name", [*SOUND, "first_layer"])
+@pytest.mark.parametrize("privacy", [DPSGD, FIRST_LAYER])
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
-def test_the_step_after_the_last_is_refused_before_records_are_read(frames, session_of, name):
-    assert_the_step_after_the_last_is_refused(session_of(frames, PRIVACY[name]))
+def test_the_step_after_the_last_is_refused_before_records_are_read(frames, session_of, privacy):
+    assert_the_step_after_the_last_is_refused(session_of(frames, privacy))
 
 
 @pytest.mark.slow
@@ -417,8 +406,7 @@ def test_a_fit_without_privacy_has_no_ledger_of_an_earlier_one(frames):
 def assert_first_layer_is_equations_20_and_21(session_of, frames):
     """Of every party the first layer, whole-batch clip and noise per coordinate; nothing else."""
     found = first_layer_noise(
-        lambda: step_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS)),
-        "linears.0",
+        lambda: step_of(session_of(frames, FIRST_LAYER, n_models=REPLICAS)), "linears.0"
     )
     assert len(found) == 2 * len(frames)  # weights and biases
     assert_noise_is_claimed(found)
@@ -430,25 +418,13 @@ def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, sessi
     assert_first_layer_is_equations_20_and_21(session_of, split(frames, n_parties))
 
 
-def plant_first_layer_forgotten_party(patch):
-    honest = FirstLayerCritic.descend
-    patch.setattr(
-        FirstLayerCritic,
-        "descend",
-        lambda self, party, step: (honest if party.name != "bank" else Critic.descend)(
-            self, party, step
-        ),
-    )
-
-
 def plant_first_layer_scaled_by_one_party(patch):
     honest = FirstLayerCritic.descend
 
     def scaled(self, party, step):
-        noise = self
         if party.name == "bank":
-            more = 1.2 * noise.plan.noise_multiplier
-            noise.plan = dataclasses.replace(noise.plan, noise_multiplier=more)
+            more = 1.2 * self.plan.noise_multiplier
+            self.plan = dataclasses.replace(self.plan, noise_multiplier=more)
         return honest(self, party, step)
 
     patch.setattr(FirstLayerCritic, "descend", scaled)
@@ -467,7 +443,7 @@ def plant_noise_on_the_second_layer(patch):
 @pytest.mark.parametrize(
     "plant",
     [
-        plant_first_layer_forgotten_party,
+        partial(plant_a_bank_without_noise, FirstLayerCritic, Critic),
         plant_first_layer_scaled_by_one_party,
         planted.no_noise,
         plant_noise_on_the_second_layer,
@@ -482,7 +458,7 @@ def test_planted_bugs_in_the_first_layer_are_noticed(frames, session_of, plant, 
 
 def test_first_layer_warns_and_its_ledger_says_what_epsilon_is_not(frames, tmp_path):
     with pytest.warns(NoPrivacyWarning, match="does not protect the synthetic data"):
-        model = synthesizer(PRIVACY["first_layer"]).fit(frames)
+        model = synthesizer(FIRST_LAYER).fit(frames)
     ledger = model.privacy_ledger_
     text = " ".join(str(ledger).split())
     assert "NOT A GUARANTEE FOR THE SYNTHETIC DATA" in text

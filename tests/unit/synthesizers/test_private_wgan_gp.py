@@ -317,7 +317,7 @@ def test_one_replaced_record_moves_a_step_of_pairs_by_at_most_its_sensitivity(
     assert 1e-3 < moved <= 2.0 * BOUND + 1e-4
 
 
-def test_shards_are_disjoint_and_of_equal_size_and_drawn_afresh(frames, session_of):
+def test_shards_are_disjoint_and_of_equal_size_and_drawn_afresh(session_of):
     party = joined_of(session_of(make_frames(62), PRIVACY["gs_wgan"]))
     shards = party.descent.shards.tolist()
     assert [len(shard) for shard in shards] == [20] * N_SHARDS  # two records are left over

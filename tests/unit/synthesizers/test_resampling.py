@@ -94,7 +94,7 @@ def test_models_at_once_are_scored_each_on_its_own(frames):
     assert all(len(model.sample(10, random_state=0)) == 10 for model in models)
 
 
-def test_scores_of_other_rows_are_refused(synth, tmp_path):
+def test_scores_of_other_rows_are_refused(synth):
     half = next(iter(synth.parties_.values()))
     content, tensors = half.sampler.to_dict(), half.sampler.tensors()
     tensors["scores.weight"] = tensors["scores.weight"][1:]
