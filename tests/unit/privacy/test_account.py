@@ -57,6 +57,7 @@ from vflsynth.run.server_run import of_replicas
 from vflsynth.splitdefense import RandomizedResponse, SplitNNClassifier
 
 DELTA = 1e-5
+SCHEMA = PublicSchema({"x": (0, 10)}, {"big": (False, True)}, dtypes="given")
 
 
 def planned(relation="add_or_remove_one", epsilon=1.0):
@@ -90,9 +91,13 @@ def head_of(account):
     return account.path.with_name(f".{account.path.name}.head")
 
 
+def sampled(noise, rate, steps=1):
+    release = GaussianRelease("sum", "a", noise, 1.0, NeighbouringRelation.ADD_OR_REMOVE_ONE)
+    return LedgerEntry("training", SampledRelease((release,), Sampler.POISSON, rate, steps))
+
+
 def tree(epsilon=1.0):
-    schema = PublicSchema({"x": (0, 10)}, {"big": (False, True)}, dtypes="given")
-    privacy = LatentTree(epsilon=epsilon, delta=DELTA, public_schema=schema, n_bins=4)
+    privacy = LatentTree(epsilon=epsilon, delta=DELTA, public_schema=SCHEMA, n_bins=4)
     return DPLTSynthesizer(privacy=privacy, random_state=0)
 
 
@@ -139,13 +144,11 @@ def test_a_refusal_names_what_is_left_and_books_nothing(account):
 
 def test_sampled_releases_are_composed_by_an_accountant_for_them(account):
     pytest.importorskip("dp_accounting")
-    release = GaussianRelease("sum", "a", 1.0, 1.0, NeighbouringRelation.ADD_OR_REMOVE_ONE)
-    step = SampledRelease((release,), Sampler.POISSON, 0.01, 1)
-    plan = replace(PLAN, entries=(LedgerEntry("training", replace(step, steps=3)),))
+    plan = replace(PLAN, entries=(sampled(1.0, 0.01, steps=3),))
     opened = account.open("dpsgd", plan)
     opened.check(plan.entries)
     for _ in range(3):
-        opened.spend([LedgerEntry("training", step)])
+        opened.spend([sampled(1.0, 0.01)])
     opened.close()
     assert account.entries == plan.entries
     assert account.epsilon() == plan.epsilon(DELTA)
@@ -153,13 +156,8 @@ def test_sampled_releases_are_composed_by_an_accountant_for_them(account):
 
 
 def test_a_run_that_goes_on_pays_for_what_the_account_does_not_have(account):
-    release = GaussianRelease("sum", "a", 30.0, 1.0, NeighbouringRelation.ADD_OR_REMOVE_ONE)
-    step = SampledRelease((release,), Sampler.POISSON, 0.1, 1)
-
     def releases(first, last=4):
-        if last < first:
-            return []
-        return [LedgerEntry("training", replace(step, steps=3 * (last + 1 - first)))]
+        return [] if last < first else [sampled(30.0, 0.1, steps=3 * (last + 1 - first))]
 
     opened = account.open("run", PLAN)
     assert opened.begin(releases, 2) == 0, "another account has its first two epochs"
@@ -172,13 +170,10 @@ def test_a_run_that_goes_on_pays_for_what_the_account_does_not_have(account):
 
 
 def test_steps_of_one_mechanism_are_added_up():
-    def step(steps, noise=1.0):
-        release = GaussianRelease("sum", "a", noise, 1.0, NeighbouringRelation.ADD_OR_REMOVE_ONE)
-        return LedgerEntry("training", SampledRelease((release,), Sampler.POISSON, 0.1, steps))
-
-    assert merged((step(3),), step(4)) == (step(7),)
-    assert merged((step(3),), step(4, 2.0)) == (step(3), step(4, 2.0))
-    assert merged((), step(4)) == (step(4),)
+    three, four, others = sampled(1.0, 0.1, 3), sampled(1.0, 0.1, 4), sampled(2.0, 0.1, 4)
+    assert merged((three,), four) == (sampled(1.0, 0.1, 7),)
+    assert merged((three,), others) == (three, others)
+    assert merged((), four) == (four,)
 
 
 def test_a_missing_file_is_not_an_empty_account(tmp_path):
@@ -363,6 +358,22 @@ def test_a_file_with_two_names_is_refused_by_both(account, frames, tmp_path):
     book(account)
 
 
+def in_two_processes(work, what):
+    """Do the same in two processes at once; return what both say in all."""
+    context = multiprocessing.get_context("fork")
+    gate, results = context.Barrier(2), context.SimpleQueue()
+    both = [context.Process(target=work, args=(what, gate, results)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+        assert process.exitcode == 0
+    said = []
+    while not results.empty():
+        said.append(results.get())
+    return said
+
+
 def _create_in_a_process(paths, gate, results):
     for path in paths:
         gate.wait()
@@ -375,16 +386,8 @@ def _create_in_a_process(paths, gate, results):
 
 
 def test_of_two_processes_one_creates(tmp_path):
-    context = multiprocessing.get_context("fork")
-    gate, results = context.Barrier(2), context.SimpleQueue()
     paths = [tmp_path / f"{attempt}.json" for attempt in range(15)]
-    arguments = (paths, gate, results)
-    both = [context.Process(target=_create_in_a_process, args=arguments) for _ in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join()
-    found = sorted(results.get() for _ in range(30))
+    found = sorted(in_two_processes(_create_in_a_process, paths))
     assert found == sorted((path, what) for path in paths for what in ("created", "refused"))
 
 
@@ -525,20 +528,9 @@ PLAN_OF_A_HALF = planned(epsilon=0.5)
 
 
 def test_two_processes_at_once_never_overshoot_and_lose_nothing(account):
-    context = multiprocessing.get_context("fork")
-    gate, results = context.Barrier(2), context.SimpleQueue()
-    arguments = (account.path, gate, results)
-    both = [context.Process(target=_book_in_a_process, args=arguments) for _ in range(2)]
     one_more = replace(PLAN_OF_A_HALF, entries=PLAN_OF_A_HALF.entries * 6)
     account.set_budget(Budget(one_more.epsilon() * 1.001, DELTA))
-    for process in both:
-        process.start()
-    for process in both:
-        process.join()
-        assert process.exitcode == 0
-    outcomes = []
-    while not results.empty():
-        outcomes.append(results.get())
+    outcomes = in_two_processes(_book_in_a_process, account.path)
     assert outcomes.count("booked") == len(account.attempts) == 6
     assert outcomes.count("refused") == 2
     assert account.epsilon() <= account.budget.epsilon
@@ -603,17 +595,14 @@ def test_a_fit_that_fails_on_the_way_has_paid(account, frames, monkeypatch):
 
 def test_training_books_epoch_by_epoch(account, frames):
     pytest.importorskip("dp_accounting")
-    privacy = {"epsilon": None, "noise_multiplier": 5.0, "delta": DELTA, "n_records": 60}
-    from vflsynth.mechanisms import DPSGD
-
-    schema = PublicSchema({"x": (0, 10)}, {"big": (False, True)}, dtypes="given")
-    synth = VFLGANSynthesizer(
-        privacy=DPSGD(**privacy, public_schema=schema, preprocessing_share=0.0),
-        epochs=4,
-        batch_size=8,
-        random_state=0,
+    privacy = DPSGD(
+        noise_multiplier=5.0,
+        delta=DELTA,
+        n_records=60,
+        public_schema=SCHEMA,
+        preprocessing_share=0.0,
     )
-
+    synth = VFLGANSynthesizer(privacy=privacy, epochs=4, batch_size=8, random_state=0)
     account.set_budget(None)
     synth.fit(frames, account=account, callbacks=[StopAfter(2)])
     (attempt,) = account.attempts
@@ -622,9 +611,8 @@ def test_training_books_epoch_by_epoch(account, frames):
 
 
 def test_replicas_book_the_steps_of_each_and_what_they_share_once(account, frames):
-    schema = PublicSchema({"x": (0, 10)}, {"big": (False, True)}, dtypes="given")
     privacy = DPSGD(
-        noise_multiplier=4.0, delta=DELTA, public_schema=schema, n_records=60, max_grad_norm=1.0
+        noise_multiplier=4.0, delta=DELTA, public_schema=SCHEMA, n_records=60, max_grad_norm=1.0
     )
     small = {"epochs": 2, "batch_size": 16, "generator_hidden": (4,), "device": "cpu", "verbose": 0}
     synth = VFLGANSynthesizer(privacy=privacy, discriminator_steps=1, **small)

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.later import later
+from tests.unit.privacy.test_events import release
 from vflsynth.exceptions import PrivacyBudgetError, PrivacyParameterError, UnsupportedEventError
 from vflsynth.privacy import (
     Composition,
     GaussianDPAccountant,
-    GaussianRelease,
     PLDAccountant,
     RDPAccountant,
     SampledRelease,
@@ -24,18 +24,14 @@ pytestmark = pytest.mark.usefixtures("tight_accountants")
 
 WITHOUT = (WangAccountant(), WangAccountant("improved"), RDPAccountant())
 POISSON = (RDPAccountant(), PLDAccountant())
+TARGET = {"epsilon": 1.0, "delta": 5e-4}
+ADDED = {"sensitivity": 1.0, "relation": "add_or_remove_one"}
 
 
 def event(noise, sampler, *, steps=15000, rate=16 / 1599):
     relation = "replace_one" if sampler == "without_replacement" else "add_or_remove_one"
-    release = GaussianRelease(
-        released="gradient",
-        party="a",
-        noise_multiplier=noise,
-        sensitivity=1.0,
-        relation=relation,
-    )
-    return SampledRelease((release,), sampler, rate, steps)
+    released = release(noise, sensitivity=1.0, relation=relation)
+    return SampledRelease((released,), sampler, rate, steps)
 
 
 CASES = [(a, "without_replacement") for a in WITHOUT] + [(a, "poisson") for a in POISSON]
@@ -87,13 +83,7 @@ def test_wang_calibration_never_overshoots(epsilon, delta, rate, steps):
 
 
 def test_noise_calibrated_beside_other_releases_counts_them():
-    histograms = GaussianRelease(
-        released="histograms",
-        party="a",
-        noise_multiplier=1.0,
-        sensitivity=1.0,
-        relation="add_or_remove_one",
-    )
+    histograms = release(1.0, **ADDED)
 
     def alone(noise):
         return event(noise, "poisson", steps=1000)
@@ -109,19 +99,12 @@ def test_noise_calibrated_beside_other_releases_counts_them():
 
 
 def test_budget_already_spent_cannot_be_met():
-    spent = GaussianRelease(
-        released="histograms",
-        party="a",
-        noise_multiplier=0.5,
-        sensitivity=1.0,
-        relation="add_or_remove_one",
-    )
+    spent = release(0.5, **ADDED)
     with pytest.raises(PrivacyBudgetError, match="out of reach"):
         calibrate_noise_multiplier(
             lambda noise: Composition((spent, event(noise, "poisson"))),
-            epsilon=1.0,
-            delta=5e-4,
             accountant=RDPAccountant(),
+            **TARGET,
         )
 
 
@@ -129,19 +112,15 @@ def test_no_steps_need_no_noise():
     with pytest.raises(PrivacyBudgetError, match="number of steps"):
         calibrate_noise_multiplier(
             lambda noise: event(noise, "without_replacement", steps=0),
-            epsilon=1.0,
-            delta=5e-4,
             accountant=WangAccountant(),
+            **TARGET,
         )
 
 
 def test_calibration_refuses_accountants_that_are_not_valid():
     with pytest.raises(UnsupportedEventError):
         calibrate_noise_multiplier(
-            lambda noise: event(noise, "poisson"),
-            epsilon=1.0,
-            delta=5e-4,
-            accountant=WangAccountant(),
+            lambda noise: event(noise, "poisson"), accountant=WangAccountant(), **TARGET
         )
 
 
@@ -175,16 +154,7 @@ def test_step_budget_refuses_before_the_step():
 def test_split_budget_composes_to_the_target(epsilon, delta, weights):
     shares = {str(i): weight / sum(weights) for i, weight in enumerate(weights)}
     noise = split_gaussian_budget(epsilon, delta, shares)
-    releases = tuple(
-        GaussianRelease(
-            released=name,
-            party="a",
-            noise_multiplier=value,
-            sensitivity=1.0,
-            relation="add_or_remove_one",
-        )
-        for name, value in noise.items()
-    )
+    releases = tuple(release(value, released=name, **ADDED) for name, value in noise.items())
     spent = GaussianDPAccountant().epsilon(Composition(releases), delta)
     assert spent <= epsilon
     assert spent == pytest.approx(epsilon, rel=1e-6)

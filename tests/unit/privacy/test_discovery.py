@@ -14,6 +14,7 @@ from scipy import integrate
 from scipy.stats import norm
 
 from tests.later import later
+from tests.unit.privacy.test_events import release
 from vflsynth import (
     DPSGDGAN,
     DPLTSynthesizer,
@@ -34,7 +35,7 @@ from vflsynth.exceptions import (
 )
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators
 from vflsynth.methods.pairwise.column_codes import Detail
-from vflsynth.privacy import GaussianRelease, PrivacyLedger, PublicSchema
+from vflsynth.privacy import PrivacyLedger, PublicSchema
 from vflsynth.privacy.accountants import GaussianDPAccountant
 from vflsynth.privacy.discovery import (
     ColumnCounts,
@@ -53,17 +54,6 @@ COLUMNS = {"lab": ColumnCounts(5, 2), "clinic": ColumnCounts(4, 1)}
 ASKED = Asked(n_records=500, owners=Discriminators.LOCAL_AND_SHARED, batch_size=50, epochs=5)
 
 
-def release(noise_multiplier, failure_probability):
-    return GaussianRelease(
-        released="counts",
-        party="lab",
-        noise_multiplier=noise_multiplier,
-        sensitivity=1.0,
-        relation="add_or_remove_one",
-        failure_probability=failure_probability,
-    )
-
-
 def discover(column, noise_std=2.0, threshold=9.0, seed=0, kind=None):
     frame = pd.DataFrame({"x": column})
     rng = torch.Generator().manual_seed(seed)
@@ -74,12 +64,18 @@ def discover(column, noise_std=2.0, threshold=9.0, seed=0, kind=None):
 # what it costs
 
 
+def counted(noise_multiplier, failing):
+    return release(
+        noise_multiplier, sensitivity=1.0, relation="add_or_remove_one", failure_probability=failing
+    )
+
+
 def test_epsilon_with_a_threshold_is_what_the_proof_says():
     failing, delta = 1e-5, 1e-4
-    epsilon = GaussianDPAccountant().epsilon(release(2.0, failing), delta)
+    epsilon = GaussianDPAccountant().epsilon(counted(2.0, failing), delta)
     bare = epsilon_of_gaussian(1 / 2.0, delta - failing)
     assert epsilon == pytest.approx(bare - math.log(1 - failing), rel=1e-9)
-    assert GaussianDPAccountant().epsilon(release(2.0, delta), delta) == math.inf
+    assert GaussianDPAccountant().epsilon(counted(2.0, delta), delta) == math.inf
 
 
 @pytest.mark.parametrize("noise_std", [0.8, 2.0])
@@ -88,7 +84,7 @@ def test_a_table_with_a_value_of_its_own_stays_within_epsilon_and_delta(noise_st
     # One count that the tables share, 1 and 0, and a value that only the first has, which is shown
     # with probability `failing`: hockey-stick divergences by integration, in both directions.
     delta = failing + 0.01
-    epsilon = GaussianDPAccountant().epsilon(release(noise_std, failing), delta)
+    epsilon = GaussianDPAccountant().epsilon(counted(noise_std, failing), delta)
 
     def divergence(one, other):
         low, high = -12 * noise_std, 12 * noise_std + 1

@@ -125,18 +125,12 @@ def test_standalone(tables):
     classifier.fit({"bank": frames["bank"]}, y, on="id", transcript=True)
     assert auc(classifier, {"bank": frames["bank"]}, y) > 0.9
     assert classifier.evidence_ == {}
-    assert set(classifier.transcript_["message"]) == {
-        "Hello",
-        "Terms",
-        "KeyList",
-        "AlignmentNotice",
-        "EncodedSizes",
-    }
+    crossed = {"Hello", "Terms", "KeyList", "AlignmentNotice", "EncodedSizes"}
+    assert set(classifier.transcript_["message"]) == crossed
 
 
 def test_only_features_and_cut_gradients_cross(tables):
-    frames, y = tables
-    classifier = MarvellClassifier(active="bank", **FAST).fit(frames, y, on="id", transcript=True)
+    classifier = MarvellClassifier(active="bank", **FAST).fit(*tables, on="id", transcript=True)
     found = classifier.transcript_
     before = ["Terms", "AlignmentNotice", "EncodedSizes"]
     to_passive = found[(found["sender"] == "server") & ~found["message"].isin(before)]
@@ -146,7 +140,6 @@ def test_only_features_and_cut_gradients_cross(tables):
 
 @pytest.mark.parametrize("fusion", ["sum", "mean"])
 def test_parties_that_are_added_get_the_same_noise(tables, fusion, monkeypatch):
-    frames, y = tables
     seen = []
 
     class Spy(LocalChannel):
@@ -155,20 +148,17 @@ def test_parties_that_are_added_get_the_same_noise(tables, fusion, monkeypatch):
             super().scatter(messages)
 
     monkeypatch.setattr(local, "LocalChannel", Spy)
-    protection = Marvell()
-    SplitNNClassifier(active="bank", fusion=fusion, protection=protection, **FAST).fit(
-        frames, y, on="id"
-    )
+    classifier = SplitNNClassifier(active="bank", fusion=fusion, protection=Marvell(), **FAST)
+    classifier.fit(*tables, on="id")
     pairs = [gradients for gradients in seen if len(gradients) == 2]
     assert len(pairs) > 10
     assert all(a.equal(b) for a, b in pairs)
 
 
 def test_protection_changes_neither_batches_nor_initial_weights(tables):
-    frames, y = tables
     plain, protected = (
         SplitNNClassifier(active="bank", protection=protection, **(FAST | {"epochs": 1}))
-        .fit(frames, y, on="id")
+        .fit(*tables, on="id")
         .evidence_["shop"]
         for protection in (None, Marvell(4.0))
     )
@@ -235,19 +225,17 @@ def test_heads_are_limited():
 
 @pytest.mark.parametrize("objective", [DIMIP(0.05), *later(None, DistanceCorrelation(0.01))])
 def test_many_classes(digits, objective):
-    frames, y = digits
     classifier = SplitNNClassifier(
         active="left", objective=objective, protection=Isotropic(1.0), **FAST
-    ).fit(frames, y)
-    assert classifier.score(frames, y) > 0.85
+    ).fit(*digits)
+    assert classifier.score(*digits) > 0.85
 
 
 def test_who_knows_two_classes_only_says_so(digits):
-    frames, y = digits
     with pytest.raises(ParameterError, match="Only binary classification is supported by Marvell"):
-        MarvellClassifier(active="left").fit(frames, y)
+        MarvellClassifier(active="left").fit(*digits)
     with pytest.raises(ParameterError, match="GAFM"):
-        GAFMClassifier(active="left").fit(frames, y)
+        GAFMClassifier(active="left").fit(*digits)
 
 
 # -- replicas ------------------------------------------------------------------------------------
@@ -256,13 +244,8 @@ def test_who_knows_two_classes_only_says_so(digits):
 def test_replicas_are_what_separate_fits_are(tables):
     frames, y = tables
     base = MarvellClassifier(active="bank", **FAST)
-    many = base.fit_replicas(
-        frames,
-        y,
-        on="id",
-        random_states=[0, 1, 0],
-        parameters=[{}, {}, {"power_scale": 16.0}],
-    )
+    parameters = [{}, {}, {"power_scale": 16.0}]
+    many = base.fit_replicas(frames, y, on="id", random_states=[0, 1, 0], parameters=parameters)
     for model in many:
         alone = clone(model).fit(frames, y, on="id")
         close = np.abs(model.predict_proba(frames) - alone.predict_proba(frames))
@@ -271,23 +254,28 @@ def test_replicas_are_what_separate_fits_are(tables):
 
 
 def test_replicas_share_networks(tables):
-    frames, y = tables
     with pytest.raises(ParameterError, match="same networks"):
         SplitNNClassifier(active="bank").fit_replicas(
-            frames, y, on="id", random_states=[0, 1], parameters=[{}, {"top_hidden": (8,)}]
+            *tables, on="id", random_states=[0, 1], parameters=[{}, {"top_hidden": (8,)}]
         )
     with pytest.raises(ParameterError, match="structure of the objective"):
         DIMIPClassifier(active="bank").fit_replicas(
-            frames, y, on="id", random_states=[0, 1], parameters=[{}, {"predictor_steps": 2}]
+            *tables, on="id", random_states=[0, 1], parameters=[{}, {"predictor_steps": 2}]
         )
 
 
 # -- scikit-learn --------------------------------------------------------------------------------
 
 
-def test_grid_search_reaches_into_protections():
+@pytest.fixture(scope="module")
+def joined():
+    """One table of breast cancer with its labels, and the columns of two parties."""
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    columns = {"bank": list(X.columns[:5]), "shop": list(X.columns[5:])}
+    return X, y, {"bank": list(X.columns[:8]), "shop": list(X.columns[8:])}
+
+
+def test_grid_search_reaches_into_protections(joined):
+    X, y, columns = joined
     base = SplitNNClassifier(
         party_columns=columns, active="bank", protection=Marvell(), **(FAST | {"epochs": 3})
     )
@@ -296,9 +284,8 @@ def test_grid_search_reaches_into_protections():
     assert base.protection.power_scale == 4.0, "the search changed the estimator it was given"
 
 
-def test_a_refit_that_fails_leaves_the_classifier_as_it_was():
-    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    columns = {"bank": list(X.columns[:8]), "shop": list(X.columns[8:])}
+def test_a_refit_that_fails_leaves_the_classifier_as_it_was(joined):
+    X, y, columns = joined
     classifier = GAFMClassifier(party_columns=columns, epochs=2, random_state=0).fit(X, y)
     before = classifier.predict_proba(X)
     frames = {"bank": X[columns["bank"]], "shop": X[columns["shop"]]}
@@ -341,9 +328,8 @@ def test_parameters_of_another_type_are_named(name, value, says):
         SplitNNClassifier(class_weight={0: "high"}).fit(X, [0, 1])
 
 
-def test_replicas_leave_the_classifier_that_they_are_clones_of_as_it_was():
-    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    columns = {"bank": list(X.columns[:8]), "shop": list(X.columns[8:])}
+def test_replicas_leave_the_classifier_that_they_are_clones_of_as_it_was(joined):
+    X, y, columns = joined
     classifier = SplitNNClassifier(party_columns=columns, epochs=2, random_state=0).fit(X, y)
     before = classifier.predict_proba(X)
     (replica,) = classifier.fit_replicas(X[X.columns[::-1]], y, random_states=[1])
@@ -354,9 +340,8 @@ def test_replicas_leave_the_classifier_that_they_are_clones_of_as_it_was():
     assert (classifier.predict_proba(X) == before).all()
 
 
-def test_last_step_of_a_pipeline():
-    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    columns = {"bank": list(X.columns[:5]), "shop": list(X.columns[5:])}
+def test_last_step_of_a_pipeline(joined):
+    X, y, columns = joined
     scaler = StandardScaler().set_output(transform="pandas")
     classifier = MarvellClassifier(party_columns=columns, active="bank", **FAST)
     pipeline = make_pipeline(scaler, classifier).fit(X, y)
@@ -431,7 +416,6 @@ def test_save_and_load(tables, fitted, tmp_path, name):
 
 
 def test_a_loaded_classifier_keeps_everything_and_can_be_fitted_to_the_same_bytes(tables, tmp_path):
-    frames, y = tables
     classifier = SplitNNClassifier(
         active="bank",
         objective=DistanceCorrelation(0.01),
@@ -443,21 +427,20 @@ def test_a_loaded_classifier_keeps_everything_and_can_be_fitted_to_the_same_byte
         transformer=TableTransformer(continuous="quantile"),
         bottom_hidden=[8],
         **(FAST | {"epochs": 2}),
-    ).fit(frames, y, on="id")
+    ).fit(*tables, on="id")
     classifier.save(tmp_path / "model")
     loaded = SplitNNClassifier.load(tmp_path / "model")
     assert repr(loaded.get_params()) == repr(classifier.get_params())
     assert loaded.settings_ == classifier.settings_
-    loaded.fit(frames, y, on="id").save(tmp_path / "again")
+    loaded.fit(*tables, on="id").save(tmp_path / "again")
     for file in (tmp_path / "model").rglob("*.safetensors"):
         again = tmp_path / "again" / file.relative_to(tmp_path / "model")
         assert again.read_bytes() == file.read_bytes()
 
 
 def test_a_user_s_class_of_the_same_name_does_not_get_in_the_way(tables, tmp_path):
-    frames, y = tables
     classifier = SplitNNClassifier(active="bank", protection=Marvell(2.0), **(FAST | {"epochs": 1}))
-    classifier.fit(frames, y, on="id").save(tmp_path / "model")
+    classifier.fit(*tables, on="id").save(tmp_path / "model")
 
     class Theirs(Protection):
         def protect(self, gradients, context):
@@ -504,10 +487,8 @@ def test_resumed_run_is_the_uninterrupted_one(tables, tmp_path):
 
 
 def test_what_ctrl_c_before_the_first_epoch_leaves_is_said(tables):
-    frames, y = tables
-
     with pytest.warns(RuntimeWarning, match="in epoch 2 of 12; the model so far was kept"):
-        SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id", callbacks=[CtrlC()])
+        SplitNNClassifier(active="bank", **FAST).fit(*tables, on="id", callbacks=[CtrlC()])
 
     class BeforeTheFirst(SplitLearning):
         def begin(self):
@@ -517,17 +498,32 @@ def test_what_ctrl_c_before_the_first_epoch_leaves_is_said(tables):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(method, "SplitLearning", BeforeTheFirst)
         with pytest.warns(RuntimeWarning, match="epoch 1 of 12; no epoch was finished") as all_:
-            SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id")
+            SplitNNClassifier(active="bank", **FAST).fit(*tables, on="id")
     assert all_[0].filename == __file__
 
 
 # -- bad input -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"active": "banc"}, PartyNameError, "there are tables of 'bank', 'shop', 'web'"),
+        ({"protection": "marvell"}, ParameterError, "protection cannot be 'marvell'"),
+        ({"party_dropout": {"bank": 0.1}}, PartyNameError, "not passive"),
+        ({"monitor": LeakageMonitor(every=0)}, ParameterError, "LeakageMonitor: every"),
+        ({"monitor": "yes"}, ParameterError, "monitor cannot be 'yes'"),
+        ({"betas": (0.9, 1.0)}, ParameterError, "betas must be"),
+        ({"device": torch.device("cpu")}, ParameterError, "device must be .* as text"),
+    ],
+)
+def test_options_that_cannot_be_are_named(tables, options, error, words):
+    with pytest.raises(error, match=words):
+        SplitNNClassifier(**{"active": "bank"} | options).fit(*tables, on="id")
+
+
 def test_errors_name_the_fix(tables):
     frames, y = tables
-    with pytest.raises(PartyNameError, match="there are tables of 'bank', 'shop', 'web'"):
-        SplitNNClassifier(active="banc").fit(frames, y, on="id")
     with pytest.raises(PartyDataError, match=r"party 'bank'.*10 labels for 569 rows"):
         SplitNNClassifier(active="bank").fit(frames, y[:10], on="id")
     with pytest.raises(PartyDataError, match="index of y"):
@@ -540,12 +536,6 @@ def test_errors_name_the_fix(tables):
         GAFMClassifier(active="bank", intermediate_dim=4).fit(frames, y, on="id")
     with pytest.raises(ParameterError, match="that are averaged"):
         GAFMClassifier(active="bank", fusion="sum").fit(frames, y, on="id")
-    with pytest.raises(ParameterError, match="protection cannot be 'marvell'"):
-        SplitNNClassifier(active="bank", protection="marvell").fit(frames, y, on="id")
-    with pytest.raises(PartyNameError, match="not passive"):
-        SplitNNClassifier(active="bank", party_dropout={"bank": 0.1}).fit(frames, y, on="id")
-    with pytest.raises(ParameterError, match="LeakageMonitor: every"):
-        SplitNNClassifier(active="bank", monitor=LeakageMonitor(every=0)).fit(frames, y, on="id")
     classifier = SplitNNClassifier(active="bank", **FAST).fit(frames, y, on="id")
     fewer = frames | {"shop": frames["shop"].iloc[5:]}
     with pytest.raises(PartyDataError, match=r"party 'shop'.*5 of the 569 records"):
@@ -562,30 +552,23 @@ def test_errors_name_the_fix(tables):
             classifier.predict(array)
 
 
-def test_a_device_that_cannot_be_saved_is_refused(tables):
-    frames, y = tables
-    with pytest.raises(ParameterError, match=r"device must be .* as text"):
-        SplitNNClassifier(active="bank", device=torch.device("cpu")).fit(frames, y, on="id")
-
-
 def test_a_lower_cut_moves_layers_to_the_label_holder(tables, monkeypatch):
     """The same layers, and a bottom model that tells less of labels and more of columns."""
     monkeypatch.setattr(columns, "_STEPS", 1)  # of attacks that are not asked here
     monkeypatch.setattr(columns, "_TREES", 1)
-    frames, y = tables
     shifted = CutShiftClassifier(layers=2, active="bank", random_state=0, epochs=3)
     settings = shifted.settings()
     assert (settings.bottom_hidden, settings.intermediate_dim) == ((), 64)
     assert settings.top_hidden == (32, 16, 32)
-    shifted.fit(frames, y, on="id")
-    plain = SplitNNClassifier(active="bank", random_state=0, epochs=3).fit(frames, y, on="id")
+    shifted.fit(*tables, on="id")
+    plain = SplitNNClassifier(active="bank", random_state=0, epochs=3).fit(*tables, on="id")
     linear = [
         column_attacks(model.evidence_["web"]).query("attack == 'ridge inversion'")["value"].max()
         for model in (plain, shifted)
     ]
     assert linear[1] > linear[0]
     with pytest.raises(ParameterError, match="at most 2"):
-        CutShiftClassifier(layers=3, active="bank").fit(frames, y, on="id")
+        CutShiftClassifier(layers=3, active="bank").fit(*tables, on="id")
 
 
 def test_parameters_of_the_encoding_are_set_where_there_is_none_yet():

@@ -303,8 +303,7 @@ OPTIONS = {"active": "bank", "epochs": 25, "learning_rate": 3e-3, "random_state"
 
 @pytest.fixture(scope="module")
 def fitted(tables):
-    frames, y = tables
-    return SplitNNClassifier(**OPTIONS).fit(frames, y, on="id")
+    return SplitNNClassifier(**OPTIONS).fit(*tables, on="id")
 
 
 @pytest.fixture(scope="module")
@@ -314,12 +313,11 @@ def plain(fitted):
 
 @pytest.fixture(scope="module")
 def reports(tables, plain):
-    frames, y = tables
     protected = {
         "Marvell": MarvellClassifier(power_scale=16.0, **OPTIONS),
         "label privacy": SplitNNClassifier(label_privacy=RandomizedResponse(0.1), **OPTIONS),
     }
-    others = {name: leakage_report(c.fit(frames, y, on="id")) for name, c in protected.items()}
+    others = {name: leakage_report(c.fit(*tables, on="id")) for name, c in protected.items()}
     return {"plain": plain, **others}
 
 
@@ -639,10 +637,9 @@ def test_attacks_that_nothing_is_left_to_measure_on_are_not_applicable():
 
 @pytest.mark.slow
 def test_many_classes(digits):
-    frames, y = digits
     options = {"active": "left", "epochs": 8, "learning_rate": 5e-3, "random_state": 0}
-    plain = SplitNNClassifier(**options).fit(frames, y)
-    quiet = SplitNNClassifier(objective=DistanceCorrelation(0.5), **options).fit(frames, y)
+    plain = SplitNNClassifier(**options).fit(*digits)
+    quiet = SplitNNClassifier(objective=DistanceCorrelation(0.5), **options).fit(*digits)
     assert set(plain.evidence_["right"].batches.columns) == {"epoch", *BATCH_MEASURES}
     told = [
         transcript_attacks(c.evidence_["right"]).query("attack == 'forward output'")["value"]

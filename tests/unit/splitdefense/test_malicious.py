@@ -57,9 +57,8 @@ def test_model_comes_to_rely_on_the_attacker(digits):
 
 @pytest.mark.slow
 def test_report_says_so(tables, short_attacks):
-    frames, y = tables
     classifier = SplitNNClassifier(malicious={"shop": MaliciousSGD()}, **FAST)
-    report = leakage_report(classifier.fit(frames, y, on="id"))
+    report = leakage_report(classifier.fit(*tables, on="id"))
     found = report.to_frame().query("sees == 'trained bottom model'")
     active = found["attack"].str.startswith("active ")
     assert set(found[active]["party"]) == {"shop"}
@@ -85,12 +84,9 @@ def test_saving_and_resuming(tables, tmp_path):
 
 
 def test_errors(tables):
-    frames, y = tables
     with pytest.raises(PartyNameError, match="malicious names a party that is not passive"):
-        SplitNNClassifier(malicious={"bank": MaliciousSGD()}, **FAST).fit(frames, y, on="id")
+        SplitNNClassifier(malicious={"bank": MaliciousSGD()}, **FAST).fit(*tables, on="id")
     with pytest.raises(ParameterError, match=r"give it a MaliciousSGD\(\)"):
-        SplitNNClassifier(malicious={"shop": True}, **FAST).fit(frames, y, on="id")
+        SplitNNClassifier(malicious={"shop": True}, **FAST).fit(*tables, on="id")
     with pytest.raises(ParameterError, match="MaliciousSGD: most"):
-        SplitNNClassifier(malicious={"shop": MaliciousSGD(most=0.5)}, **FAST).fit(
-            frames, y, on="id"
-        )
+        SplitNNClassifier(malicious={"shop": MaliciousSGD(most=0.5)}, **FAST).fit(*tables, on="id")

@@ -24,10 +24,9 @@ def test_lowest_ratio_among_those_that_learn():
 
 @pytest.fixture(scope="module")
 def fitted(tables):
-    frames, y = tables
     return GAFMClassifier(
         active="bank", pseudo_label_margin="auto", epochs=5, learning_rate=5e-3, random_state=0
-    ).fit(frames, y, on="id")
+    ).fit(*tables, on="id")
 
 
 @pytest.mark.slow
@@ -38,8 +37,7 @@ def test_margin_is_chosen_by_trials(fitted, tables):
     assert fitted.pseudo_label_margin_ == best_margin(fitted.margins_)
     assert fitted.pseudo_label_margin == "auto", "parameters stay as they were given"
     assert fitted.make_objective().pseudo_label_margin == fitted.pseudo_label_margin_
-    frames, y = tables
-    pd.testing.assert_frame_equal(fitted.margin_trials(frames, y, "id"), fitted.margins_)
+    pd.testing.assert_frame_equal(fitted.margin_trials(*tables, "id"), fitted.margins_)
 
 
 @pytest.mark.slow
@@ -63,18 +61,16 @@ def test_tenths_without_one_of_the_classes_count_for_nothing():
 
 @pytest.mark.parametrize("margin", ["best", 0.6, -0.1])
 def test_other_margins_are_refused(margin, tables):
-    frames, y = tables
     with pytest.raises(ParameterError, match=r"GAFM: pseudo_label_margin must be 'auto' or"):
-        GAFMClassifier(active="bank", pseudo_label_margin=margin).fit(frames, y, on="id")
+        GAFMClassifier(active="bank", pseudo_label_margin=margin).fit(*tables, on="id")
 
 
 def test_margin_and_private_labels_exclude_each_other(tables):
-    frames, y = tables
     classifier = GAFMClassifier(
         active="bank", pseudo_label_margin="auto", label_privacy=RandomizedResponse(1.0)
     )
     with pytest.raises(ParameterError, match="label_privacy: it trains 25 times"):
-        classifier.fit(frames, y, on="id")
+        classifier.fit(*tables, on="id")
 
 
 @pytest.mark.slow

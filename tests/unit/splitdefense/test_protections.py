@@ -266,7 +266,6 @@ def test_responses_are_drawn_anew_whatever_the_random_state(tables, fresh_respon
 
 def test_a_run_that_goes_on_has_the_responses_that_it_had(tables, fresh_responses, tmp_path):
     """Others would be a second release, which nobody pays for."""
-    frames, y = tables
     seen = []
 
     class Noted(ActiveParty):
@@ -279,7 +278,7 @@ def test_a_run_that_goes_on_has_the_responses_that_it_had(tables, fresh_response
         model = SplitNNClassifier(label_privacy=RandomizedResponse(0.1), epochs=3, **STOPS)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(method, "ActiveParty", Noted)
-            model.fit(frames, y, on="id", **options)
+            model.fit(*tables, on="id", **options)
 
     fit(callbacks=[StopAfter(1)], checkpoint=tmp_path / "run", checkpoint_every=1)
     fit(resume=tmp_path / "run")
@@ -291,7 +290,6 @@ def test_a_run_that_goes_on_has_the_responses_that_it_had(tables, fresh_response
 
 def test_nothing_that_hides_is_drawn_of_philox(tables, monkeypatch):
     """Noise of gradients: the cryptographic generator, of a key that only the active party has."""
-    frames, y = tables
     used = []
     honest = HiddenStreams.normal
     monkeypatch.setattr(
@@ -305,5 +303,5 @@ def test_nothing_that_hides_is_drawn_of_philox(tables, monkeypatch):
 
     monkeypatch.setattr(RandomStreams, "normal", drawn)
     for protection in (Isotropic(1.0), Marvell()):
-        SplitNNClassifier(protection=protection, epochs=1, **STOPS).fit(frames, y, on="id")
+        SplitNNClassifier(protection=protection, epochs=1, **STOPS).fit(*tables, on="id")
     assert {name.split(".", 1)[1] for name in used} >= {"isotropic", "marvell.along"}

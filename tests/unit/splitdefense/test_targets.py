@@ -96,8 +96,7 @@ def test_weights_that_make_no_sense(tables):
 
 @pytest.mark.slow
 def test_party_frames_are_cross_validated(tables):
-    frames, y = tables
-    X, labels = aligned(frames, y, on="id", active="bank")
+    X, labels = aligned(*tables, on="id", active="bank")
     assert X.shape == (569, 30)
     assert set(X) == {"bank", "shop", "web"}
     with warnings.catch_warnings():
