@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from vflsynth import registry
+from vflsynth.cli import main
 from vflsynth.contract import contract
 from vflsynth.datasets import make_party_frames
 from vflsynth.methods.autoregressive import server as autoregressive_server
@@ -191,6 +192,21 @@ def own_classes(monkeypatch: pytest.MonkeyPatch) -> None:
 def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write no picture into a report, where a test reads numbers and words only."""
     monkeypatch.setattr("vflsynth.evaluation.pictures.encode_svg", lambda figure: "data:,")
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run a command that ends with a code, 0 unless told: what it prints (`out`) and says (`err`).
+
+    What was printed before is not part of it.
+    """
+
+    def run(arguments: list[str], code: int = 0) -> Any:
+        capsys.readouterr()
+        assert main(arguments) == code
+        return capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from vflsynth.cli import main
 from vflsynth.contract import read_contract
 from vflsynth.frames import read_table
 
@@ -30,11 +29,10 @@ def test_its_links_lead_somewhere():
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_demo_leaves_a_table_and_a_report(tmp_path, monkeypatch, capsys):
+def test_demo_leaves_a_table_and_a_report(tmp_path, monkeypatch, cli):
     out = tmp_path / "demo"
     monkeypatch.setattr("vflsynth.cli.evaluate.run", lambda _: 0)  # the release says the same
-    assert main(["demo", "--output", str(out), "--epochs", "2"]) == 0
-    result, messages = capsys.readouterr()
+    result, messages = cli(["demo", "--output", str(out), "--epochs", "2"])
     assert read_table(out / "synthetic.parquet").shape == (386, 31)
     assert (out / "release" / "internal" / "report.html").stat().st_size > 10_000
     assert read_contract(out / "contract.toml").rules

@@ -127,20 +127,18 @@ def test_help_of_evaluate_says_that_it_joins_real_rows(capsys):
 # fit
 
 
-def test_fit_saves_a_model_and_reports_the_matching_before_training(folder, capsys):
+def test_fit_saves_a_model_and_reports_the_matching_before_training(folder, cli):
     arguments = [*fit(folder, "loud"), *SMALL, "--epochs", "1"]
     arguments.remove("--quiet")
-    assert main(arguments) == 0
-    result, messages = capsys.readouterr()
+    result, messages = cli(arguments)
     assert "140 records of 2 parties, 4 columns" in result
     matched, training = messages.index("lab: 150 rows, 140 matched"), messages.index("training")
     assert matched < training
     assert VFLGANSynthesizer.load(folder / "loud").alignment_.n_matched == 140
 
 
-def test_quiet_leaves_results_only(folder, capsys):
-    assert main([*fit(folder, "quiet"), *SMALL, "--epochs", "1"]) == 0
-    result, messages = capsys.readouterr()
+def test_quiet_leaves_results_only(folder, cli):
+    result, messages = cli([*fit(folder, "quiet"), *SMALL, "--epochs", "1"])
     assert result
     assert messages == ""
 
@@ -206,16 +204,14 @@ def contents(root):
 @INTERRUPTED
 @pytest.mark.parametrize("there", [True, False])
 def test_a_fit_interrupted_before_its_first_epoch_ended_saves_nothing(
-    folder, tmp_path, monkeypatch, capsys, there
+    folder, tmp_path, monkeypatch, cli, there
 ):
     options = [*SMALL, "--epochs", "2"]
     if there:
         assert main([*fit(folder, tmp_path / "m"), *options]) == 0
     before = contents(tmp_path)
-    capsys.readouterr()
     monkeypatch.setattr("vflsynth.run.loop._interruptible", interrupted_at_once)
-    assert main([*fit(folder, tmp_path / "m"), *options]) == 130
-    result, messages = capsys.readouterr()
+    result, messages = cli([*fit(folder, tmp_path / "m"), *options], 130)
     assert result == ""
     assert "before the first epoch ended; nothing was saved" in messages
     assert ("m is what it was" in messages) is there
@@ -224,15 +220,13 @@ def test_a_fit_interrupted_before_its_first_epoch_ended_saves_nothing(
 
 
 @INTERRUPTED
-def test_an_interrupted_fit_replaces_no_model(folder, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_fit_replaces_no_model(folder, tmp_path, monkeypatch, cli):
     command = [*fit(folder, tmp_path / "m"), *SMALL]
     assert main([*command, "--epochs", "1"]) == 0
     before = contents(tmp_path)
     monkeypatch.setattr("vflsynth.cli.fit.EarlyStopping", InterruptAfterAnEpoch)
     for suffix in ("-interrupted", "-interrupted-2"):
-        capsys.readouterr()
-        assert main([*command, "--epochs", "9", "--patience", "1"]) == 130
-        result, messages = capsys.readouterr()
+        result, messages = cli([*command, "--epochs", "9", "--patience", "1"], 130)
         assert f"model saved: {tmp_path / 'm'}{suffix}\n" in result
         assert "m is what it was" in messages
         kept = VFLGANSynthesizer.load(f"{tmp_path / 'm'}{suffix}")
@@ -259,18 +253,14 @@ class InterruptTwice(InterruptAfterAnEpoch):
             raise KeyboardInterrupt
 
 
-def test_a_fit_that_is_ended_at_once_points_to_its_checkpoint(
-    folder, tmp_path, monkeypatch, capsys
-):
+def test_a_fit_that_is_ended_at_once_points_to_its_checkpoint(folder, tmp_path, monkeypatch, cli):
     monkeypatch.setattr("vflsynth.cli.fit.EarlyStopping", InterruptTwice)
     command = [*fit(folder, tmp_path / "m"), *SMALL, "--epochs", "9", "--patience", "1"]
     checkpoint = tmp_path / "ck"
-    assert main([*command, "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]) == 130
-    says = f"no model was saved; --resume {checkpoint} continues from the checkpoint"
-    assert says in capsys.readouterr().err
+    said = cli([*command, "--checkpoint", str(checkpoint), "--checkpoint-every", "1"], 130).err
+    assert f"no model was saved; --resume {checkpoint} continues from the checkpoint" in said
     assert [path.name for path in tmp_path.iterdir()] == ["ck"]
-    assert main(command) == 130
-    assert "interrupted; nothing was saved" in capsys.readouterr().err
+    assert "interrupted; nothing was saved" in cli(command, 130).err
 
 
 @pytest.fixture
@@ -303,36 +293,34 @@ def no_training(monkeypatch):
         (["-o", "m", "--set", "verbose=1"], 2, "use --quiet"),
     ],
 )
-def test_fit_refuses_what_would_lose_a_training(folder, monkeypatch, capsys, options, code, says):
+def test_fit_refuses_what_would_lose_a_training(folder, monkeypatch, cli, options, code, says):
     monkeypatch.chdir(folder)
     (folder / "foreign" / "lab").mkdir(parents=True, exist_ok=True)
     (folder / "foreign" / "lab" / "notes.txt").write_text("mine")
     before = contents(folder)
     tables = ["lab.csv", "clinic.parquet", "--on", "id", "--seed", "1", "--quiet"]
-    assert main(["fit", *tables, *options]) == code
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = cli(["fit", *tables, *options], code).err.splitlines()
     assert says in line
     assert contents(folder) == before
 
 
 @pytest.mark.usefixtures("no_training")
-def test_a_folder_that_cannot_be_written_is_found_before_training(folder, monkeypatch, capsys):
+def test_a_folder_that_cannot_be_written_is_found_before_training(folder, monkeypatch, cli):
     def denied(**_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("vflsynth._artefacts.tempfile.mkdtemp", denied)
-    assert main([*fit(folder, "denied"), *SMALL]) == 2
-    assert "denied cannot be written: [Errno 13] Permission denied" in capsys.readouterr().err
+    said = cli([*fit(folder, "denied"), *SMALL], 2).err
+    assert "denied cannot be written: [Errno 13] Permission denied" in said
 
 
-def test_a_new_run_does_not_replace_the_checkpoint_of_another(folder, tmp_path, capsys):
+def test_a_new_run_does_not_replace_the_checkpoint_of_another(folder, tmp_path, cli):
     command = [*fit(folder, tmp_path / "m"), *SMALL, "--epochs", "2"]
     new, old = ["--checkpoint", str(tmp_path / "new")], ["--checkpoint", str(tmp_path / "ck")]
     resume = ["--resume", str(tmp_path / "ck")]
     assert main([*command, *old]) == 0
     before = contents(tmp_path / "ck")
-    assert main([*command, *old]) == 2
-    assert f"--resume {tmp_path / 'ck'}, remove the checkpoint" in capsys.readouterr().err
+    assert f"--resume {tmp_path / 'ck'}, remove the checkpoint" in cli([*command, *old], 2).err
     shutil.copytree(tmp_path / "ck", tmp_path / "new")
     assert main([*command, *new, *resume]) == 2
     assert contents(tmp_path / "ck") == before
@@ -391,19 +379,18 @@ def settings(method, mechanism):
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
 @pytest.mark.parametrize(("method", "mechanism"), [*combinations()])
 def test_every_method_and_mechanism_from_fit_to_sample(
-    parquet, tmp_path, capsys, method, mechanism
+    parquet, tmp_path, capsys, cli, method, mechanism
 ):
     model = str(tmp_path / "model")
     command = ["fit", *parquet, "--on", "id", "--output", model]
     assert main([*command, *settings(method, mechanism)]) == 0, capsys.readouterr().err
     assert f"vflsynth inspect {model}" in capsys.readouterr().out or mechanism is None
-    assert main(["inspect", model]) == 0
-    text = capsys.readouterr().out
+    text = cli(["inspect", model]).out
     assert text.startswith(method)
     assert ("\nPrivacy ledger: " in text) is (mechanism is not None)
     assert re.search(r"diagnosis +category +categorical +\d", text)
-    assert main(["sample", model, "-n", "3", "--quiet"]) == 0
-    assert capsys.readouterr().out.startswith('"marker","count","visit","diagnosis"\n')
+    drawn = cli(["sample", model, "-n", "3", "--quiet"]).out
+    assert drawn.startswith('"marker","count","visit","diagnosis"\n')
 
 
 def test_a_file_says_what_options_say(folder, parquet, tmp_path):
@@ -432,7 +419,7 @@ def test_a_file_says_what_options_say(folder, parquet, tmp_path):
     assert (synth.epochs, synth.generator_hidden) == (2, (4,))
 
 
-def test_a_job_file_is_the_same_fit_in_one_process(parquet, tmp_path, capsys):
+def test_a_job_file_is_the_same_fit_in_one_process(parquet, tmp_path, cli):
     options = ["--on", "id", *settings("VFLGANSynthesizer", None)]
     assert main(["fit", *parquet[::-1], *options, "--output", str(tmp_path / "by-options")]) == 0
     values = {n: v for n, v in TINY.items() if n in inspect.signature(VFLGANSynthesizer).parameters}
@@ -445,24 +432,23 @@ def test_a_job_file_is_the_same_fit_in_one_process(parquet, tmp_path, capsys):
     command = ["fit", "--config", str(job), "--seed", "3", "--quiet"]
     assert main([*command, *parquet, "--output", str(tmp_path / "by-job")]) == 0
     assert bytes_of(tmp_path / "by-job") == bytes_of(tmp_path / "by-options")
-    assert main([*command, parquet[0], "--output", str(tmp_path / "m")]) == 2
-    assert "parties are clinic, lab, and tables are given of lab" in capsys.readouterr().err
+    said = cli([*command, parquet[0], "--output", str(tmp_path / "m")], 2).err
+    assert "parties are clinic, lab, and tables are given of lab" in said
 
 
 def bytes_of(model):
     return {file.parent.name: file.read_bytes() for file in model.rglob("*.safetensors")}
 
 
-def test_the_types_of_a_csv_file_are_not_public(folder, tmp_path, capsys):
+def test_the_types_of_a_csv_file_are_not_public(folder, tmp_path, cli):
     options = ["--privacy", "dpsgd, n_records=60, epsilon=1, delta=1e-3", "--quiet"]
-    assert main([*fit(folder, tmp_path / "m"), *options]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = cli([*fit(folder, tmp_path / "m"), *options], 2).err.splitlines()
     assert "party 'lab': the fit is private and takes the types of columns as public" in line
     assert "store the table as parquet" in line
 
 
 @pytest.mark.filterwarnings("default::vflsynth.exceptions.NoPrivacyWarning")
-def test_a_delta_of_one_over_n_is_said_by_what_was_published(tmp_path, capsys):
+def test_a_delta_of_one_over_n_is_said_by_what_was_published(tmp_path, cli):
     x = np.arange(400) % 10
     pd.DataFrame({"x": x}).to_parquet(tmp_path / "lab.parquet")
     pd.DataFrame({"big": x > 4}).to_parquet(tmp_path / "clinic.parquet")
@@ -470,14 +456,11 @@ def test_a_delta_of_one_over_n_is_said_by_what_was_published(tmp_path, capsys):
     options = ["--method", "DPLTSynthesizer", "--bounds", "x=0,10"]
     privacy = "latent_tree, epsilon=50, n_bins=4, delta="
     command = ["fit", *tables, *options, "--output", str(tmp_path / "m"), "--privacy"]
-    assert main([*command, privacy + "0.5"]) == 2
-    assert "delta must be at most 0.01" in capsys.readouterr().err
-    assert main([*command, privacy + "0.01"]) == 0
-    said = capsys.readouterr().err
+    assert "delta must be at most 0.01" in cli([*command, privacy + "0.5"], 2).err
+    said = cli([*command, privacy + "0.01"]).err
     for party in ("lab", "clinic"):
         assert f"party '{party}': delta=0.01 is one over the number of records or more" in said
-    assert main([*command, privacy + "0.01, large_delta=true"]) == 0
-    assert "one over the number" not in capsys.readouterr().err
+    assert "one over the number" not in cli([*command, privacy + "0.01, large_delta=true"]).err
 
 
 @pytest.mark.usefixtures("no_training")
@@ -510,9 +493,9 @@ def test_what_cannot_be_fitted_is_said_before(folder, monkeypatch, capsys, optio
     assert says in line
 
 
-def test_a_fit_needs_tables(capsys):
-    assert main(["fit", "-o", "m", "-q"]) == 2
-    assert "there are no tables; name them as PARTY=FILE, or in --config" in capsys.readouterr().err
+def test_a_fit_needs_tables(cli):
+    said = cli(["fit", "-o", "m", "-q"], 2).err
+    assert "there are no tables; name them as PARTY=FILE, or in --config" in said
 
 
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.OwnTableWarning")
@@ -585,7 +568,7 @@ def test_what_is_public_on_the_command_line(text, read):
     assert command_parser().parse_args(["fit", "-o", "m", "--bounds", text]).bounds == [read]
 
 
-def test_methods_are_listed_with_what_goes_with_them(capsys):
+def test_methods_are_listed_with_what_goes_with_them(cli):
     groups = ("synthesizers", "classifiers")
     found = {name: modes(kind) for group in groups for name, kind in Members(group).items()}
     joins = found["WGANGPSynthesizer"]
@@ -597,8 +580,7 @@ def test_methods_are_listed_with_what_goes_with_them(capsys):
     assert all(mode["across_processes"] for mode in found["VertiGANSynthesizer"])
     (split,) = found["MarvellClassifier"]
     assert (split["across_processes"], split["with"]) == (True, {"monitor": False})
-    assert main(["methods"]) == 0
-    text = capsys.readouterr().out
+    text = cli(["methods"]).out
     listed = {line.split(" (")[0] for line in text.splitlines() if line[:1].strip()}
     assert listed == {*found, *Members("mechanisms")}
     assert "across processes: yes, with monitor=false" in text
@@ -629,9 +611,8 @@ def test_sample_writes_the_dtypes_of_the_tables(folder):
     assert len(table) == 30
 
 
-def test_sample_without_a_file_writes_csv_to_standard_output(folder, capsys):
-    assert main(["sample", str(folder / "model"), "-n", "3", "--quiet"]) == 0
-    result, messages = capsys.readouterr()
+def test_sample_without_a_file_writes_csv_to_standard_output(folder, cli):
+    result, messages = cli(["sample", str(folder / "model"), "-n", "3", "--quiet"])
     assert result.splitlines()[0] == '"marker","count","visit","diagnosis"'
     assert len(result.splitlines()) == 4
     assert messages == ""
@@ -649,24 +630,21 @@ def test_standard_output_is_what_a_file_would_hold(tmp_path, capfdbinary):
     assert capfdbinary.readouterr().out == (tmp_path / "sample.csv").read_bytes()
 
 
-def test_an_output_without_an_ending_is_a_folder_of_parts(folder, tmp_path, capsys):
+def test_an_output_without_an_ending_is_a_folder_of_parts(folder, tmp_path, cli):
     out = tmp_path / "parts"
     command = ["sample", str(folder / "model"), "-n", "40", "--seed", "7", "--keys", "-o", str(out)]
-    assert main(command) == 0
-    assert "40 rows in 1 files" in capsys.readouterr().out
+    assert "40 rows in 1 files" in cli(command).out
     assert pd.read_parquet(out / "part-00000.parquet")["id"].is_unique
     assert main([*command, "--where", "count=1..50"]) == 2
 
 
-def test_sample_says_that_it_replaces_a_file(folder, tmp_path, capsys):
+def test_sample_says_that_it_replaces_a_file(folder, tmp_path, cli):
     command = ["sample", str(folder / "model"), "-n", "3", "-o", str(tmp_path / "sample.csv")]
-    assert main(command) == 0
-    assert "replacing" not in capsys.readouterr().err
-    assert main(command) == 0
-    assert f"replacing {tmp_path / 'sample.csv'}" in capsys.readouterr().err
+    assert "replacing" not in cli(command).err
+    assert f"replacing {tmp_path / 'sample.csv'}" in cli(command).err
 
 
-def test_no_table_is_replaced_that_was_not_drawn(folder, tmp_path, monkeypatch, capsys):
+def test_no_table_is_replaced_that_was_not_drawn(folder, tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     for name in ("lab.csv", "clinic.parquet"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
@@ -675,8 +653,8 @@ def test_no_table_is_replaced_that_was_not_drawn(folder, tmp_path, monkeypatch, 
     for name in before:
         for command in (["sample", "-n", "3"], ["complete", str(folder / "lab.csv"), "--on", "id"]):
             first, *rest = command
-            assert main([first, str(folder / "model"), *rest, "-q", "-o", str(name)]) == 2
-            assert f"{name} is there already" in capsys.readouterr().err
+            said = cli([first, str(folder / "model"), *rest, "-q", "-o", str(name)], 2).err
+            assert f"{name} is there already" in said
     assert contents(tmp_path) == before
     (tmp_path / "empty.csv").touch()  # as mktemp makes
     assert main(["sample", str(folder / "model"), "-n", "3", "-o", "empty.csv"]) == 0
@@ -698,10 +676,9 @@ def test_sample_refuses(folder, tmp_path, monkeypatch, capsys, options, message)
     assert message in capsys.readouterr().err
 
 
-def test_same_seed_same_records(folder, capsys):
+def test_same_seed_same_records(folder, cli):
     def sample(*options):
-        assert main(["sample", str(folder / "model"), "-n", "5", *options]) == 0
-        return capsys.readouterr().out
+        return cli(["sample", str(folder / "model"), "-n", "5", *options]).out
 
     assert sample("--seed", "1") == sample("--seed", "1")
     assert sample("--seed", "1") != sample("--seed", "2")
@@ -711,7 +688,7 @@ def test_same_seed_same_records(folder, capsys):
 # complete
 
 
-def test_complete_keeps_what_is_there_and_draws_the_rest(folder, capsys):
+def test_complete_keeps_what_is_there_and_draws_the_rest(folder, cli):
     """From csv, with empty cells of all kinds: whole numbers, floats, dates, labels."""
     assert main(["sample", str(folder / "model"), "-n", "40", "--keys", "-q",
                  "-o", str(folder / "drawn.parquet")]) == 0  # fmt: skip
@@ -722,8 +699,8 @@ def test_complete_keeps_what_is_there_and_draws_the_rest(folder, capsys):
     known.loc[2::5, "diagnosis"] = None
     write_table(known, folder / "known.csv")
     command = ["complete", str(folder / "model"), str(folder / "known.csv"), "--on", "id"]
-    assert main([*command, "-o", str(folder / "completed.parquet")]) == 0
-    assert "effective draws per record" in capsys.readouterr().err
+    said = cli([*command, "-o", str(folder / "completed.parquet")]).err
+    assert "effective draws per record" in said
     completed = read_table(folder / "completed.parquet")
     assert list(completed) == ["id", "marker", "count", "visit", "diagnosis"]
     pd.testing.assert_series_equal(completed.dtypes, drawn.dtypes[list(completed)])
@@ -735,27 +712,23 @@ def test_complete_keeps_what_is_there_and_draws_the_rest(folder, capsys):
 
 
 @pytest.mark.filterwarnings("default:text was read as numbers")
-def test_complete_reads_numbers_as_in_any_table(folder, tmp_path, capsys):
+def test_complete_reads_numbers_as_in_any_table(folder, tmp_path, cli):
     """Semicolons and decimal commas; what is no number is named with its party."""
     command = ["complete", str(folder / "model"), str(tmp_path / "known.csv"), "-q"]
     (tmp_path / "known.csv").write_text("marker;diagnosis\n0,25;ill\n;well\n")
-    assert main(command) == 0
-    result, messages = capsys.readouterr()
+    result, messages = cli(command)
     assert result.splitlines()[1].startswith("0.25,")
     assert "text was read as numbers with a decimal comma: 'marker'" in messages
     (tmp_path / "known.csv").write_text("marker,diagnosis\nhigh,ill\n")
-    assert main(command) == 3
-    assert "party 'lab', column 'marker'" in capsys.readouterr().err
+    assert "party 'lab', column 'marker'" in cli(command, 3).err
 
 
-def test_complete_prints_the_same_records_for_the_same_seed(folder, tmp_path, capsys):
+def test_complete_prints_the_same_records_for_the_same_seed(folder, tmp_path, cli):
     known = tmp_path / "known.parquet"
     write_table(pd.DataFrame({"diagnosis": ["ill", "well", None] * 5}), known)
 
     def complete(*options):
-        command = ["complete", str(folder / "model"), str(known), "-q"]
-        assert main([*command, *options]) == 0
-        return capsys.readouterr().out
+        return cli(["complete", str(folder / "model"), str(known), "-q", *options]).out
 
     assert complete().splitlines()[0] == '"marker","count","visit","diagnosis"'
     assert complete() == complete()
@@ -773,11 +746,10 @@ def test_complete_prints_the_same_records_for_the_same_seed(folder, tmp_path, ca
         ({"height": [1.0]}, ["-o", "known.xlsx"], 2, "one of .csv, .csv.gz, .parquet."),
     ],
 )
-def test_complete_refuses(folder, tmp_path, monkeypatch, capsys, known, options, code, message):
+def test_complete_refuses(folder, tmp_path, monkeypatch, cli, known, options, code, message):
     monkeypatch.chdir(tmp_path)
     write_table(pd.DataFrame(known), tmp_path / "known.csv")
-    assert main(["complete", str(folder / "model"), "known.csv", *options]) == code
-    assert message in capsys.readouterr().err
+    assert message in cli(["complete", str(folder / "model"), "known.csv", *options], code).err
 
 
 # evaluate
@@ -791,11 +763,10 @@ def synthetic(folder):
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_evaluate_prints_and_writes_a_report(folder, synthetic, capsys):
+def test_evaluate_prints_and_writes_a_report(folder, synthetic, cli):
     page = folder / "reports" / "report.html"
     options = ["--target", "diagnosis", "--model", str(folder / "model"), "-o", str(page)]
-    assert main([*evaluate(folder, synthetic), *options]) == 0
-    result = capsys.readouterr().out
+    result = cli([*evaluate(folder, synthetic), *options]).out
     assert "Fréchet distance" in result
     assert "TSTR" in result
     assert "tested on 30 % of the real rows" in result
@@ -804,80 +775,70 @@ def test_evaluate_prints_and_writes_a_report(folder, synthetic, capsys):
     assert "wasserstein_shared" in html
 
 
-def test_evaluate_prints_the_scores_of_sdmetrics_beside_ours(folder, synthetic, capsys):
-    assert main([*evaluate(folder, synthetic), "--quiet", "--sdmetrics"]) == 0
-    printed = capsys.readouterr().out
+def test_evaluate_prints_the_scores_of_sdmetrics_beside_ours(folder, synthetic, cli):
+    printed = cli([*evaluate(folder, synthetic), "--quiet", "--sdmetrics"]).out
     for score in ("SDMetrics quality score", "SDMetrics diagnostic score", "Fréchet"):
         assert score in printed
 
 
-def test_evaluate_one_party_alone_as_json(folder, synthetic, capsys):
+def test_evaluate_one_party_alone_as_json(folder, synthetic, cli):
     tables = ["--real", f"lab={folder / 'lab.csv'}", "--on", "id", "--synthetic", str(synthetic)]
-    assert main(["evaluate", *tables, "--json"]) == 0
-    result, messages = capsys.readouterr()
+    result, messages = cli(["evaluate", *tables, "--json"])
     results = json.loads(result)
     assert results["frechet_distance"]["value"] > 0
     assert "not compared, only in the synthetic table: id, visit, diagnosis" in messages
 
 
-def test_evaluate_compares_the_columns_that_both_have(folder, synthetic, capsys):
+def test_evaluate_compares_the_columns_that_both_have(folder, synthetic, cli):
     """A contract may have left one out: the table is judged all the same."""
     path = folder / "without.csv"
     write_table(read_table(synthetic).drop(columns="marker"), path)
     tables = ["--real", f"lab={folder / 'lab.csv'}", "--on", "lab=id", "--synthetic", str(path)]
-    assert main(["evaluate", *tables, "--json"]) == 0
-    result, messages = capsys.readouterr()
+    result, messages = cli(["evaluate", *tables, "--json"])
     assert json.loads(result)["frechet_distance"]["value"] >= 0
     assert "not compared, only in the real table: marker" in messages
-    assert main(["evaluate", *tables, "--target", "marker"]) == 2
-    assert "--target marker: the synthetic table has no such column" in capsys.readouterr().err
+    said = cli(["evaluate", *tables, "--target", "marker"], 2).err
+    assert "--target marker: the synthetic table has no such column" in said
 
 
-def test_key_columns_of_several_names(folder, tmp_path, capsys):
+def test_key_columns_of_several_names(folder, tmp_path, cli):
     clinic = read_table(folder / "clinic.parquet").rename(columns={"id": "No"})
     clinic["No"] = clinic["No"].str.lower()
     write_table(clinic, tmp_path / "clinic.parquet")
     arguments = ["inspect", f"lab={folder / 'lab.csv'}", f"clinic={tmp_path / 'clinic.parquet'}"]
     keys = ["--on", "lab=id", "--on", "clinic=No"]
-    assert main([*arguments, *keys, "--key-form", "casefold"]) == 0
-    assert (
-        "140 records matched by key columns 'id' of lab, 'No' of clinic" in capsys.readouterr().out
-    )
-    assert main([*arguments, *keys]) == 3
-    assert "--key-form 'casefold'" in capsys.readouterr().err
-    assert main([*arguments, "--on", "id", "--on", "No"]) == 2
-    assert "--on id No must be COLUMN, or PARTY=COLUMN" in capsys.readouterr().err
-    assert main([*arguments, *keys, "--on", "lab=marker"]) == 2
-    assert "--on lab=id clinic=No lab=marker must be" in capsys.readouterr().err
-    assert main([*arguments, "--on", "lab=id"]) == 3
-    assert "party 'clinic': on= (--on) names the key columns of 'lab'" in capsys.readouterr().err
+    said = cli([*arguments, *keys, "--key-form", "casefold"]).out
+    assert "140 records matched by key columns 'id' of lab, 'No' of clinic" in said
+    assert "--key-form 'casefold'" in cli([*arguments, *keys], 3).err
+    said = cli([*arguments, "--on", "id", "--on", "No"], 2).err
+    assert "--on id No must be COLUMN, or PARTY=COLUMN" in said
+    said = cli([*arguments, *keys, "--on", "lab=marker"], 2).err
+    assert "--on lab=id clinic=No lab=marker must be" in said
+    said = cli([*arguments, "--on", "lab=id"], 3).err
+    assert "party 'clinic': on= (--on) names the key columns of 'lab'" in said
 
 
-def test_evaluate_uses_held_out_records(folder, synthetic, tmp_path, capsys):
+def test_evaluate_uses_held_out_records(folder, synthetic, tmp_path, cli):
     held_out = ["--holdout"]
     for file in ("lab.csv", "clinic.parquet"):
         other = read_table(folder / file)
         write_table(other.assign(id="other " + other["id"]), tmp_path / file)
         held_out.append(f"{Path(file).stem}={tmp_path / file}")
-    assert main([*evaluate(folder, synthetic), *held_out, "--json", "-q"]) == 0
-    results = json.loads(capsys.readouterr().out)
+    results = json.loads(cli([*evaluate(folder, synthetic), *held_out, "--json", "-q"]).out)
     assert results["closer_to_training_share"]["value"] is not None
 
 
-def test_records_that_were_trained_on_are_not_held_out(folder, synthetic, capsys):
+def test_records_that_were_trained_on_are_not_held_out(folder, synthetic, cli):
     held_out = ["--holdout", f"lab={folder / 'lab.csv'}", f"clinic={folder / 'clinic.parquet'}"]
-    assert main([*evaluate(folder, synthetic), *held_out]) == 3
-    assert "140 of the 140 records of --holdout are in the tables of --real" in (
-        capsys.readouterr().err
-    )
+    said = cli([*evaluate(folder, synthetic), *held_out], 3).err
+    assert "140 of the 140 records of --holdout are in the tables of --real" in said
 
 
 # inspect
 
 
-def test_inspect_model(folder, capsys):
-    assert main(["inspect", str(folder / "model")]) == 0
-    text = capsys.readouterr().out
+def test_inspect_model(folder, cli):
+    text = cli(["inspect", str(folder / "model")]).out
     assert "140 matched by key column 'id'; dropped: lab 10, clinic 0" in text
     assert re.search(r"diagnosis +category +categorical +2", text)
     assert re.search(r"DiscriminatorFeatures +lab +server +\d", text)
@@ -888,29 +849,26 @@ def test_inspect_model(folder, capsys):
     assert "contract=" not in text  # none was given
 
 
-def test_models_of_any_synthesizer_can_be_opened(folder, tmp_path, capsys):
+def test_models_of_any_synthesizer_can_be_opened(folder, tmp_path, cli):
     frames = {
         "lab": read_table(folder / "lab.csv"),
         "clinic": read_table(folder / "clinic.parquet"),
     }
     IndependentSynthesizer(random_state=0).fit(frames, on="id").save(tmp_path / "independent")
-    assert main(["inspect", str(tmp_path / "independent")]) == 0
-    assert "IndependentSynthesizer" in capsys.readouterr().out
+    assert "IndependentSynthesizer" in cli(["inspect", str(tmp_path / "independent")]).out
     assert main(["sample", str(tmp_path / "independent"), "-n", "3"]) == 0
 
 
-def test_inspect_half_knows_nothing_of_the_other(folder, capsys):
-    assert main(["inspect", str(folder / "half")]) == 0
-    text = capsys.readouterr().out
+def test_inspect_half_knows_nothing_of_the_other(folder, cli):
+    text = cli(["inspect", str(folder / "half")]).out
     assert "marker" in text
     assert "diagnosis" not in text
 
 
-def test_inspect_tables_names_what_cannot_be_used(folder, tmp_path, capsys):
+def test_inspect_tables_names_what_cannot_be_used(folder, tmp_path, cli):
     many = pd.DataFrame({"id": range(600), "text": [f"t{i}" for i in range(600)], "empty": np.nan})
     write_table(many, tmp_path / "many.csv")
-    assert main(["inspect", str(tmp_path / "many.csv")]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli(["inspect", str(tmp_path / "many.csv")]).out.splitlines()
     told = {line.split()[0]: line for line in lines if line.startswith("  ")}
     assert told["id"].split()[2:] == ["integer", "1", "600"]
     assert "600 of 600 values are different" in told["text"]
@@ -918,19 +876,17 @@ def test_inspect_tables_names_what_cannot_be_used(folder, tmp_path, capsys):
     assert any(line.startswith("  Fix of 'empty': ") for line in lines)
 
 
-def test_a_corrected_contract_is_not_proposed_over(folder, tmp_path, capsys):
+def test_a_corrected_contract_is_not_proposed_over(folder, tmp_path, cli):
     path = tmp_path / "c.toml"
     command = ["inspect", *tables_in(folder), "--on", "id", "--write-contract", str(path)]
     assert main(command) == main(command) == 0, "the same proposal may be written again"
     path.write_text(corrected := path.read_text() + "# seen")
-    assert main(command) == 2
-    assert "give it as --contract" in capsys.readouterr().err
+    assert "give it as --contract" in cli(command, 2).err
     assert path.read_text() == corrected
 
 
-def test_inspect_tables_shows_what_can_be_matched(folder, capsys):
-    assert main(["inspect", *tables_in(folder), "--on", "id"]) == 0
-    text = capsys.readouterr().out
+def test_inspect_tables_shows_what_can_be_matched(folder, cli):
+    text = cli(["inspect", *tables_in(folder), "--on", "id"]).out
     assert re.search(r"id +\S+ +key", text)
     assert "clinic: 140 rows, 140 matched" in text
 
@@ -993,12 +949,11 @@ def touched(path, *tables, **known):
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
+def test_release_and_verify(folder, tmp_path, monkeypatch, cli):
     """A model of two epochs is bad: only a contract that asks for little lets it pass."""
     table, key = tmp_path / "synthetic.csv", tmp_path / "publisher.pem"
     assert main(["sample", str(folder / "model"), "-n", "150", "-o", str(table), "-q"]) == 0
-    assert main(["parties", "key", str(key)]) == 0
-    public = re.search(r"[0-9a-f]{64}", capsys.readouterr().out)[0]
+    public = re.search(r"[0-9a-f]{64}", cli(["parties", "key", str(key)]).out)[0]
     (tmp_path / "lenient.toml").write_text(LENIENT)
     tables = tables_in(folder)
     command = ["release", str(folder / "model"), "--real", *tables, "--on", "id",
@@ -1012,67 +967,59 @@ def test_release_and_verify(folder, tmp_path, monkeypatch, capsys):
     ):
         write_table(drawn.assign(**{column: pd.array(values, dtype="str")}), tmp_path / "more.csv")
         more = [str(tmp_path / "more.csv") if part == str(table) else part for part in command]
-        assert main([*more, "-o", str(tmp_path / "more")]) == 3
-        assert words in capsys.readouterr().err
+        assert words in cli([*more, "-o", str(tmp_path / "more")], 3).err
 
     for name, words in (("id", "keys of real records"), (None, "cannot be judged")):
         hidden = drawn.set_axis(pd.Index([f"P{i:03d}" for i in range(150)], name=name))
         write_table(hidden, tmp_path / "more.parquet")
         more = [str(tmp_path / "more.parquet") if part == str(table) else part for part in command]
-        assert main([*more, "-o", str(tmp_path / "more")]) == 3
-        assert words in capsys.readouterr().err
+        assert words in cli([*more, "-o", str(tmp_path / "more")], 3).err
 
     fewer = tmp_path / "fewer.csv"
     write_table(read_table(folder / "lab.csv").head(100), fewer)
     other = [f"lab={fewer}" if part == tables[0] else part for part in command]
-    assert main([*other, "-o", str(tmp_path / "other")]) == 2
-    assert "the tables of --real have" in capsys.readouterr().err
+    assert "the tables of --real have" in cli([*other, "-o", str(tmp_path / "other")], 2).err
 
     out = tmp_path / "out"
     with monkeypatch.context() as changing:
         changing.setattr("vflsynth.cli.release.release_gate", None)  # not reached
-        assert main([*command, "--key", str(table), "-o", str(out)]) == 3
-        assert "cannot be read as a private key" in capsys.readouterr().err
+        told = cli([*command, "--key", str(table), "-o", str(out)], 3).err
+        assert "cannot be read as a private key" in told
 
     for file in (table, folder / "lab.csv"):
         with monkeypatch.context() as changing:
             changing.setattr("vflsynth.cli.release.release_gate", partial(touched, file))
             for module in ("cli.release", "release.publishing"):
                 changing.setattr(f"vflsynth.{module}.file_digest", last_written)
-            assert main([*command, "-o", str(tmp_path / "strict")]) == 3
-            assert f"{file} changed while it was judged" in capsys.readouterr().err
-    assert main([*command, "-o", str(tmp_path / "strict")]) == 1
-    assert capsys.readouterr().out.startswith("Fails ")
+            told = cli([*command, "-o", str(tmp_path / "strict")], 3).err
+            assert f"{file} changed while it was judged" in told
+    assert cli([*command, "-o", str(tmp_path / "strict")], 1).out.startswith("Fails ")
     assert not (tmp_path / "strict" / "public").exists()
 
     lenient = ["--contract", str(tmp_path / "lenient.toml"), "--key", str(key), "-o", str(out)]
-    assert main([*command, *lenient]) == 0
-    said = capsys.readouterr().out
+    said = cli([*command, *lenient]).out
     assert said.startswith("Passes with changed limits")
     assert "waived" in said
-    assert main(["verify", str(out / "public"), "--public", public]) == 0
-    said = capsys.readouterr().out
+    said = cli(["verify", str(out / "public"), "--public", public]).out
     assert "150 rows" in said
     assert "changed after the fit: The limit of " in said
     assert f"table checked: {out / 'public' / 'synthetic.csv'}" in said
     assert hashlib.sha256(table.read_bytes()).hexdigest() in said
     for wrong in ("", public[:-1], str(key), str(tmp_path)):
-        assert main(["verify", str(out / "public"), "--public", wrong]) == 2
-        assert "is no public key" in capsys.readouterr().err
+        assert "is no public key" in cli(["verify", str(out / "public"), "--public", wrong], 2).err
     with (out / "public" / "synthetic.csv").open("a") as file:
         file.write("0,0,2024-01-01,ill\n")
-    assert main(["verify", str(out / "public"), "--public", public]) == 3
-    assert "synthetic.csv was changed" in capsys.readouterr().err
+    told = cli(["verify", str(out / "public"), "--public", public], 3).err
+    assert "synthetic.csv was changed" in told
 
 
 # demo
 
 
 @pytest.mark.slow
-def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, cli):
     monkeypatch.setattr("vflsynth.cli.fit.run", interrupt)
-    assert main(["demo", "--output", str(tmp_path)]) == 130
-    messages = capsys.readouterr().err
+    messages = cli(["demo", "--output", str(tmp_path)], 130).err
     assert f"interrupted; what was finished before is in {tmp_path}" in messages
 
 
@@ -1080,14 +1027,13 @@ def test_an_interrupted_demo_says_where_its_files_are(tmp_path, monkeypatch, cap
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_while_a_command_is_imported_is_no_traceback(monkeypatch, capsys, number):
+def test_an_interruption_while_a_command_is_imported_is_no_traceback(monkeypatch, cli, number):
     def interrupt(_):
         signal.raise_signal(number)
         time.sleep(600)  # a busy machine may answer it later
 
     monkeypatch.setattr(sys.modules["vflsynth.cli.main"], "import_module", interrupt)
-    assert main(["fit", "--help"]) == 130
-    assert capsys.readouterr().err == "vflsynth: error: interrupted; nothing was done yet\n"
+    assert cli(["fit", "--help"], 130).err == "vflsynth: error: interrupted; nothing was done yet\n"
 
 
 @pytest.mark.parametrize(
@@ -1197,15 +1143,15 @@ def test_wrong_options_are_found_before_long_work(
          "model: ['marker']"),
     ],
 )  # fmt: skip
-def test_audit_wants_the_tables_of_the_model(folder, tmp_path, monkeypatch, capsys, real, says):
+def test_audit_wants_the_tables_of_the_model(folder, tmp_path, monkeypatch, cli, real, says):
     lab = read_table(folder / "lab.csv")
     write_table(lab.assign(extra=1), tmp_path / "wide.csv")
     write_table(lab.drop(columns="marker"), tmp_path / "narrow.csv")
     write_table(lab, tmp_path / "lab.csv")
     write_table(read_table(folder / "clinic.parquet"), tmp_path / "clinic.parquet")
     monkeypatch.chdir(tmp_path)
-    assert main(["audit", str(folder / "model"), "--real", *real, "--on", "id", "-q"]) == 3
-    (line,) = capsys.readouterr().err.splitlines()
+    command = ["audit", str(folder / "model"), "--real", *real, "--on", "id", "-q"]
+    (line,) = cli(command, 3).err.splitlines()
     assert says in line
 
 
@@ -1213,16 +1159,15 @@ def test_audit_wants_the_tables_of_the_model(folder, tmp_path, monkeypatch, caps
     ("cache", "says"),
     [([], "nothing was saved"), (["--cache", "seen"], "seen has what was observed of the models")],
 )
-def test_an_interrupted_audit_says_what_is_left(folder, monkeypatch, capsys, cache, says):
+def test_an_interrupted_audit_says_what_is_left(folder, monkeypatch, cli, cache, says):
     monkeypatch.setitem(_SCHEMES, "assd", interrupt)
     command = ["audit", str(folder / "model"), "--real", *tables_in(folder), "--on", "id", *cache]
-    assert main(command) == 130
-    messages = capsys.readouterr().err
+    messages = cli(command, 130).err
     assert f"interrupted; {says}" in messages
     assert ("nothing was saved" in messages) is (not cache)
 
 
-def test_a_private_model_s_epsilon_covers_no_measurement(tmp_path, monkeypatch, capsys):
+def test_a_private_model_s_epsilon_covers_no_measurement(tmp_path, monkeypatch, cli):
     x = np.arange(400) % 10
     pd.DataFrame({"x": x}).to_parquet(tmp_path / "lab.parquet")
     pd.DataFrame({"big": x > 4}).to_parquet(tmp_path / "clinic.parquet")
@@ -1234,45 +1179,39 @@ def test_a_private_model_s_epsilon_covers_no_measurement(tmp_path, monkeypatch, 
     monkeypatch.setattr("vflsynth.cli.evaluate.report", interrupt)
     report = ["--synthetic", tables[0], "--model", str(model), "-o", str(tmp_path / "page.html")]
     for measuring in (["audit", str(model)], ["evaluate", *report]):
-        capsys.readouterr()
-        assert main([*measuring, "--real", *tables]) == 130
-        assert "ε pays for handing none of it out" in capsys.readouterr().err
+        assert "ε pays for handing none of it out" in cli([*measuring, "--real", *tables], 130).err
 
 
-def test_truncated_model_is_an_artefact_error(folder, tmp_path, capsys):
+def test_truncated_model_is_an_artefact_error(folder, tmp_path, cli):
     assert main([*fit(folder, str(tmp_path / "model")), *SMALL, "--epochs", "1"]) == 0
     file = tmp_path / "model" / "parties" / "lab" / "sampler.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
-    assert main(["sample", str(tmp_path / "model"), "-n", "1", "-q"]) == 3
-    assert "sampler.safetensors" in capsys.readouterr().err
+    assert "sampler.safetensors" in cli(["sample", str(tmp_path / "model"), "-n", "1", "-q"], 3).err
 
 
-def test_debug_shows_where_an_error_comes_from(folder, capsys):
-    assert main(["inspect", str(folder / "absent.csv"), "--debug"]) == 3
-    assert "Traceback" in capsys.readouterr().err
+def test_debug_shows_where_an_error_comes_from(folder, cli):
+    assert "Traceback" in cli(["inspect", str(folder / "absent.csv"), "--debug"], 3).err
 
 
-def test_mistakes_of_one_file_are_told_apart(tmp_path, capsys):
+def test_mistakes_of_one_file_are_told_apart(tmp_path, cli):
     (tmp_path / "job.toml").write_text('nmae = "study"\nepocs = 2\n')
-    assert main(["fit", "--config", str(tmp_path / "job.toml"), "-o", str(tmp_path / "model")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    command = ["fit", "--config", str(tmp_path / "job.toml"), "-o", str(tmp_path / "model")]
+    (line,) = cli(command, 2).err.splitlines()
     assert "; " + str(tmp_path / "job.toml") + ": unknown 'epocs'" in line
 
 
-def test_unexpected_errors_are_one_line_too(folder, capsys, monkeypatch):
+def test_unexpected_errors_are_one_line_too(folder, cli, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError("two\nlines")
 
     monkeypatch.setattr("vflsynth.cli.inspect.describe_model", fail)
-    assert main(["inspect", str(folder / "model")]) == 5
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = cli(["inspect", str(folder / "model")], 5).err.splitlines()
     assert line.startswith("vflsynth: error: unexpected ZeroDivisionError: two lines")
 
 
-def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, monkeypatch):
+def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, cli, monkeypatch):
     monkeypatch.setattr("vflsynth.cli.inspect.describe_model", interrupt)
-    assert main(["inspect", str(folder / "model")]) == 130
-    assert "nothing was saved" in capsys.readouterr().err
+    assert "nothing was saved" in cli(["inspect", str(folder / "model")], 130).err
 
 
 @pytest.mark.parametrize(
@@ -1283,11 +1222,10 @@ def test_ctrl_c_outside_training_says_that_nothing_was_saved(folder, capsys, mon
         (["logs", "kit"], "nothing was saved"),
     ],
 )
-def test_ctrl_c_does_not_hide_what_a_job_has_left(capsys, monkeypatch, arguments, says):
+def test_ctrl_c_does_not_hide_what_a_job_has_left(cli, monkeypatch, arguments, says):
     action = ACTIONS[arguments[0]]
     monkeypatch.setitem(ACTIONS, arguments[0], action._replace(do=interrupt))
-    assert main(["parties", *arguments]) == 130
-    assert says in capsys.readouterr().err
+    assert says in cli(["parties", *arguments], 130).err
 
 
 @pytest.mark.parametrize("on_ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
@@ -1339,23 +1277,15 @@ def test_party_files(text, party, path):
 
 
 @pytest.mark.slow
-def test_an_autoregressive_model_is_fitted_and_resumed(folder, tmp_path, capsys, monkeypatch):
-    method = [
-        "--method",
-        "AutoregressiveSynthesizer",
-        "--set",
-        "hidden=8",
-        "--set",
-        "n_features=16",
-    ]
+def test_an_autoregressive_model_is_fitted_and_resumed(folder, tmp_path, cli, monkeypatch):
+    method = ["--method", "AutoregressiveSynthesizer"]
+    method += ["--set", "hidden=8", "--set", "n_features=16"]
     options = [*method, "--epochs", "4", "--seed", "0", "--quiet", "--transcript"]
     command = [*fit(folder, tmp_path / "m"), *options]
     run = str(tmp_path / "run")
     assert main([*command, "--checkpoint", run, "--checkpoint-every", "2"]) == 0
     assert main([*fit(folder, tmp_path / "again"), *options, "--resume", run]) == 0
-    capsys.readouterr()
-    assert main(["inspect", str(tmp_path / "m")]) == 0
-    assert "bits_per_record = 8" in capsys.readouterr().out
+    assert "bits_per_record = 8" in cli(["inspect", str(tmp_path / "m")]).out
     monkeypatch.chdir(tmp_path)
     for model in ("m", "again"):
         assert main(["sample", model, "-n", "9", "--seed", "5", "-o", f"{model}.parquet"]) == 0
@@ -1363,13 +1293,12 @@ def test_an_autoregressive_model_is_fitted_and_resumed(folder, tmp_path, capsys,
     pd.testing.assert_frame_equal(pd.read_parquet("again.parquet"), whole)
 
 
-def test_the_doctor_names_what_is_missing_and_what_for(capsys, monkeypatch):
+def test_the_doctor_names_what_is_missing_and_what_for(cli, monkeypatch):
     from vflsynth.cli import doctor
 
     real = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda n: None if n == "matplotlib" else real(n))
-    assert main(["doctor"]) == 0
-    out = capsys.readouterr().out
+    out = cli(["doctor"]).out
     assert re.search(r"^  torch +\d", out, re.M)
     assert "report: missing matplotlib; needed for reports" in out
     assert "cpu: " in out
@@ -1399,18 +1328,17 @@ def test_wrong_words_are_answered_with_near_ones(arguments, meant, capsys):
     assert f"did you mean '{meant}'?" in capsys.readouterr().err
 
 
-def test_wrong_columns_are_answered_with_near_ones(folder, tmp_path, capsys):
+def test_wrong_columns_are_answered_with_near_ones(folder, tmp_path, cli):
     tables = tables_in(folder)
-    assert main(["fit", *tables, "--on", "ID", "-o", str(tmp_path / "m"), "-q"]) == 3
-    assert "column is absent (did you mean 'id'?); the" in capsys.readouterr().err
+    said = cli(["fit", *tables, "--on", "ID", "-o", str(tmp_path / "m"), "-q"], 3).err
+    assert "column is absent (did you mean 'id'?); the" in said
     (tmp_path / "c.toml").write_text("[parties.lab.columns.markr]\nrole = 'sensitive'\n")
     contract = ["--contract", str(tmp_path / "c.toml")]
-    assert main(["fit", *tables, "--on", "id", *contract, "-o", str(tmp_path / "m"), "-q"]) == 3
-    assert "did you mean 'marker'?" in capsys.readouterr().err
+    said = cli(["fit", *tables, "--on", "id", *contract, "-o", str(tmp_path / "m"), "-q"], 3).err
+    assert "did you mean 'marker'?" in said
 
 
-def test_shells_complete_every_command(capsys):
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
+def test_shells_complete_every_command(cli):
+    script = cli(["completion", "bash"]).out
     for word in ("publish", "--method", "--audit-minutes", "doctor"):
         assert word in script

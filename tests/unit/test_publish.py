@@ -113,13 +113,12 @@ def left(folder):
     return found | {"release": {k: content[k] for k in content.keys() - {"commitments", "date"}}}
 
 
-def test_cut_off_at_every_step_it_ends_with_the_same(study, tmp_path, monkeypatch, capsys):
+def test_cut_off_at_every_step_it_ends_with_the_same(study, tmp_path, monkeypatch, cli):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         folder.mkdir()
         copied(study, folder)
-    assert main(["publish", str(whole / "study.toml"), "-q"]) == 0
-    said = capsys.readouterr().out
+    said = cli(["publish", str(whole / "study.toml"), "-q"]).out
     assert "Passes with 1 clause waived without a measurement: " in said
     key = re.search(r"--public ([0-9a-f]{64})", said)[1]
     assert main(["verify", str(whole / "published/release/public"), "--public", key]) == 0
@@ -138,8 +137,7 @@ def test_cut_off_at_every_step_it_ends_with_the_same(study, tmp_path, monkeypatc
             return own(options)
 
         monkeypatch.setattr(module, "run", killed)
-        assert main(["publish", str(cut / "study.toml"), "-q"]) == 130
-        assert "next: vflsynth publish" in capsys.readouterr().err
+        assert "next: vflsynth publish" in cli(["publish", str(cut / "study.toml"), "-q"], 130).err
         monkeypatch.setattr(module, "run", counted)
     assert main(["publish", str(cut / "study.toml"), "-q"]) == 0
     assert ran == [step for step in STEPS for _ in range(2)], "once cut off, once to its end"
@@ -182,7 +180,7 @@ def test_killed_in_every_step_it_ends_with_the_same(study, tmp_path, by, ended):
 
 
 @pytest.mark.parametrize("becomes", [0, 130, ImportError("broken")])
-def test_a_ctrl_c_that_a_step_swallows_ends_the_job(study, tmp_path, monkeypatch, capsys, becomes):
+def test_a_ctrl_c_that_a_step_swallows_ends_the_job(study, tmp_path, monkeypatch, cli, becomes):
     """As trainings do, which keep what they have, and imports, which may fail of it."""
 
     def swallows(_):
@@ -194,10 +192,8 @@ def test_a_ctrl_c_that_a_step_swallows_ends_the_job(study, tmp_path, monkeypatch
 
     monkeypatch.setattr("vflsynth.cli.inspect.run", swallows)
     path = copied(study, tmp_path)
-    assert main(["publish", str(path), "-q"]) == 130
-    assert f"interrupted; what was finished is kept; next: vflsynth publish {path}" in (
-        capsys.readouterr().err
-    )
+    said = cli(["publish", str(path), "-q"], 130).err
+    assert f"interrupted; what was finished is kept; next: vflsynth publish {path}" in said
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -209,12 +205,11 @@ def test_a_ctrl_c_that_a_step_swallows_ends_the_job(study, tmp_path, monkeypatch
         ('holdout.hospital = "lost.csv"', 3, "party 'hospital': there is no file"),
     ],
 )
-def test_what_the_last_steps_read_is_looked_for_first(study, tmp_path, capsys, said, code, says):
+def test_what_the_last_steps_read_is_looked_for_first(study, tmp_path, cli, said, code, says):
     text = study.read_text().replace('key = "publisher.pem"\n', "")
     copied = tmp_path / "study.toml"
     copied.write_text(text.replace("[publish]", f"[publish]\n{said}"))
-    assert main(["publish", str(copied)]) == code
-    assert says in capsys.readouterr().err
+    assert says in cli(["publish", str(copied)], code).err
     assert not (tmp_path / "published").exists()
 
 
@@ -325,7 +320,7 @@ def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):
     assert (tmp_path / "published" / "publisher.pub").read_text().strip() == public
 
 
-def test_a_table_that_changes_meanwhile_is_not_handed_out(study, tmp_path, monkeypatch, capsys):
+def test_a_table_that_changes_meanwhile_is_not_handed_out(study, tmp_path, monkeypatch, cli):
     copied(study, tmp_path)
     table, evaluate = tmp_path / "hospital.csv", vflsynth.cli.evaluate.run
 
@@ -335,20 +330,19 @@ def test_a_table_that_changes_meanwhile_is_not_handed_out(study, tmp_path, monke
         return code
 
     monkeypatch.setattr("vflsynth.cli.evaluate.run", changing)
-    assert main(["publish", str(tmp_path / "study.toml"), "-q"]) == 3
-    assert "read or wrote changed since" in capsys.readouterr().err
+    said = cli(["publish", str(tmp_path / "study.toml"), "-q"], 3).err
+    assert "read or wrote changed since" in said
     assert not (tmp_path / "published" / "release").exists()
 
 
-def test_an_error_of_a_step_ends_with_what_comes_next(study, tmp_path, monkeypatch, capsys):
+def test_an_error_of_a_step_ends_with_what_comes_next(study, tmp_path, monkeypatch, cli):
     path = copied(study, tmp_path)
 
     def fails(_):
         raise PartyDataError("there is a gap", fix="fill it")
 
     monkeypatch.setattr("vflsynth.cli.inspect.run", fails)
-    assert main(["publish", str(path)]) == 3
-    said = capsys.readouterr().err.splitlines()[-1]
+    said = cli(["publish", str(path)], 3).err.splitlines()[-1]
     assert said == (
         "vflsynth: error: there is a gap. Fix: fill it. "
         f"Next: vflsynth publish {path}; what is done is kept"
@@ -375,38 +369,34 @@ def test_python_publishes_what_the_command_line_does(study, monkeypatch, capsys)
     shutil.rmtree(study.parent / "published")
 
 
-def test_the_plan_says_what_by_which_method_and_why(study, tmp_path, capsys):
+def test_the_plan_says_what_by_which_method_and_why(study, tmp_path, cli):
     path = copied(study, tmp_path)
     path.write_text(path.read_text().replace('method = "IndependentSynthesizer"\n', ""))
-    assert main(["publish", str(path), "--plan"]) == 0
-    said = capsys.readouterr().out
+    said = cli(["publish", str(path), "--plan"]).out
     assert "GaussianCopulaSynthesizer: networks learn fewer than 300 rows by heart" in said
     assert [line.split()[1] for line in said.splitlines()[2:9]] == list(STEPS)
     path.write_text(path.read_text().replace('target = "plan"', 'target = "plans"'))
-    assert main(["publish", str(path), "--plan"]) == 2
-    assert "did you mean 'plan'?" in capsys.readouterr().err
+    assert "did you mean 'plan'?" in cli(["publish", str(path), "--plan"], 2).err
     assert not (tmp_path / "published").exists()
 
 
-def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, capsys):
+def test_a_training_is_tried_for_how_long_it_takes(study, tmp_path, cli):
     path = trained(study, tmp_path, epochs=7)
-    assert main(["publish", str(path), "--plan"]) == 0
-    assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", capsys.readouterr().err)
+    said = cli(["publish", str(path), "--plan"]).err
+    assert re.search(r"fit: at most 7 epochs, \d+ s, [\d.]+ .B of memory", said)
 
 
-def test_as_many_records_are_tried_as_are_drawn(study, tmp_path, monkeypatch, capsys):
+def test_as_many_records_are_tried_as_are_drawn(study, tmp_path, monkeypatch, cli):
     path = trained(study, tmp_path, epochs=2)
     path.write_text("max_records = 60\n" + path.read_text())
     monkeypatch.delattr("vflsynth.cli.study.read_party_frames")
-    assert main(["publish", str(path), "--plan"]) == 0
-    assert "fit: at most 2 epochs" in capsys.readouterr().err
+    assert "fit: at most 2 epochs" in cli(["publish", str(path), "--plan"]).err
 
 
-def test_an_audit_too_short_to_speak_is_refused_before_anything_is_done(study, tmp_path, capsys):
+def test_an_audit_too_short_to_speak_is_refused_before_anything_is_done(study, tmp_path, cli):
     path = trained(study, tmp_path, epochs=7)
     path.write_text(path.read_text().replace("[publish]", "[publish]\naudit_minutes = 1e-5"))
-    assert main(["publish", str(path)]) == 2
-    assert "publish.audit_minutes = 1e-05 is too short" in capsys.readouterr().err
+    assert "publish.audit_minutes = 1e-05 is too short" in cli(["publish", str(path)], 2).err
     assert not (tmp_path / "published" / "model").exists()
 
 
@@ -435,22 +425,19 @@ def test_parties_that_never_meet_take_the_same_file_as_a_job(study, tmp_path):
     assert job.on == "id"
 
 
-def test_new_needs_what_nobody_can_be_asked(tmp_path, capsys, monkeypatch):
+def test_new_needs_what_nobody_can_be_asked(tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["new"]) == 2
-    assert "give it as an option" in capsys.readouterr().err
+    assert "give it as an option" in cli(["new"], 2).err
     write_table(pd.DataFrame({"id": range(60), "age": range(60)}), tmp_path / "lab.csv")
     command = ["new", "lab.csv", "--on", "id", "--target", "", "--audit-minutes", "1"]
-    assert main([*command, "--epsilon", "3"]) == 2
-    assert "store the table as parquet" in capsys.readouterr().err
-    assert main([*command, "--epsilon", "0", "--target", "agee"]) == 2
-    assert "did you mean 'age'?" in capsys.readouterr().err
-    assert main([*command, "--epsilon", "0", "--target", "id"]) == 2
-    assert "no table has a column 'id' to predict; there are age" in capsys.readouterr().err
+    assert "store the table as parquet" in cli([*command, "--epsilon", "3"], 2).err
+    assert "did you mean 'age'?" in cli([*command, "--epsilon", "0", "--target", "agee"], 2).err
+    said = cli([*command, "--epsilon", "0", "--target", "id"], 2).err
+    assert "no table has a column 'id' to predict; there are age" in said
     assert not (tmp_path / "study.toml").exists()
     (tmp_path / "contract.toml").touch()
-    assert main([*command, "--epsilon", "0", "-o", "other.toml"]) == 2
-    assert "another folder (--output)" in capsys.readouterr().err
+    said = cli([*command, "--epsilon", "0", "-o", "other.toml"], 2).err
+    assert "another folder (--output)" in said
 
 
 def test_a_key_of_one_party_may_be_predicted_of_another():
@@ -463,32 +450,29 @@ def test_a_key_of_one_party_may_be_predicted_of_another():
         check_target(frames, on, "id")
 
 
-def test_whoever_mistypes_an_answer_is_asked_again(tmp_path, capsys, monkeypatch):
+def test_whoever_mistypes_an_answer_is_asked_again(tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table(pd.DataFrame({"id": range(60), "age": range(60)}), tmp_path / "lab.csv")
     said = StringIO("\nlap.csv\nlab.csv\nident\nid\nagee\nage\nnone\n3\n\n\n")
     monkeypatch.setattr(said, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdin", said)
-    assert main(["new"]) == 0
-    shown = capsys.readouterr().err
+    shown = cli(["new"]).err
     times = [shown.count(f"{number}/5") for number in range(1, 6)]
     assert times == [3, 2, 2, 3, 1]
     assert Study.read(tmp_path / "study.toml").target == "age"
     assert main(["new", "lab.csv", "-o", "end/study.toml"]) == 130, "nothing more is said"
 
 
-def test_tables_may_name_their_keys_differently(tmp_path, capsys):
+def test_tables_may_name_their_keys_differently(tmp_path, cli):
     """A table without its key is an error of 'new', not of a training."""
     write_table(pd.DataFrame({"id": range(60), "age": range(60)}), tmp_path / "lab.csv")
     write_table(pd.DataFrame({"member": range(60), "stay": range(60)}), tmp_path / "ward.csv")
     command = ["new", str(tmp_path / "lab.csv"), str(tmp_path / "ward.csv"), "--target", ""]
     command += ["--epsilon", "0", "--audit-minutes", "1", "-o", str(tmp_path / "study.toml")]
-    assert main([*command, "--on", "id"]) == 3
-    assert "party 'ward': no column 'id' to match records by" in capsys.readouterr().err
-    assert main([*command, "--on", "lab=id"]) == 3
-    assert "Fix: --on lab=COLUMN --on ward=COLUMN" in capsys.readouterr().err
-    assert main([*command, "--on", "lab=id", "--on", "ward=member"]) == 0
-    assert "60 records matched" in capsys.readouterr().err
+    said = cli([*command, "--on", "id"], 3).err
+    assert "party 'ward': no column 'id' to match records by" in said
+    assert "Fix: --on lab=COLUMN --on ward=COLUMN" in cli([*command, "--on", "lab=id"], 3).err
+    assert "60 records matched" in cli([*command, "--on", "lab=id", "--on", "ward=member"]).err
     assert Study.read(tmp_path / "study.toml").on_options == ["lab=id", "ward=member"]
     assert "member" not in read_contract(tmp_path / "contract.toml").parties["ward"].columns
 
@@ -501,7 +485,7 @@ def test_a_study_in_another_folder_finds_the_tables(tmp_path, monkeypatch):
     assert Study.read(tmp_path / "studies/study.toml").parties["lab"].is_file()
 
 
-def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
+def test_a_private_study_is_proposed_by_names_alone(tmp_path, cli):
     """No record is read for the contract, and how many there are is nobody's business."""
     frame = pd.DataFrame({"id": range(60), "age": range(60), "stay": range(60)})
     write_table(frame, tmp_path / "lab.parquet")
@@ -524,12 +508,12 @@ def test_a_private_study_is_proposed_by_names_alone(tmp_path, capsys):
     assert all(line.startswith("seed = ") for line in differ), "whatever the number of records"
     assert len(differ) == 2, "nobody can guess the seed"
     (tmp_path / "study.toml").write_text(text.replace("rows = 1000", ""))
-    assert main(["publish", str(tmp_path / "study.toml")]) == 2
-    assert "a private study needs rows" in capsys.readouterr().err
+    assert "a private study needs rows" in cli(["publish", str(tmp_path / "study.toml")], 2).err
     (tmp_path / "account.json").unlink()
     (tmp_path / "study.toml").write_text(text)
-    assert main(["publish", str(tmp_path / "study.toml"), "--plan"]) == 3
-    assert "account.json" in capsys.readouterr().err, "never taken for an empty one"
+    assert "account.json" in cli(["publish", str(tmp_path / "study.toml"), "--plan"], 3).err, (
+        "never taken for an empty one"
+    )
 
 
 def test_a_private_study_that_is_done_again_says_what_all_fits_spent(tmp_path):

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from vflsynth._schema import toml_text
-from vflsynth.cli import demo, main
+from vflsynth.cli import demo
 from vflsynth.cli.schema import CLASSES
 
 SITE = {"party": "lab", "folder": "f", "jobs": "any", "secrets": {"shared": "ab" * 32}}
@@ -19,10 +19,9 @@ JOB = {"name": "one", "parties": ["a", "b"], "method": "SplitNNClassifier"}
 
 
 @pytest.fixture
-def schema(capsys):
+def schema(cli):
     def of(kind):
-        assert main(["schema", kind]) == 0
-        made = json.loads(capsys.readouterr().out)
+        made = json.loads(cli(["schema", kind]).out)
         jsonschema.Draft202012Validator.check_schema(made)
         return jsonschema.Draft202012Validator(made)
 

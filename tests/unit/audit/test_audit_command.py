@@ -69,13 +69,12 @@ def test_it_audits_a_model_like_the_saved_one(saved):
 
 
 @pytest.mark.usefixtures("small_forest", "one_statistic")
-def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_path, capsys):
+def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_path, cli):
     key = str(small_frames["party_1"]["record_id"].iloc[3])
     page = tmp_path / "new" / "audit.html"
     options = ["--target", key, "--quiet", "-o", str(page)]
     options += ["--sensitive", "city_1", "--quasi-identifiers", "count_1", "--minutes", "5"]
-    assert main([*command, *options]) == 0
-    result, messages = capsys.readouterr()
+    result, messages = cli([*command, *options])
     assert f"record {key}" in result
     assert messages == ""
     html = page.read_text(encoding="utf-8")
@@ -87,7 +86,7 @@ def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_forest", "one_statistic")
-def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, capsys):
+def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, cli):
     schema = PublicSchema(dtypes="given", bounds=dict.fromkeys("abcd", (-4.0, 4.0)))
     privacy = LatentTree(epsilon=9.0, delta=1e-3, public_schema=schema, n_bins=4)
     frames = {name: frame.rename_axis("id").reset_index() for name, frame in number_frames.items()}
@@ -97,25 +96,22 @@ def test_a_model_without_transformer_and_column_kinds(number_frames, tmp_path, c
     model.fit(frames, "id").save(tmp_path / "model")
     tables = [f"{name}={tmp_path / name}.parquet" for name in frames]
     target = ["--on", "id", "--target", "3", "--models", "10", "--quiet", "--json"]
-    assert main(["audit", str(tmp_path / "model"), "--real", *tables, *target]) == 0
-    content = json.loads(capsys.readouterr().out)
+    content = json.loads(cli(["audit", str(tmp_path / "model"), "--real", *tables, *target]).out)
     assert content["scheme"] == "ASSD"
     assert len(content["targets"]) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_forest", "one_statistic")
-def test_intermediate_features_as_json(command, capsys):
+def test_intermediate_features_as_json(command, cli):
     options = ["--scheme", "asif", "--target", "farthest", "--json", "--quiet"]
-    assert main([*command, *options]) == 0
-    content = json.loads(capsys.readouterr().out)
+    content = json.loads(cli([*command, *options]).out)
     assert content["scheme"] == "ASIF"
     assert len(content["targets"]) == 2
 
 
 @pytest.mark.usefixtures("small_forest", "one_statistic")
-def test_wrong_usage_and_unknown_records_have_their_exit_codes(command, capsys):
+def test_wrong_usage_and_unknown_records_have_their_exit_codes(command, cli):
     assert main([*command, "--target", "nobody", "--quiet"]) == 3
     assert main([*command, "--scheme", "asif", "--sensitive", "city_1", "--quiet"]) == 2
-    assert main([*command, "--minutes", "1e-5", "--quiet"]) == 2
-    assert "fewer targets" in capsys.readouterr().err
+    assert "fewer targets" in cli([*command, "--minutes", "1e-5", "--quiet"], 2).err

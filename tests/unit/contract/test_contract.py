@@ -149,7 +149,7 @@ def test_no_sampled_row_breaks_a_rule(fitted):
 
 
 @pytest.mark.slow
-def test_the_report_shows_rules_their_cost_and_roles(fitted, tmp_path, capsys):
+def test_the_report_shows_rules_their_cost_and_roles(fitted, tmp_path, cli):
     files = []
     for name, frame in family().items():
         frame.to_parquet(tmp_path / f"{name}.parquet")
@@ -161,8 +161,7 @@ def test_the_report_shows_rules_their_cost_and_roles(fitted, tmp_path, capsys):
     command = ["evaluate", "--real", *files, "--on", "id", "--synthetic"]
     command += [str(tmp_path / "synthetic.parquet"), "--model", str(tmp_path / "model")]
     page = tmp_path / "report.html"
-    assert main([*command, "--contract", str(tmp_path / "contract.toml"), "-o", str(page)]) == 0
-    said = capsys.readouterr().out
+    said = cli([*command, "--contract", str(tmp_path / "contract.toml"), "-o", str(page)]).out
     assert "of the rows break 'high < 20'" in said
     assert "What rules cost" in said
     text = html.unescape(page.read_text(encoding="utf-8")).replace("<wbr>", "")

@@ -21,11 +21,10 @@ def refused(job, site):
         consent.check_consent(job, site)
 
 
-def test_a_job_is_approved_by_hand_and_only_as_it_was_read(folder, capsys):
+def test_a_job_is_approved_by_hand_and_only_as_it_was_read(folder, cli):
     job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
     refused(job, site)
-    assert main(["parties", "approve", "job.toml", "lab.toml"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["parties", "approve", "job.toml", "lab.toml"]).out
     for words in (
         job.digest,
         '"epochs": 1',
@@ -53,18 +52,16 @@ def test_no_job_has_its_folder_where_a_site_has_a_file(folder, name):
         Job.from_dict(Job.read(folder / "job.toml").to_dict() | {"name": name})
 
 
-def test_showing_is_not_approving(folder, capsys):
-    assert main(["parties", "approve", "job.toml", "lab.toml", "--show"]) == 0
-    assert "leaves every party" in capsys.readouterr().out
+def test_showing_is_not_approving(folder, cli):
+    assert "leaves every party" in cli(["parties", "approve", "job.toml", "lab.toml", "--show"]).out
     refused(Job.read(folder / "job.toml"), Site.read(folder / "lab.toml"))
 
 
-def test_that_a_job_is_private_is_said(folder, capsys):
+def test_that_a_job_is_private_is_said(folder, cli):
     privacy = '[parameters.privacy]\nmechanism = "dpsgd"\nepsilon = 1\ndelta = 1e-4\n'
     text = JOB_TEXT.replace("[par", 'method = "VertiGANSynthesizer"\n[par') + privacy
     (folder / "job.toml").write_text(text)
-    assert main(["parties", "approve", "job.toml", "lab.toml", "--show"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["parties", "approve", "job.toml", "lab.toml", "--show"]).out
     assert "only what the privacy ledger counts leaves" in shown
     assert '"epsilon": 1' in shown
 
@@ -96,10 +93,9 @@ def test_the_policy_is_in_what_is_written(folder):
 
 
 @pytest.fixture
-def key(folder, capsys):
+def key(folder, cli):
     """A proposer's key, and its public part in the site file."""
-    assert main(["parties", "key", "proposer.pem"]) == 0
-    public = re.search(r'name = "(\w+)"', capsys.readouterr().out)[1]
+    public = re.search(r'name = "(\w+)"', cli(["parties", "key", "proposer.pem"]).out)[1]
     (folder / "lab.toml").write_text(f'{SITE_TEXT}jobs = "signed"\n[proposers]\nann = "{public}"\n')
     return folder / "proposer.pem"
 

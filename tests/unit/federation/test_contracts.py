@@ -190,7 +190,7 @@ def test_halves_say_what_their_rows_need(trained):
             join_parts(parts | {"lab": cut})
 
 
-def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
+def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shared.toml").write_text(trained.job.contract)
     (tmp_path / "job.toml").write_text(
@@ -208,8 +208,8 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, capsys):
     table = pd.read_parquet("all.parquet")
     assert len(table) == 70
     assert broken(table) == 0
-    assert main(["parties", "approve", "job.toml", "lab.toml", "--show"]) == 0
-    assert 'relation == "Husband" => sex' in capsys.readouterr().out
+    said = cli(["parties", "approve", "job.toml", "lab.toml", "--show"]).out
+    assert 'relation == "Husband" => sex' in said
 
 
 @pytest.mark.parametrize(

@@ -186,25 +186,22 @@ def test_a_process_that_was_killed_is_not_running(make_trial):
     )
 
 
-def test_the_commands(make_trial, tmp_path, capsys):
+def test_the_commands(make_trial, tmp_path, cli):
     trial = make_trial(parameters={"epochs": 1})
     trial.sites["party_1"].write(tmp_path / "party_1.toml")
     content = trial.job.to_dict() | {"parameters": {"epochs": 1}}
     lines = [f"{k} = {json.dumps(v)}" for k, v in content.items() if not isinstance(v, dict | None)]
     (tmp_path / "job.toml").write_text("\n".join(lines))
     arguments = ["parties", "status", str(tmp_path / "job.toml"), str(tmp_path / "party_1.toml")]
-    assert main(arguments) == 0
-    assert capsys.readouterr().out == "party_1: no attempt yet\n"
+    assert cli(arguments).out == "party_1: no attempt yet\n"
     trial.run()
-    assert main(arguments) == 0
-    assert capsys.readouterr().out.endswith(": finished\n")
+    assert cli(arguments).out.endswith(": finished\n")
     kit = tmp_path / "kit"
     (kit / "some-job").mkdir(parents=True)
     assert main(["parties", "logs", str(kit)]) == 3
     (kit / "log.txt").write_text("1\n2\n3\n")
     (kit / "some-job" / "log.txt").write_text("of the job\n")
-    assert main(["parties", "logs", str(kit), "-n", "2"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["parties", "logs", str(kit), "-n", "2"]).out
     assert "log.txt:\n2\n3\n" in shown
     assert "of the job" in shown
 

@@ -49,10 +49,9 @@ def started(monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_attempt_has_a_folder_and_the_last_few_are_kept(folder, started, capsys):
+def test_every_attempt_has_a_folder_and_the_last_few_are_kept(folder, started, cli):
     for _ in range(5):
-        assert main(["parties", "simulate", "job.toml"]) == 2
-        assert "far enough" in capsys.readouterr().err
+        assert "far enough" in cli(["parties", "simulate", "job.toml"], 2).err
     assert started == [f"attempt-{i:03d}" for i in range(1, 6)]
     assert sorted(p.name for p in (folder / "kits").glob("attempt*")) == started[-3:]
 
@@ -69,7 +68,7 @@ def test_every_attempt_has_a_folder_and_the_last_few_are_kept(folder, started, c
     ],
 )
 def test_what_no_node_could_use_is_found_before_any_starts(
-    folder, started, capsys, change, code, words
+    folder, started, cli, change, code, words
 ):
     site = folder / "clinic.toml"
     match change:
@@ -85,8 +84,7 @@ def test_what_no_node_could_use_is_found_before_any_starts(
             site.write_text(site.read_text().partition("[secrets]")[0])
         case "labels":
             site.write_text(site.read_text().replace('party = "clinic"', 'party = "lab"'))
-    assert main(["parties", "simulate", "job.toml"]) == code
-    assert words in capsys.readouterr().err
+    assert words in cli(["parties", "simulate", "job.toml"], code).err
     assert not started
 
 

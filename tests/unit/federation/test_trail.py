@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from vflsynth.cli import main
 from vflsynth.exceptions import ArtefactError
 from vflsynth.federation import consent, trail
 from vflsynth.federation.job import Job
@@ -132,7 +131,7 @@ def events(folder):
     return [(line["event"], line["details"]) for line in trail.lines(folder)]
 
 
-def test_a_run_is_in_the_trail_of_every_site(make_trial, tmp_path, capsys):
+def test_a_run_is_in_the_trail_of_every_site(make_trial, tmp_path, cli):
     trial = make_trial(parameters={"epochs": 1})
     site = trial.sites["party_1"]
     consent.approve(trial.job, site)
@@ -151,9 +150,8 @@ def test_a_run_is_in_the_trail_of_every_site(make_trial, tmp_path, capsys):
     assert found["sampled"] == {"job": "trial", "request": "first", "rows": 5, "keys": False}
     assert [event for event, _ in events(trial.folder / "server")] == ["began", "ended"]
     site.write(tmp_path / "site.toml")
-    assert main(["parties", "trail", str(tmp_path / "site.toml")]) == 0
-    assert "party_1: 5 lines, whole; the last digest is " in capsys.readouterr().out
+    said = cli(["parties", "trail", str(tmp_path / "site.toml")]).out
+    assert "party_1: 5 lines, whole; the last digest is " in said
     path = site.folder / trail.FILE
     path.write_text(path.read_text().replace("finished", "Finished"))
-    assert main(["parties", "trail", str(tmp_path / "site.toml")]) == 3
-    assert "line 4" in capsys.readouterr().err
+    assert "line 4" in cli(["parties", "trail", str(tmp_path / "site.toml")], 3).err

@@ -172,13 +172,12 @@ def test_refused_before_anything_is_learned(frames, tmp_path):
         read_records(files, "id", max_records=50)
 
 
-def test_the_command_line_draws_by_its_seed(frames, tmp_path, capsys):
+def test_the_command_line_draws_by_its_seed(frames, tmp_path, cli):
     files = write(frames, tmp_path, "")
     told = [f"{name}={path}" for name, path in files.items()]
     common = ["--on", "id", "--max-records", "40", "--seed", "0"]
     options = ["--method", "IndependentSynthesizer", "--output", str(tmp_path / "model")]
-    assert main(["fit", *told, *common, *options]) == 0
-    assert capsys.readouterr().err.count("records matched by") == 1
+    assert cli(["fit", *told, *common, *options]).err.count("records matched by") == 1
     synth = load(tmp_path / "model")
     assert (synth.alignment_.n_matched, synth.alignment_.n_used) == (N, 40)
     drawn = read_records(files, "id", max_records=40, random_state=0)

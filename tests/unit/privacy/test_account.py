@@ -688,17 +688,14 @@ def test_fits_without_privacy_have_nothing_to_book(account, frames):
         IndependentSynthesizer().fit(frames, account=account)
 
 
-def test_the_command_makes_shows_and_limits(tmp_path, capsys):
+def test_the_command_makes_shows_and_limits(tmp_path, cli):
     path = tmp_path / "account.json"
-    assert main(["account", str(path)]) == 3
-    assert "there is no privacy account" in capsys.readouterr().err
-    assert main(["account", str(path), "--create", "--epsilon", "3", "--delta", "1e-5"]) == 0
-    assert "nothing was released" in capsys.readouterr().out
+    assert "there is no privacy account" in cli(["account", str(path)], 3).err
+    said = cli(["account", str(path), "--create", "--epsilon", "3", "--delta", "1e-5"]).out
+    assert "nothing was released" in said
     assert main(["account", str(path), "--create"]) == 2
     book(PrivacyAccount(path))
-    capsys.readouterr()
-    assert main(["account", str(path)]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["account", str(path)]).out
     for words in ("ε = 1.0 at δ = 1e-05", "budget: ε = 3", "preprocessing, pairs", "run"):
         assert words in shown
     left = float(re.search("noise with ε = ([0-9.]+)", shown)[1])

@@ -3,7 +3,6 @@
 import pytest
 
 from vflsynth import AutoregressiveSynthesizer, IndependentSynthesizer
-from vflsynth.cli.main import main
 from vflsynth.contract import Contract, contract_from, contract_to_toml
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ContractError, TooFewRecordsError
@@ -41,10 +40,10 @@ def test_the_number_is_the_contracts():
         Contract.agreed({"a": contract, "b": Contract()})
 
 
-def test_inspect_says_so_before(tmp_path, capsys):
+def test_inspect_says_so_before(tmp_path, cli):
     files = []
     for name, frame in few(30).items():
         frame.to_parquet(tmp_path / f"{name}.parquet")
         files.append(f"{name}={tmp_path / name}.parquet")
-    assert main(["inspect", *files, "--on", KEY]) == 0
-    assert "too few to fit without privacy: fewer than 50" in capsys.readouterr().out
+    said = cli(["inspect", *files, "--on", KEY]).out
+    assert "too few to fit without privacy: fewer than 50" in said
