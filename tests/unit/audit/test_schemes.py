@@ -49,6 +49,8 @@ from vflsynth.exceptions import ParameterError, PartyDataError, UnseenValueError
 from vflsynth.privacy import PublicSchema
 
 QUICK = [RandomForest(n_trees=20)]
+FEW = {"n_models": 10, "statistics": [Naive()], "adversaries": QUICK, "verbose": 0}
+"""As few models as there may be, judged by one statistic and one quick adversary."""
 
 
 @pytest.mark.slow
@@ -91,16 +93,8 @@ def test_the_same_seed_gives_the_same_audit(small_frames, tiny):
 
 def test_targets_are_rules_or_keys(small_frames):
     keys = small_frames["party_1"]["record_id"].tolist()[:2]
-    audit = audit_synthetic_data(
-        IndependentSynthesizer(structure="ignore"),
-        small_frames,
-        "record_id",
-        targets=keys,
-        n_models=10,
-        statistics=[Naive()],
-        adversaries=QUICK,
-        verbose=0,
-    )
+    plain = IndependentSynthesizer(structure="ignore")
+    audit = audit_synthetic_data(plain, small_frames, "record_id", targets=keys, **FEW)
     assert [target.target for target in audit.targets] == keys
     assert audit.targets[0].chosen_by == ("named",)
 
@@ -108,15 +102,8 @@ def test_targets_are_rules_or_keys(small_frames):
 def test_a_record_chosen_twice_is_audited_once(number_frames):
     number_frames["left"].loc[9] = [50.0, -50.0]
     number_frames["right"].loc[9] = [-50.0, 1.0]
-    audit = audit_synthetic_data(
-        slow,
-        number_frames,
-        targets=["farthest", "most_outlying", 9],
-        n_models=10,
-        statistics=[Naive()],
-        adversaries=QUICK,
-        verbose=0,
-    )
+    targets = ["farthest", "most_outlying", 9]
+    audit = audit_synthetic_data(slow, number_frames, targets=targets, **FEW)
     assert [target.target for target in audit.targets] == [9]
     assert set(audit.targets[0].chosen_by) == {"farthest", "most_outlying", "named"}
 
@@ -142,16 +129,8 @@ def test_the_papers_protocol_comes_on_top(small_frames, tiny):
 
 
 def test_bounds_are_computed_at_the_claimed_delta(number_frames):
-    audit = audit_synthetic_data(
-        slow,
-        number_frames,
-        targets=["farthest"],
-        n_models=10,
-        statistics=[Naive()],
-        adversaries=QUICK,
-        claim=Claim(3.0, 1e-3),
-        verbose=0,
-    )
+    claim = Claim(3.0, 1e-3)
+    audit = audit_synthetic_data(slow, number_frames, targets=["farthest"], claim=claim, **FEW)
     assert audit.delta == 1e-3
     assert not audit.contradicts_claim
     assert (
@@ -175,17 +154,15 @@ def private(number_frames, short_searches):
 
 def test_a_private_model_is_audited_beside_its_own_claim(private, tmp_path):
     synthesizer, frames = private
-    options = {
-        "targets": [3], "n_models": 10, "statistics": [Naive()], "adversaries": QUICK, "verbose": 0,
-    }  # fmt: skip
-    audit = audit_synthetic_data(synthesizer, frames, cache=tmp_path, **options)
+    options = FEW | {"targets": [3], "cache": tmp_path}
+    audit = audit_synthetic_data(synthesizer, frames, **options)
     assert audit.claim.epsilon == pytest.approx(2.0)
     assert (audit.claim.delta, audit.claim.relation) == (1e-3, "add_or_remove_one")
     assert audit.delta == 1e-3
     assert "The claimed ε = 2 at δ = 0.001 (one record across all parties, added" in str(audit)
-    again = audit_synthetic_data(synthesizer, frames, cache=tmp_path, **options)
+    again = audit_synthetic_data(synthesizer, frames, **options)
     assert (again.n_trained, again.claim) == (0, audit.claim)
-    stated = audit_synthetic_data(synthesizer, frames, cache=tmp_path, claim=Claim(9.0), **options)
+    stated = audit_synthetic_data(synthesizer, frames, claim=Claim(9.0), **options)
     assert stated.claim == Claim(9.0)
 
 
@@ -193,15 +170,7 @@ def test_a_private_model_is_audited_beside_its_own_claim(private, tmp_path):
 def test_a_claim_about_replaced_records_is_not_compared_with_worlds_that_lack_one(private):
     synthesizer, frames = private
     synthesizer = clone(synthesizer).set_params(privacy__neighbouring_relation="replace_one")
-    audit = audit_synthetic_data(
-        synthesizer,
-        frames,
-        targets=[3],
-        n_models=10,
-        statistics=[Naive()],
-        adversaries=QUICK,
-        verbose=0,
-    )
+    audit = audit_synthetic_data(synthesizer, frames, targets=[3], **FEW)
     assert audit.claim.relation == "replace_one"
     assert not audit.contradicts_claim
     assert "neither contradicted nor supported" in str(audit)
@@ -255,22 +224,21 @@ def slow(party_frames, random_state):
 
 
 def test_an_audit_keeps_to_its_minutes_and_says_what_that_costs(own_time, number_frames, caplog):
-    options = {"targets": [3], "statistics": [Naive()], "adversaries": QUICK, "verbose": 0}
+    options = FEW | {"targets": [3], "n_models": 5000, "minutes": 0.02}
     with caplog.at_level("INFO", logger="vflsynth"):
-        audit = audit_synthetic_data(slow, number_frames, n_models=5000, minutes=0.02, **options)
+        audit = audit_synthetic_data(slow, number_frames, **options)
     assert 10 <= audit.n_models < 60  # of at most 1.2 seconds
     assert audit.n_trained == 2 * audit.n_models
     assert len(audit.targets[0].strongest.scores) == 2 * (audit.n_models - audit.n_models // 2)
     assert f"{audit.n_models} models per world will take about 1 s more" in caplog.text
     assert "is found with probability 80%" in caplog.text
     with pytest.raises(ParameterError, match="do not suffice for 10 models per world"):
-        audit_synthetic_data(slow, number_frames, n_models=50, minutes=1e-4, **options)
+        audit_synthetic_data(slow, number_frames, **options | {"n_models": 50, "minutes": 1e-4})
 
 
 def test_a_pilot_changes_no_result(own_time, number_frames):
-    options = {"targets": [3], "n_models": 10, "statistics": [Naive()], "adversaries": QUICK}
     first, second = (
-        audit_synthetic_data(slow, number_frames, verbose=0, minutes=minutes, **options).to_frame()
+        audit_synthetic_data(slow, number_frames, targets=[3], minutes=minutes, **FEW).to_frame()
         for minutes in (None, 5)
     )
     pd.testing.assert_frame_equal(first, second)
@@ -292,10 +260,8 @@ class OneTable:
 
 def test_models_of_one_table_are_audited_and_cached(number_frames, tmp_path):
     model = JoinedTable(OneTable(), {"discrete_columns": ["a"]})
-    options = {
-        "targets": [3], "n_models": 80, "statistics": [SharedValues()], "adversaries": QUICK,
-        "verbose": 0, "cache": tmp_path,
-    }  # fmt: skip
+    options = FEW | {"targets": [3], "n_models": 80, "cache": tmp_path}
+    options["statistics"] = [SharedValues()]
     audit = audit_synthetic_data(model, number_frames, **options)
     assert audit.headline == "An attacker beats guessing."
     assert audit_synthetic_data(model, number_frames, **options).n_trained == 0
@@ -326,10 +292,7 @@ class Kernel(BaseEstimator):
 
 
 def test_who_holds_the_model_asks_it_and_who_holds_the_table_does_not(number_frames, tmp_path):
-    options = {
-        "targets": [3], "n_models": 20, "statistics": [Naive()], "adversaries": QUICK,
-        "verbose": 0, "cache": tmp_path,
-    }  # fmt: skip
+    options = FEW | {"targets": [3], "n_models": 20, "cache": tmp_path}
     audit = audit_synthetic_data(Kernel(), number_frames, attacker="model", **options)
     table, model = audit.targets
     assert (table.source, model.source) == ("synthetic data", "model itself")
@@ -365,14 +328,7 @@ def test_a_model_is_asked_about_the_record_and_about_each_party_s_half(number_fr
 
 def test_asif_audits_every_party_by_itself(small_frames, tiny):
     audit = audit_intermediate_features(
-        tiny,
-        small_frames,
-        "record_id",
-        targets=["farthest"],
-        n_models=10,
-        statistics=[Naive()],
-        adversaries=QUICK,
-        verbose=0,
+        tiny, small_frames, "record_id", targets=["farthest"], **FEW
     )
     assert [target.source for target in audit.targets] == [
         "intermediate features of party_1",
