@@ -42,93 +42,67 @@ STEP = 5
 TIMEOUT = 600.0
 
 
-class Tampering(Direct):
-    """A link that does something at the exchange of one discriminator step of one party."""
+def tampering(change, step=STEP):
+    """Make links on which party 1's frame with a discriminator step is not what it should be."""
 
-    culprit = "party_1"
-    step = STEP
+    class Tampering(Direct):
+        def exchange(self, data, timeout):
+            frame = decode(data, 1 << 28)
+            kinds = [(type(message), message.step) for message in frame.messages]
+            if self._name == "party_1" and kinds == [(DiscriminatorFeatures, step)]:
+                data = change(self, frame)
+            return super().exchange(data, timeout)
 
-    def exchange(self, frame, timeout):
-        message, *_ = decode(frame, 1 << 28).messages or [None]
-        if (
-            self._name == self.culprit
-            and isinstance(message, DiscriminatorFeatures)
-            and message.step == self.step
-        ):
-            frame = self.tamper(decode(frame, 1 << 28))
-        return super().exchange(frame, timeout)
-
-    def tamper(self, frame):
-        raise NotImplementedError
+    return Tampering
 
 
-def changed(frame, features):
-    (message,) = frame.messages
-    sent = DiscriminatorFeatures(message.sender, message.receiver, message.step, features(message))
-    return replace(frame, messages=(sent,))
+def is_killed(link, frame):
+    link.outwait()
+    raise Dead
 
 
-class Killed(Tampering):
-    def tamper(self, frame):
-        self.outwait()
-        raise Dead
+def hangs(link, frame):
+    link.outwait()
+    return encode(frame)
 
 
-class Hung(Tampering):
-    def tamper(self, frame):
-        self.outwait()
-        return encode(frame)
+def saying(**changes):
+    """Have the message say something else, which may follow from what it says."""
+
+    def change(link, frame):
+        (message,) = frame.messages
+        said = {name: new(message) for name, new in changes.items()}
+        return encode(replace(frame, messages=(replace(message, **said),)))
+
+    return change
 
 
-class WrongShape(Tampering):
-    def tamper(self, frame):
-        return encode(changed(frame, lambda m: m.features[..., :-1]))
+def is_of_another_version(link, frame):
+    data = bytearray(encode(frame))
+    data[4] += 1
+    return bytes(data)
 
 
-class NotFinite(Tampering):
-    def tamper(self, frame):
-        return encode(changed(frame, lambda m: m.features * float("nan")))
+wrong_shape = saying(features=lambda m: m.features[..., :-1])
+not_finite = saying(features=lambda m: m.features * float("nan"))
+in_anothers_name = saying(sender=lambda m: "party_2")
+skips_a_step = saying(step=lambda m: m.step + 1)
 
 
-class Oversized(Tampering):
-    def tamper(self, frame):
-        return encode(frame) + bytes(1 << 17)
+def restarts(link, frame):
+    return encode(replace(frame, number=0))
 
 
-class Garbage(Tampering):
-    def tamper(self, frame):
-        return b"\x80\x04cos\nsystem\n(S'true'\ntR."  # a pickle
+def is_of_another_batch(link, frame):
+    return encode(replace(frame, tag="0" * 16))
 
 
-class OtherVersion(Tampering):
-    def tamper(self, frame):
-        data = bytearray(encode(frame))
-        data[4] += 1
-        return bytes(data)
+def is_too_large(link, frame):
+    return encode(frame) + bytes(1 << 17)
 
 
-class Restarted(Tampering):
-    def tamper(self, frame):
-        return encode(replace(frame, number=0))
-
-
-class InAnothersName(Tampering):
-    def tamper(self, frame):
-        (m,) = frame.messages
-        forged = DiscriminatorFeatures("party_2", m.receiver, m.step, m.features)
-        return encode(replace(frame, messages=(forged,)))
-
-
-class Skipping(Tampering):
-    def tamper(self, frame):
-        (m,) = frame.messages
-        later = DiscriminatorFeatures(m.sender, m.receiver, m.step + 1, m.features)
-        return encode(replace(frame, messages=(later,)))
-
-
-class OtherBatch(Tampering):
-    def tamper(self, frame):
-        return encode(replace(frame, tag="0" * 16))
+def is_a_pickle(link, frame):
+    return b"\x80\x04cos\nsystem\n(S'true'\ntR."
 
 
 @pytest.fixture
@@ -139,29 +113,29 @@ def make_failing_trial(make_trial):
 
 
 @pytest.mark.parametrize(
-    ("link", "kind", "words"),
+    ("change", "kind", "words"),
     [
-        (Killed, PartyLostError, "no DiscriminatorFeatures within 600 s from 'party_1'"),
-        (WrongShape, PayloadRejectedError, "of shape (1, 48, 7); expected (1, 48, 8)"),
-        (Restarted, PartyLostError, "restarted"),
-        (OtherBatch, MisalignedError, "different records, batches or latents"),
+        (is_killed, PartyLostError, "no DiscriminatorFeatures within 600 s from 'party_1'"),
+        (wrong_shape, PayloadRejectedError, "of shape (1, 48, 7); expected (1, 48, 8)"),
+        (restarts, PartyLostError, "restarted"),
+        (is_of_another_batch, MisalignedError, "different records, batches or latents"),
         *later(  # as one above ends
-            (Garbage, PayloadRejectedError, "not a frame"),
-            (OtherVersion, ProtocolMismatchError, f"version {PROTOCOL + 1}"),
-            (InAnothersName, PayloadRejectedError, "from 'party_2'"),
-            (Hung, PartyLostError, "no DiscriminatorFeatures within 600 s from 'party_1'"),
-            (NotFinite, PayloadRejectedError, "not finite"),
-            (Oversized, PayloadRejectedError, "larger than 131,072"),
-            (Skipping, PayloadRejectedError, "of step 6"),
+            (is_a_pickle, PayloadRejectedError, "not a frame"),
+            (is_of_another_version, ProtocolMismatchError, f"version {PROTOCOL + 1}"),
+            (in_anothers_name, PayloadRejectedError, "from 'party_2'"),
+            (hangs, PartyLostError, "no DiscriminatorFeatures within 600 s from 'party_1'"),
+            (not_finite, PayloadRejectedError, "not finite"),
+            (is_too_large, PayloadRejectedError, "larger than 131,072"),
+            (skips_a_step, PayloadRejectedError, "of step 6"),
         ),
     ],
 )
 def test_every_node_ends_in_an_error_that_says_who_when_and_what_next(
-    make_failing_trial, link, kind, words
+    make_failing_trial, change, kind, words
 ):
     trial = make_failing_trial()
     started = time.monotonic()
-    trial.run(link)
+    trial.run(tampering(change))
     assert time.monotonic() - started < TIMEOUT  # nobody waits longer than for what is over
     error = trial.outcome["server"]
     assert isinstance(error, kind)
@@ -174,19 +148,19 @@ def test_every_node_ends_in_an_error_that_says_who_when_and_what_next(
     assert words in str(other)
     assert "party_1" in str(other)
     assert "Next:" in str(other)
-    if link is not Killed:
+    if change is not is_killed:
         assert isinstance(trial.outcome["party_1"], ProtocolError)
         assert "Next:" in str(trial.outcome["party_1"])
 
 
 @pytest.mark.slow
 def test_three_parties_know_who_is_odd(make_failing_trial):
-    trial = make_failing_trial(n_parties=3).run(OtherBatch)
+    trial = make_failing_trial(n_parties=3).run(tampering(is_of_another_batch))
     assert trial.outcome["server"].party == "party_1"
 
 
 def test_the_reports_of_a_failed_run_say_how_it_ended(make_failing_trial):
-    trial = make_failing_trial().run(NotFinite)
+    trial = make_failing_trial().run(tampering(not_finite))
     for name in ("server", "party_1", "party_2"):
         assert "not finite" in trial.report(name)["outcome"]
 
@@ -386,10 +360,8 @@ def test_nobody_waits_for_ever_for_a_server_that_computes_for_ever(monkeypatch):
 # -- going on -------------------------------------------------------------------------------------
 
 
-class KilledLater(Killed):
-    """In epoch 4 of 4: there is a checkpoint of epoch 2."""
-
-    step = 10
+KILLED_LATER = tampering(is_killed, step=10)
+"""In epoch 4 of 4: there is a checkpoint of epoch 2."""
 
 
 def half(trial):
@@ -404,7 +376,7 @@ def half(trial):
 def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(
     make_trial, random_state
 ):
-    trial = make_trial(random_state=random_state).run(KilledLater)
+    trial = make_trial(random_state=random_state).run(KILLED_LATER)
     assert isinstance(trial.outcome["server"], PartyLostError)
     nodes = ("server", "party_1", "party_2")
     saved = [trial.kept(name) / "checkpoints" for name in nodes]
@@ -422,7 +394,7 @@ def test_a_resumed_run_ends_with_the_bytes_of_one_that_was_never_interrupted(
 
 
 def test_a_changed_table_is_not_continued(make_trial):
-    trial = make_trial().run(KilledLater)
+    trial = make_trial().run(KILLED_LATER)
     table = pd.read_parquet(trial.sites["party_2"].table)
     table.iloc[0, 1] += 1
     table.to_parquet(trial.sites["party_2"].table)
@@ -433,7 +405,7 @@ def test_a_changed_table_is_not_continued(make_trial):
 
 
 def test_checkpoints_that_one_node_lost(make_trial):
-    trial = make_trial(checkpoint_every=1).run(KilledLater)
+    trial = make_trial(checkpoint_every=1).run(KILLED_LATER)
     for path in (trial.kept("party_2") / "checkpoints").iterdir():
         path.rename(trial.folder / path.name)
     trial.run()

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from operator import attrgetter
 
 import pandas as pd
 import pytest
@@ -11,15 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from vflsynth.exceptions import ExchangeError, PayloadRejectedError, ProtocolMismatchError
-from vflsynth.federation.wire import (
-    PROTOCOL,
-    Frame,
-    Reason,
-    Request,
-    Status,
-    decode,
-    encode,
-)
+from vflsynth.federation.wire import PROTOCOL, Frame, Reason, Request, Status, decode, encode
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
     DiscriminatorGradients,
@@ -52,21 +45,14 @@ def up(message=None, **changes):
 
 
 def same(one, other):
-    assert (one.run, one.number, one.tag, one.status) == (
-        other.run,
-        other.number,
-        other.tag,
-        other.status,
-    )
-    assert (one.request, one.reason) == (other.request, other.reason)
-    for message, message_2 in zip(one.messages, other.messages, strict=True):
-        assert type(message) is type(message_2)
-        assert (message.sender, message.receiver, message.step) == (
-            message_2.sender,
-            message_2.receiver,
-            message_2.step,
-        )
-        for (name, value), (name_2, value_2) in zip(message.contents(), message_2.contents()):
+    about = attrgetter("run", "number", "tag", "status", "request", "reason")
+    assert about(one) == about(other)
+    for message, again in zip(one.messages, other.messages, strict=True):
+        kind = attrgetter("__class__", "sender", "receiver", "step")
+        assert kind(message) == kind(again)
+        for (name, value), (name_2, value_2) in zip(
+            message.contents(), again.contents(), strict=True
+        ):
             assert name == name_2
             if isinstance(value, torch.Tensor):
                 assert value.dtype == value_2.dtype
@@ -188,10 +174,7 @@ def assembled(header, body):
         (lambda h: h.update(messages=[]), "belong to no message"),
         (lambda h: h["messages"][0].update(kind="KeyList"), "unknown kind"),
         (lambda h: h["messages"][0].update(kind="os.system"), "unknown kind"),
-        (
-            lambda h: h["messages"][0].update(kind="Shape"),
-            "without 'n_records'",
-        ),
+        (lambda h: h["messages"][0].update(kind="Shape"), "without 'n_records'"),
         (lambda h: h["messages"][0].update(kind="DiscriminatorGradients"), "without its tensor"),
         (lambda h: h["messages"][0].update(values={"features": 1}), "does not have"),
         (lambda h: h["messages"][0].update(values=None), "without values"),

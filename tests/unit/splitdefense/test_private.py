@@ -31,6 +31,7 @@ from vflsynth.splitdefense import (
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor
 
 SCHEMA = PublicSchema(bounds=dict.fromkeys("abcd", (-4.0, 4.0)), dtypes="given")
+PUBLIC = {"delta": 1e-5, "n_records": 300, "public_schema": SCHEMA, "preprocessing_share": 0.0}
 COLUMNS = {"clinic": ["a", "b"], "lab": ["c", "d"]}
 
 
@@ -41,13 +42,7 @@ def table(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def classifier(mechanism: DPSGD | None = None, **options: object) -> SplitNNClassifier:
-    mechanism = mechanism or DPSGD(
-        noise_multiplier=1.0,
-        delta=1e-5,
-        n_records=300,
-        public_schema=SCHEMA,
-        preprocessing_share=0.0,
-    )
+    mechanism = mechanism or DPSGD(noise_multiplier=1.0, **PUBLIC)
     defaults = {
         "party_columns": COLUMNS,
         "classes": [0, 1],
@@ -140,15 +135,7 @@ def test_gradients_are_those_of_each_records_own_loss(monkeypatch, private):
 
 
 def test_every_owner_clips_to_c_and_noise_is_for_all_of_them(recorded):
-    mechanism = DPSGD(
-        noise_multiplier=1.7,
-        max_grad_norm=0.2,
-        delta=1e-5,
-        n_records=300,
-        public_schema=SCHEMA,
-        preprocessing_share=0.0,
-    )
-    clf = classifier(mechanism).fit(*table())
+    clf = classifier(DPSGD(noise_multiplier=1.7, max_grad_norm=0.2, **PUBLIC)).fit(*table())
     assert len(recorded) == 3 * 12  # owners times steps
     for step in recorded:
         optimizer, samples = step["optimizer"], step["samples"]
@@ -231,11 +218,8 @@ def test_three_classes():
 
 
 def test_an_account_is_booked_before_training(tmp_path):
-    mechanism = DPSGD(
-        epsilon=2.0, delta=1e-5, n_records=300, public_schema=SCHEMA, preprocessing_share=0.0
-    )
     account = PrivacyAccount.create(tmp_path / "account.json", Budget(2.5, 1e-5))
-    clf = classifier(mechanism)
+    clf = classifier(DPSGD(epsilon=2.0, **PUBLIC))
     clf.fit(*table(), account=account)
     assert 1.9 < account.epsilon(1e-5) <= 2.0
     with pytest.raises(PrivacyBudgetError):
