@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.callbacks import StopAfter
 from tests.crossing import EVERY_RUN
 from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
@@ -55,20 +54,6 @@ def test_fewer_steps_per_epoch_than_discriminator_steps(frames):
     ).fit(frames, on="record_id")
     assert len(synth.history_) == 6
     assert np.isfinite(synth.history_.to_numpy(dtype=float)).all()
-
-
-def test_resumed_run_is_the_uninterrupted_one(frames, tmp_path):
-    whole = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
-    expected = whole.fit(frames, on="record_id").sample(50, random_state=1)
-
-    checkpoint = tmp_path / "checkpoint"
-    part = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
-    part.fit(
-        frames, on="record_id", callbacks=[StopAfter(3)], checkpoint=checkpoint, checkpoint_every=1
-    )
-    rest = VertiGANSynthesizer(**SMALL | {"epochs": 4}, random_state=3)
-    rest.fit(frames, on="record_id", resume=checkpoint)
-    pd.testing.assert_frame_equal(rest.sample(50, random_state=1), expected)
 
 
 @pytest.mark.slow
