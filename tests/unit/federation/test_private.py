@@ -714,12 +714,7 @@ def test_a_checkpoint_before_an_epoch_is_over_is_not_written(make_private_trial)
 
 def test_a_latent_tree_is_paid_for_before_anything_of_it_leaves(make_private_trial):
     """Its encoded sizes follow from noisy histograms too; a crash repeats everything."""
-    trial = make_private_trial(
-        privacy={"mechanism": "latent_tree"},
-        parameters={},
-        budget=Budget(6.0, 1e-3),
-        method="DPLTSynthesizer",
-    )
+    trial = make_private_trial(budget=Budget(6.0, 1e-3), **TREE)
     paid = []
 
     class Link(Opened):

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests import planted
 from vflsynth._random import secret_from
 from vflsynth.exceptions import PrivacyBudgetError
 from vflsynth.learning.base import Algorithm, Duration
@@ -227,6 +228,38 @@ def expected_gradients(name, party, bound, step=0):
     of_public = {k: 0.0 if g is None else g for k, g in zip(named, found)}
     of_real = clipped_sum(party, [-score(party, x) for x in real], bound)
     return {k: (of_real[k] + of_fake[k]) / BATCH + of_public[k] for k in of_fake}
+
+
+def step_of(session):
+    """Gradients of every party's discriminator after the first step."""
+    for party in session.parties.values():
+        party.train_discriminator(1)
+    return {
+        (name, key): parameter.grad.clone()
+        for name, party in session.parties.items()
+        for key, parameter in party.discriminator.named_parameters()
+    }
+
+
+def assert_step_is_the_clipped_sum(mechanism, session, bound=BOUND):
+    """Of all parties, one record, pair or fake at a time."""
+    expected = {
+        owner: expected_gradients(mechanism, party, bound)
+        for owner, party in session.parties.items()
+    }
+    for (owner, key), actual in step_of(session).items():
+        torch.testing.assert_close(
+            actual, expected[owner][key], atol=rounding(bound), rtol=5e-4, msg=f"{owner} {key}"
+        )
+
+
+def noise_of_a_step(make, std):
+    """What noise adds to the gradients of sessions that are made alike, in its claimed `std`."""
+    noisy = step_of(make())
+    with pytest.MonkeyPatch.context() as patch:
+        planted.no_noise(patch)
+        clean = step_of(make())
+    return {owned: (g - clean[owned]).flatten(1) / std for owned, g in noisy.items()}
 
 
 def first_layer_noise(gradients, first):

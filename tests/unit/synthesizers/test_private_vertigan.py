@@ -24,14 +24,15 @@ from tests.unit.synthesizers.private_steps import (
     SMALL,
     assert_noise_drowns_the_records,
     assert_noise_is_claimed,
+    assert_step_is_the_clipped_sum,
     assert_the_step_after_the_last_is_refused,
-    expected_gradients,
     first_layer_noise,
     make_frames,
+    noise_of_a_step,
     plant_a_bank_without_noise,
-    rounding,
     saved_and_loaded,
     sessions_of,
+    step_of,
     stopped_before_training,
     with_one_more,
 )
@@ -79,28 +80,7 @@ def session_of(monkeypatch):
     return lambda frames, privacy=DPSGD, **options: make(frames, privacy, **options)
 
 
-def step_of(session):
-    """Gradients of every party's discriminator after the first step."""
-    for party in session.parties.values():
-        party.train_discriminator(1)
-    return {
-        (name, key): parameter.grad.clone()
-        for name, party in session.parties.items()
-        for key, parameter in party.discriminator.named_parameters()
-    }
-
-
 # -- one step, one record at a time ----------------------------------------------------------------
-
-
-def assert_step_is_the_clipped_sum(session, bound):
-    expected = {
-        owner: expected_gradients("dpsgd", party, bound) for owner, party in session.parties.items()
-    }
-    for (owner, key), actual in step_of(session).items():
-        torch.testing.assert_close(
-            actual, expected[owner][key], atol=rounding(bound), rtol=5e-4, msg=f"{owner} {key}"
-        )
 
 
 @pytest.mark.parametrize("bound", [BOUND, 25.0])
@@ -110,27 +90,23 @@ def test_every_party_clips_one_record_at_a_time(frames, session_of, monkeypatch,
     privacy = clone(DPSGD).set_params(max_grad_norm=bound)
     session = session_of(split(frames, n_parties), privacy)
     assert len(session.parties) == n_parties
-    assert_step_is_the_clipped_sum(session, bound)
+    assert_step_is_the_clipped_sum("dpsgd", session, bound)
 
 
 def test_clipping_of_the_whole_batch_is_noticed(frames, session_of, monkeypatch):
     planted.no_noise(monkeypatch)
     planted.clipping_of_the_whole_batch(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_step_is_the_clipped_sum(session_of(frames), BOUND)
+        assert_step_is_the_clipped_sum("dpsgd", session_of(frames))
 
 
 # -- the noise -------------------------------------------------------------------------------------
 
 
-def noise_of_a_step(session_of, frames):
-    """What noise adds to every party's gradients, in its claimed standard deviation."""
-    noisy = step_of(session_of(frames, n_models=REPLICAS))
-    with pytest.MonkeyPatch.context() as patch:
-        planted.no_noise(patch)
-        clean = step_of(session_of(frames, n_models=REPLICAS))
+def assert_a_step_has_the_claimed_noise(session_of, frames):
     std = NOISE * math.sqrt(len(frames)) * BOUND / BATCH  # of as many owners as parties: no server
-    return {owned: (g - clean[owned]).flatten(1) / std for owned, g in noisy.items()}
+    found = noise_of_a_step(lambda: session_of(frames, n_models=REPLICAS), std)
+    assert_noise_is_claimed(found, SCORE_BIASES)
 
 
 # Their gradient is zero for ever: a constant in all scores.
@@ -139,8 +115,7 @@ SCORE_BIASES = {(party, "linears.2.bias") for party in ("clinic", "bank", "schoo
 
 @pytest.mark.parametrize("n_parties", [2, *later(3)])
 def test_every_coordinate_of_every_party_has_independent_noise(frames, session_of, n_parties):
-    found = noise_of_a_step(session_of, split(frames, n_parties))
-    assert_noise_is_claimed(found, SCORE_BIASES)
+    assert_a_step_has_the_claimed_noise(session_of, split(frames, n_parties))
 
 
 def plant_in_noise(scale):
@@ -197,7 +172,7 @@ def plant_the_same_noise_in_all_parties(patch):
 def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkeypatch):
     plant(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_noise_is_claimed(noise_of_a_step(session_of, frames), SCORE_BIASES)
+        assert_a_step_has_the_claimed_noise(session_of, frames)
 
 
 @pytest.mark.parametrize(("relation", "factor"), [("add_or_remove_one", 1), ("replace_one", 2)])

@@ -24,20 +24,17 @@ from tests.unit.synthesizers.private_steps import (
     SMALL,
     assert_noise_drowns_the_records,
     assert_noise_is_claimed,
+    assert_step_is_the_clipped_sum,
     assert_the_step_after_the_last_is_refused,
-    expected_gradients,
     first_layer_noise,
     make_frames,
-    rounding,
+    noise_of_a_step,
     saved_and_loaded,
     score,
     sessions_of,
+    step_of,
 )
-from vflsynth import (
-    DPSGDGAN,
-    GSWGAN,
-    WGANGPSynthesizer,
-)
+from vflsynth import DPSGDGAN, GSWGAN, WGANGPSynthesizer
 from vflsynth.exceptions import (
     NoPrivacyWarning,
     ParameterError,
@@ -92,16 +89,6 @@ def node_of(session):
 
 
 # -- one step, one record at a time ----------------------------------------------------------------
-
-
-def assert_step_is_the_clipped_sum(name, session, bound=BOUND):
-    party = joined_of(session)
-    expected = expected_gradients(name, party, bound)
-    party.train_discriminator(1)
-    for key, parameter in party.discriminator.named_parameters():
-        torch.testing.assert_close(
-            parameter.grad, expected[key], atol=rounding(bound), rtol=5e-4, msg=f"{name} {key}"
-        )
 
 
 @pytest.mark.parametrize("bound", [BOUND, 25.0])
@@ -179,26 +166,18 @@ STD = {
 }
 
 
-SCORE_BIAS = {"linears.2.bias"}
+SCORE_BIAS = {("joined", "linears.2.bias")}
 """Adds the same to all scores: no gradient, no noise."""
 
 
-def noise_of_a_step(name, session_of, frames):
-    """What noise adds to every parameter's gradient, in its claimed standard deviation."""
-    steps = []
-    for silent in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            if silent:
-                planted.no_noise(patch)
-            party = joined_of(session_of(frames, PRIVACY[name], n_models=REPLICAS))
-            party.train_discriminator(1)
-            steps.append({k: p.grad for k, p in party.discriminator.named_parameters()})
-    return {k: (g - steps[1][k]).flatten(1) / STD[name] for k, g in steps[0].items()}
+def assert_a_step_has_the_claimed_noise(name, session_of, frames):
+    found = noise_of_a_step(lambda: session_of(frames, PRIVACY[name], n_models=REPLICAS), STD[name])
+    assert_noise_is_claimed(found, SCORE_BIAS)
 
 
 @pytest.mark.parametrize("name", [*later("dpsgd"), "dpsgd_gan"])
 def test_every_coordinate_has_independent_noise(frames, session_of, name):
-    assert_noise_is_claimed(noise_of_a_step(name, session_of, frames), SCORE_BIAS)
+    assert_a_step_has_the_claimed_noise(name, session_of, frames)
 
 
 @pytest.mark.slow
@@ -209,7 +188,7 @@ def test_every_coordinate_has_independent_noise(frames, session_of, name):
 def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, monkeypatch, name, plant):
     plant(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_noise_is_claimed(noise_of_a_step(name, session_of, frames), SCORE_BIAS)
+        assert_a_step_has_the_claimed_noise(name, session_of, frames)
 
 
 def assert_what_fakes_are_told_is_noisy(session_of, frames):
@@ -264,12 +243,10 @@ def test_planted_bugs_in_what_fakes_are_told_are_noticed(frames, session_of, mon
 
 @pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")
 def test_first_layer_changes_the_gradient_of_the_first_layer_alone(frames, session_of):
-    def step():
-        party = joined_of(session_of(frames, PRIVACY["first_layer"], n_models=REPLICAS))
-        party.train_discriminator(1)
-        return {("joined", k): p.grad for k, p in party.discriminator.named_parameters()}
-
-    found = first_layer_noise(step, "linears.0")
+    privacy = PRIVACY["first_layer"]
+    found = first_layer_noise(
+        lambda: step_of(session_of(frames, privacy, n_models=REPLICAS)), "linears.0"
+    )
     assert len(found) == 2
     for noise in found.values():
         assert abs(noise.std().item() - 1.0) < 5.0 / math.sqrt(2 * noise.numel())
