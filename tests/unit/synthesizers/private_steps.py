@@ -4,6 +4,7 @@ The reference computes every record's or pair's gradient by itself, by automatic
 """
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from vflsynth.learning.base import Algorithm, Duration
 from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan import critics
 from vflsynth.privacy import PublicSchema
+from vflsynth.protocol import PoissonSchedule
 from vflsynth.run import Options, PartyRun, local, server_run
 
 SCHEMA = PublicSchema(
@@ -253,13 +255,29 @@ def assert_step_is_the_clipped_sum(mechanism, session, bound=BOUND):
         )
 
 
-def noise_of_a_step(make, std):
+def noise_of_a_step(make, std, step=step_of):
     """What noise adds to the gradients of sessions that are made alike, in its claimed `std`."""
-    noisy = step_of(make())
+    noisy = step(make())
     with pytest.MonkeyPatch.context() as patch:
         planted.no_noise(patch)
-        clean = step_of(make())
+        clean = step(make())
     return {owned: (g - clean[owned]).flatten(1) / std for owned, g in noisy.items()}
+
+
+def assert_one_more_record_moves_no_step_further(make, patch, record, seed, step=step_of):
+    """All records in the batch, two tables, the same everything else."""
+    planted.no_noise(patch)
+    patch.setattr(PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)])
+    frames = make_frames(10, seed)
+    sessions = [make(table) for table in (frames, with_one_more(frames, record))]
+    before, after = (step(session) for session in sessions)
+    moved = defaultdict(float)
+    for (owner, key), gradient in before.items():
+        moved[owner] += (BATCH * (after[owner, key] - gradient)).square().sum().item()
+    for owner, square in moved.items():
+        assert math.sqrt(square) <= BOUND + 1e-4, owner
+    joint = math.sqrt(sum(moved.values()))
+    assert 0.05 < joint <= sessions[0].parties["bank"].descent.noisy.plan.sensitivity + 1e-4
 
 
 def first_layer_noise(gradients, first):

@@ -27,13 +27,14 @@ from tests.unit.synthesizers.private_steps import (
     SMALL,
     assert_noise_drowns_the_records,
     assert_noise_is_claimed,
+    assert_one_more_record_moves_no_step_further,
     assert_the_step_after_the_last_is_refused,
     first_layer_noise,
     make_frames,
+    noise_of_a_step,
     plant_a_bank_without_noise,
     saved_and_loaded,
     sessions_of,
-    with_one_more,
 )
 from vflsynth import VFLGANSynthesizer
 from vflsynth.exceptions import (
@@ -50,7 +51,7 @@ from vflsynth.methods.vflgan.messages import SampledFeatures
 from vflsynth.methods.vflgan.party import Cut, FirstLayerCut
 from vflsynth.privacy import Sampler
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import PoissonSchedule, Transcript
+from vflsynth.protocol import Transcript
 from vflsynth.run import local
 
 DPSGD, FIRST_LAYER = PRIVACY["dpsgd"], PRIVACY["first_layer"]
@@ -78,10 +79,13 @@ def networks(session):
     return own | {"server": session.algorithm.server.discriminator}
 
 
-def gradients(session):
+def step_of(session):
+    """Gradients of every owner's discriminator after the first step."""
+    session.algorithm.update_discriminators(0)
     return {
-        owner: {name: p.grad.clone() for name, p in network.named_parameters()}
+        (owner, name): parameter.grad.clone()
         for owner, network in networks(session).items()
+        for name, parameter in network.named_parameters()
     }
 
 
@@ -176,15 +180,11 @@ def assert_step_is_the_clipped_sum(session):
     of_real = clipped(session, joint(real))
     of_fake = clipped(session, joint(fake))
     of_penalty = penalty_gradients(session, mixed)
-    session.algorithm.update_discriminators(0)
-    for owner, parts in gradients(session).items():
-        for name, actual in parts.items():
-            expected = (of_fake[owner][name] - of_real[owner][name]) / BATCH
-            if of_penalty[owner][name] is not None:
-                expected = expected + of_penalty[owner][name]
-            torch.testing.assert_close(
-                actual, expected, atol=2e-5, rtol=2e-4, msg=f"{owner} {name}"
-            )
+    for (owner, name), actual in step_of(session).items():
+        expected = (of_fake[owner][name] - of_real[owner][name]) / BATCH
+        if of_penalty[owner][name] is not None:
+            expected = expected + of_penalty[owner][name]
+        torch.testing.assert_close(actual, expected, atol=2e-5, rtol=2e-4, msg=f"{owner} {name}")
 
 
 @pytest.mark.parametrize(("heads", "shared"), [(True, 0.6), (False, 1.0)])
@@ -209,20 +209,9 @@ STD = NOISE * math.sqrt(3.0) * BOUND / BATCH
 """Noise multiplier, joint sensitivity of two parties and the server, expected batch size."""
 
 
-def noise_of_a_step(session_of, frames):
-    """What noise adds to every parameter's gradient, in its claimed standard deviation."""
-    noisy = session_of(frames, n_models=REPLICAS)
-    noisy.algorithm.update_discriminators(0)
-    with pytest.MonkeyPatch.context() as patch:
-        planted.no_noise(patch)
-        clean = session_of(frames, n_models=REPLICAS)
-        clean.algorithm.update_discriminators(0)
-    expected = gradients(clean)
-    return {
-        (owner, name): (g - expected[owner][name]).flatten(1) / STD
-        for owner, parts in gradients(noisy).items()
-        for name, g in parts.items()
-    }
+def assert_a_step_has_the_claimed_noise(session_of, frames):
+    found = noise_of_a_step(lambda: session_of(frames, n_models=REPLICAS), STD, step_of)
+    assert_noise_is_claimed(found, SCORE_BIASES)
 
 
 # Their gradient is zero for ever: a constant in all scores.
@@ -232,7 +221,7 @@ SCORE_BIASES = {("clinic", "second_part.bias"), ("bank", "second_part.bias")} | 
 
 
 def test_every_coordinate_of_every_owner_has_independent_noise(frames, session_of):
-    assert_noise_is_claimed(noise_of_a_step(session_of, frames), SCORE_BIASES)
+    assert_a_step_has_the_claimed_noise(session_of, frames)
 
 
 def plant_forgotten_party(patch):
@@ -268,7 +257,7 @@ def plant_sensitivity_of_one_owner(patch):
 def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkeypatch):
     plant(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_noise_is_claimed(noise_of_a_step(session_of, frames), SCORE_BIASES)
+        assert_a_step_has_the_claimed_noise(session_of, frames)
 
 
 # -- sensitivity -----------------------------------------------------------------------------------
@@ -279,34 +268,14 @@ def test_planted_bugs_in_the_noise_are_noticed(frames, session_of, plant, monkey
 def test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
     session_of, monkeypatch, record, seed
 ):
-    """All records in the batch, two tables, the same everything else."""
-    planted.no_noise(monkeypatch)
-    monkeypatch.setattr(PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)])
-    frames = make_frames(10, seed)
-    moved = {}
-    steps = []
-    for table in (frames, with_one_more(frames, record)):
-        session = session_of(table)
-        session.algorithm.update_discriminators(0)
-        steps.append(gradients(session))
-    for owner, parts in steps[0].items():
-        moved[owner] = BATCH * math.sqrt(
-            sum((steps[1][owner][name] - g).square().sum().item() for name, g in parts.items())
-        )
-        assert moved[owner] <= 0.3 + 1e-4, owner
-    joint_sensitivity = session.parties["bank"].descent.noisy.plan.sensitivity
-    assert 0.05 < math.hypot(*moved.values()) <= joint_sensitivity + 1e-4
+    assert_one_more_record_moves_no_step_further(session_of, monkeypatch, record, seed, step_of)
 
 
 def test_a_record_that_is_not_clipped_would_be_noticed(session_of, monkeypatch):
     planted.no_clipping(monkeypatch)
+    record = {"age": 40, "smoker": "no", "income": 9.0, "grade": 1}
     with pytest.raises(AssertionError):
-        test_one_more_record_moves_a_step_by_at_most_its_sensitivity(
-            session_of,
-            monkeypatch,
-            {"age": 40, "smoker": "no", "income": 9.0, "grade": 1},
-            0,
-        )
+        assert_one_more_record_moves_no_step_further(session_of, monkeypatch, record, 0, step_of)
 
 
 # -- no learning without information ---------------------------------------------------------------
@@ -468,12 +437,9 @@ def test_parties_that_sampled_differently_are_named(frames, session_of):
 def assert_first_layer_is_equations_20_and_21(session_of, frames):
     """Of every party the first layer, whole-batch clip and noise per coordinate; nothing else."""
 
-    def step():
-        session = session_of(frames, FIRST_LAYER, n_models=REPLICAS)
-        session.algorithm.update_discriminators(0)
-        return {(o, name): g for o, own in gradients(session).items() for name, g in own.items()}
-
-    found = first_layer_noise(step, "first_part.linears.0")
+    found = first_layer_noise(
+        lambda: step_of(session_of(frames, FIRST_LAYER, n_models=REPLICAS)), "first_part.linears.0"
+    )
     assert len(found) == 4  # two parties' weights and biases
     assert_noise_is_claimed(found)
 
