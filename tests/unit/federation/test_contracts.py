@@ -131,15 +131,8 @@ def whole():
     return IndependentSynthesizer(contract=WHOLE, random_state=0).fit(tables(), on="id")
 
 
-def parts_of(trial, n, request="one", **options):
-    return {
-        name: draw_part(trial.job, site, n, request, keys=name == "lab", **options)
-        for name, site in trial.sites.items()
-    }
-
-
 def test_parts_join_to_the_rows_of_a_fit_in_one_process(trained, whole):
-    table, cost = join_parts(parts_of(trained, 300, drawn=1500))
+    table, cost = join_parts(trained.parts(300, keys="lab", drawn=1500))
     assert broken(table) == 0
     secret = derive(bytes(range(32)), "sample|trial|one")
     expected = whole.draw_rows(300, secret)
@@ -154,19 +147,19 @@ def test_parts_join_to_the_rows_of_a_fit_in_one_process(trained, whole):
 
 
 def test_how_many_rows_are_drawn_changes_no_row(trained):
-    some, _ = join_parts(parts_of(trained, 50, drawn=600))
-    uneven = parts_of(trained, 50, drawn=600) | {
+    some, _ = join_parts(trained.parts(50, keys="lab", drawn=600))
+    uneven = trained.parts(50, keys="lab", drawn=600) | {
         "third": draw_part(trained.job, trained.sites["third"], 50, "one", drawn=2000)
     }
     pd.testing.assert_frame_equal(join_parts(uneven)[0], some)
     with pytest.raises(RuleError, match=r"drawn rows keep all rules.*--drawn \d+"):
-        join_parts(parts_of(trained, 50, drawn=50))
+        join_parts(trained.parts(50, keys="lab", drawn=50))
 
 
 def test_halves_say_what_their_rows_need(trained):
     with pytest.raises(RuleError, match="rules of other parties are left out"):
         trained.half("third").sample(3)
-    parts = parts_of(trained, 40, drawn=600)
+    parts = trained.parts(40, keys="lab", drawn=600)
     with pytest.raises(ColumnMismatchError, match="join the parts of all parties"):
         join_parts({"lab": parts["lab"], "third": parts["third"]})
     again = draw_part(trained.job, trained.sites["clinic"], 40, "one", keys=True, drawn=600)
@@ -409,7 +402,7 @@ def private_trial(folder, parts):
 
 def test_a_private_run_takes_what_is_public_from_the_contract(tmp_path):
     trial = private_trial(tmp_path / "trial", PUBLIC).finish()
-    table, _ = join_parts(parts_of(trial, 80, drawn=800))
+    table, _ = join_parts(trial.parts(80, keys="lab", drawn=800))
     assert (table["low"] <= table["high"]).all()
     assert set(table[["grade", "score"]].itertuples(index=False, name=None)) <= set(LEVELS)
     assert ((table["relation"] != "Husband") | (table["sex"] == "Male")).all()

@@ -47,10 +47,7 @@ def test_a_half_whose_saving_was_cut_off_is_pointed_to(trained, tmp_path):
 
 
 def test_parts_are_rows_of_the_same_records(trained):
-    parts = {
-        name: draw_part(trained.job, site, 50, "one", keys=name == "party_1")
-        for name, site in trained.sites.items()
-    }
+    parts = trained.parts(50, keys="party_1")
     table, cost = join_parts(parts)
     assert cost is None
     assert len(table) == 50
@@ -99,10 +96,7 @@ def test_keys_of_an_index_come_with_all_parts(make_trial):
     for name, frame in trial.frames.items():
         frame.set_index("record_id").to_parquet(trial.folder / f"{name}.parquet")
     trial.run()
-    parts = {
-        name: draw_part(trial.job, site, 5, "one", keys=name == "party_1")
-        for name, site in trial.sites.items()
-    }
+    parts = trial.parts(5, keys="party_1")
     table, _ = join_parts(parts)
     assert table.index.name == "record_id"
     assert table.index.is_unique
@@ -111,7 +105,7 @@ def test_keys_of_an_index_come_with_all_parts(make_trial):
 
 
 def test_a_part_with_other_rows_than_were_drawn_is_refused(trained):
-    parts = {n: draw_part(trained.job, s, 5, "one") for n, s in trained.sites.items()}
+    parts = trained.parts(5)
     for changed in (parts["party_2"].iloc[:4], parts["party_2"].iloc[::-1]):
         with pytest.raises(MisalignedError, match="leave the file as it is"):
             join_parts(parts | {"party_2": changed})
@@ -155,10 +149,7 @@ def test_parties_that_draw_one_after_the_other_pass_on_files(make_trial, tmp_pat
         draw_part(trained.job, trained.sites["party_2"], 50, "one")
     with pytest.raises(TableFileError, match=r"party_1-to-party_2\.parquet is not there"):
         draw_part(trained.job, trained.sites["party_2"], 50, "one", passed=folder)
-    parts = {
-        name: draw_part(trained.job, site, 50, "one", passed=folder)
-        for name, site in trained.sites.items()
-    }
+    parts = trained.parts(50, passed=folder)
     assert sorted(path.name for path in folder.iterdir()) == [
         "party_1-to-party_2.parquet",
         "party_1-to-party_3.parquet",

@@ -18,6 +18,7 @@ from vflsynth.federation.attempts import server_node
 from vflsynth.federation.job import Job
 from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.federation.party_node import PartyNode
+from vflsynth.federation.sampling import draw_part
 from vflsynth.federation.site import Site, Telling
 from vflsynth.federation.wire import decode, encode
 from vflsynth.models.party_model import sample_parties
@@ -154,6 +155,13 @@ class Trial:
         """What a node's account has, attempt by attempt."""
         path = self.folder / node / FILE
         return PrivacyAccount(path).attempts if path.exists() else ()
+
+    def parts(self, n, request="one", *, keys=None, **options):
+        """Draw every site's part of a sample, that of one party with keys."""
+        return {
+            name: draw_part(self.job, site, n, request, keys=name == keys, **options)
+            for name, site in self.sites.items()
+        }
 
     def estimator(self, **parameters):
         """Make what fits the job in one process."""
