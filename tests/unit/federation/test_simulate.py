@@ -88,12 +88,12 @@ def test_what_no_node_could_use_is_found_before_any_starts(
     assert not started
 
 
-def test_one_simulation_at_a_time(folder, started, capsys):
+def test_one_simulation_at_a_time(folder, started, cli):
     with lock(folder / "kits" / ".lock", "the test's"):
-        assert main(["parties", "simulate", "job.toml"]) == 2
-    assert "another simulation is going on here" in capsys.readouterr().err
+        said = cli(["parties", "simulate", "job.toml"], 2).err
+    assert "another simulation is going on here" in said
     assert not started
-    assert main(["parties", "simulate", "job.toml"]) == 2
+    cli(["parties", "simulate", "job.toml"], 2)
     assert started == ["attempt-001"]
 
 
@@ -163,25 +163,25 @@ class Failing:
 
 
 @pytest.fixture
-def submit(folder, monkeypatch):
-    """Submit the job anew to an administrator."""
+def submit(folder, monkeypatch, cli):
+    """Submit the job anew to an administrator; what is printed and said."""
     monkeypatch.setattr(administrator, "_PAUSE", 0.0)
 
-    def submit(kind, *options):
+    def submit(kind, *options, code=0):
         Failing.submitted = 0
         monkeypatch.setattr(administrator, "Administrator", kind)
-        return main(["parties", "submit", "job.toml", "--admin", "kit", *options])
+        return cli(["parties", "submit", "job.toml", "--admin", "kit", *options], code)
 
     return submit
 
 
 @pytest.mark.parametrize(("attempts", "code", "submitted"), [(1, 4, 1), (2, 4, 2), (5, 0, 3)])
 def test_a_job_that_fails_is_submitted_again_as_often_as_asked(submit, attempts, code, submitted):
-    assert submit(Failing, "--attempts", str(attempts)) == code
+    submit(Failing, "--attempts", str(attempts), code=code)
     assert Failing.submitted == submitted
 
 
-def test_a_server_that_is_lost_meanwhile_is_asked_again(submit, capsys):
+def test_a_server_that_is_lost_meanwhile_is_asked_again(submit):
     """And a job that it still has is waited for, not submitted twice."""
 
     class Lost(Failing):
@@ -197,14 +197,13 @@ def test_a_server_that_is_lost_meanwhile_is_asked_again(submit, capsys):
                 raise ProtocolError("the server was lost")
             return super().wait(job_id)
 
-    assert submit(Lost) == 4
-    assert "the server was lost" in capsys.readouterr().err
+    assert "the server was lost" in submit(Lost, code=4).err
     Lost.running = ["1"]
-    assert submit(Lost, "--attempts", "5") == 0
+    submit(Lost, "--attempts", "5")
     assert Failing.submitted == 3
 
 
-def test_the_submitter_hears_why(submit, capsys):
+def test_the_submitter_hears_why(submit):
     """By the server's own words, whatever FLARE makes of its processes' ends."""
 
     class Speaking(Failing):
@@ -213,13 +212,11 @@ def test_the_submitter_hears_why(submit, capsys):
         def said(self, job_id):
             return self.words
 
-    assert submit(Speaking) == 4
-    assert "running in this folder already; FLARE says" in capsys.readouterr().err
+    assert "running in this folder already; FLARE says" in submit(Speaking, code=4).err
     Speaking.words = administrator.FINISHED
-    assert submit(Speaking) == 0
+    submit(Speaking)
     Speaking.of_name = lambda self, name: ["1"]
-    assert submit(Speaking) == 2
-    assert "is running already, as 1. Fix:" in capsys.readouterr().err
+    assert "is running already, as 1. Fix:" in submit(Speaking, code=2).err
 
 
 def test_what_the_server_logged_of_an_end_is_found():
@@ -258,7 +255,7 @@ def test_a_job_of_a_server_that_ended_is_not_waited_for(submit):
             waited.append(job_id)
             return administrator.LOST if job_id == "1" else super().wait(job_id)
 
-    assert submit(Stale, "--attempts", "5") == 0
+    submit(Stale, "--attempts", "5")
     assert waited == ["1", "2", "3"]
 
 
@@ -287,7 +284,7 @@ def test_what_a_server_ran_before_it_was_started_again_is_lost(status, scheduled
     assert asked.is_lost("job") == lost
 
 
-def test_a_job_that_takes_too_long_is_stopped(submit, capsys):
+def test_a_job_that_takes_too_long_is_stopped(submit):
     stopped = []
 
     class Slow(Failing):
@@ -297,14 +294,13 @@ def test_a_job_that_takes_too_long_is_stopped(submit, capsys):
         def abort(self, job_id):
             stopped.append(job_id)
 
-    assert submit(Slow, "--timeout", "5") == 4
+    assert "is still RUNNING after 5 s" in submit(Slow, "--timeout", "5", code=4).err
     assert stopped == ["1"]
-    assert "is still RUNNING after 5 s" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         submit(Slow, "--attempts", "0")
 
 
-def test_an_abort_waits_for_the_end_and_leaves_out_what_is_lost(folder, monkeypatch, capsys):
+def test_an_abort_waits_for_the_end_and_leaves_out_what_is_lost(folder, monkeypatch, cli):
     """While a job begins or ends, FLARE refuses to stop it."""
     asked = []
 
@@ -325,9 +321,9 @@ def test_an_abort_waits_for_the_end_and_leaves_out_what_is_lost(folder, monkeypa
                 watch()
 
     monkeypatch.setattr(administrator, "Administrator", Begins)
-    assert main(["parties", "abort", "job.toml", "--admin", "kit"]) == 0
+    said = cli(["parties", "abort", "job.toml", "--admin", "kit"]).out
     assert asked == ["2"] * 3
-    assert capsys.readouterr().out.startswith("1 runs of job")
+    assert said.startswith("1 runs of job")
 
 
 # -- processes that are left ----------------------------------------------------------------------

@@ -706,24 +706,21 @@ def test_the_command_makes_shows_and_limits(tmp_path, cli):
     assert PrivacyAccount(path).budget == Budget(0.5, 1e-5)
 
 
-def test_what_an_epsilon_depends_on_is_said_with_it(account, capsys):
+def test_what_an_epsilon_depends_on_is_said_with_it(account, cli):
     condition = "conditional on a proof with a gap"
     book(account)
-    main(["account", str(account.path)])
-    assert "condition" not in capsys.readouterr().out
+    assert "condition" not in cli(["account", str(account.path)]).out
     book(account, replace(PLAN, condition=condition), run="fit with a gap")
     assert account.conditions == (condition,)
     assert [attempt.condition for attempt in account.attempts] == ["", condition]
-    main(["account", str(account.path)])
-    first, *rest = capsys.readouterr().out.splitlines()
+    first, *rest = cli(["account", str(account.path)]).out.splitlines()
     assert first.endswith("at δ = 1e-05 was spent; CONDITIONAL ON A PROOF WITH A GAP")
     assert [line.endswith(condition) for line in rest[-2:]] == [False, True]
     with pytest.raises(PrivacyBudgetError, match=r"at delta 1e-05; CONDITIONAL .*; .* agrees to"):
         book(account, planned(epsilon=2.4))
 
 
-def test_epsilons_of_gradients_only_are_marked(account, capsys):
+def test_epsilons_of_gradients_only_are_marked(account, cli):
     ledger = PrivacyLedger("m", "c", False, DELTA, PLAN.entries)
     book(account, ledger)
-    main(["account", str(account.path)])
-    assert "NOT COUNTED" in capsys.readouterr().out
+    assert "NOT COUNTED" in cli(["account", str(account.path)]).out
