@@ -356,19 +356,19 @@ def test_a_list_of_an_earlier_run_is_not_blinded(make_trial):
 
 
 def test_a_party_does_not_blind_its_own_list_again(make_trial):
-    """Nor another's in a wrong turn: three parties, whose first two turns are swapped."""
+    """The server gives it its own list, with its own seal, as one of others."""
     own = []
 
     def its_own(message):
         return replace(message, points=own[0].points, seal=own[0].seal)
 
-    class Swapping(relaying(only(KeysToReblind, its_own))):
+    class GivingBack(relaying(only(KeysToReblind, its_own))):
         def leaves(self, frame):
             if self._name == VICTIM:
                 own.extend(m for m in frame.messages if isinstance(m, BlindedKeys))
             return frame
 
-    refused(make_trial(3).run(Swapping), "has no seal")
+    refused(make_trial(3).run(GivingBack), "has no seal")
 
 
 def test_a_seal_is_of_one_owner_and_of_one_turn(make_trial):
