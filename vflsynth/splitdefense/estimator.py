@@ -454,7 +454,7 @@ class BaseSplitClassifier(FittedSplitClassifier):
                     "on names a key column of parties' tables, and X is a single table, "
                     "whose rows are numbered. Fix: leave on out, and the key column out of X"
                 )
-            table = models[0]._table(X, y, reset=True)
+            table = models[0]._table(X, reset=True)
             parts = split_table(table, self.party_columns)
             frames = check_frames(parts, self.active, None, private=private)
             declared = getattr(self.transformer, "kinds", None) or {}

@@ -11,7 +11,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from vflsynth.codec import as_frame
 from vflsynth.exceptions import MissingKeyError, ParameterError, PartyDataError, PartyNameError
@@ -152,6 +152,7 @@ def check_labels(
         if pd.isna(labels).any():
             raise ParameterError("y contains NaN; every record needs a label, drop those without")
         check_one_type(labels, "y")
+        assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
     followed = next(iter(frames), None) if in_order and active is None else active
     if followed is not None and len(labels) != (n_rows := len(frames[followed])):

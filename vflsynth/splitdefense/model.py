@@ -366,20 +366,18 @@ class FittedSplitClassifier(ClassifierMixin, WithParts):  # type: ignore[misc]
             found = self.classes_[self._probabilities(there).argmax(1)]
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
-    def _table(self, X: Any, y: Any = None, *, reset: bool) -> pd.DataFrame:
+    def _table(self, X: Any, *, reset: bool) -> pd.DataFrame:
         """Check a single table as scikit-learn does, and make a DataFrame of it."""
         private = getattr(self, "privacy", None) is not None
-        if private and isinstance(X, np.ndarray) and X.ndim == 2:
-            X = pd.DataFrame(X)  # no value ends a private fit, as scikit-learn's checks would
+        if private and isinstance(X, np.ndarray | list) and np.ndim(X) == 2:
+            X = pd.DataFrame(np.asarray(X))  # no value ends a private fit
         X = as_frame(X, ONLY_PARTY, by_value=not private)
         if isinstance(X, pd.DataFrame) and X.size:
             check_table(X, ONLY_PARTY)
             table = owned_columns(X, self.party_columns)
             validate_data(self, table, reset=reset, skip_check_array=True)
             return table
-        if y is None:
-            return pd.DataFrame(validate_data(self, X, reset=reset, dtype="numeric"))
-        return pd.DataFrame(validate_data(self, X, y, reset=reset, dtype="numeric")[0])
+        return pd.DataFrame(validate_data(self, X, reset=reset, dtype="numeric"))
 
     # -- saving ----------------------------------------------------------------------------------
 

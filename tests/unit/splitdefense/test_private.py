@@ -265,8 +265,9 @@ def test_no_value_of_an_array_or_label_ends_a_fit(odd):
     columns = {"clinic": [0, 1], "lab": [2, 3]}
     found = classifier(epochs=1, party_columns=columns)
     found.set_params(privacy__public_schema=schema)
-    with pytest.warns(OwnTableWarning, match="1 of 300 labels"):
-        found.fit(X, y)
+    for kind in (np.array, np.ndarray.tolist):
+        with pytest.warns(OwnTableWarning, match="1 of 300 labels"):
+            found.fit(kind(X), kind(y))
     assert found.predict(X[1:]).shape == (299,)
 
 

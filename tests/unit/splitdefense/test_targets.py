@@ -18,7 +18,7 @@ from sklearn.model_selection import (
     cross_validate,
 )
 
-from vflsynth.exceptions import ParameterError, PartyDataError, PartyNameError
+from vflsynth.exceptions import OwnTableWarning, ParameterError, PartyDataError, PartyNameError
 from vflsynth.splitdefense import (
     AlignedFrames,
     DistanceCorrelation,
@@ -47,6 +47,27 @@ def test_balanced_classes_have_the_same_sum_and_weights_are_one_on_average():
     assert found.gather(1, rows).mean(1).tolist() == pytest.approx([1.0, 1.0])
     assert float(found[0, 3] / found[0, 0]) == pytest.approx(2.0)
     assert record_weights(labels, None, None, None) is None
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, None])
+@pytest.mark.parametrize("kind", [np.array, list, pd.array])
+def test_no_label_of_an_array_ends_a_fit_that_keeps_labels_private(odd, kind):
+    """How a fit ends tells everybody of the label, and ε does not count it."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = [odd, *(X[1:, 0] > 0).astype(float)]
+    found = SplitNNClassifier(label_privacy=RandomizedResponse(2.0), classes=[0, 1], epochs=1)
+    with pytest.warns(OwnTableWarning, match="1 of 60 labels"):
+        found.fit(X, kind(y))
+    with pytest.raises(ValueError, match=r"NaN|inf"):
+        SplitNNClassifier(epochs=1).fit(X, kind(y))
+
+
+@pytest.mark.parametrize("n_labels", [59, 61])
+def test_labels_are_as_many_as_rows_of_a_single_table(n_labels):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    for table in (X, pd.DataFrame(X)):
+        with pytest.raises(ValueError, match=f"{n_labels} labels for 60 rows"):
+            SplitNNClassifier(epochs=1).fit(table, np.arange(n_labels) % 2)
 
 
 def test_records_of_weight_zero_are_not_learned_from(tables):
@@ -194,7 +215,7 @@ def test_scikit_learn_counts_parties_before_any_estimator_sees_them():
     for judge in (cross_val_score, cross_validate):
         with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[2, 60\]"):
             judge(Untouched(), frames, [0, 1] * 30)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(ValueError, match=f"{n_labels} labels for 60 rows"):
         GridSearchCV(Untouched(), {}).fit(frames, [0, 1] * 30)
 
 
