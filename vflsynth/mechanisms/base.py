@@ -28,6 +28,9 @@ Reports = Literal["nothing", "fake scores", "fake scores and penalties", "losses
 
 POSITIVE = Number(0, closed=(False, True))
 
+CLIPPING = Number(1e-6, 1e6)
+"""Of what bounds gradients: the noise of more overflows in networks' floats, of less vanishes."""
+
 LARGEST_DELTA = 0.01
 """From a hundred records on, more is 1/n or more; tables to be modelled have as many."""
 
@@ -168,7 +171,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
     rules: ClassVar[dict[str, Rule]] = {
         "epsilon": Optional(POSITIVE),
         "delta": Optional(Number(0, 1, closed=(False, False))),
-        "noise_multiplier": Optional(POSITIVE),
+        "noise_multiplier": Optional(Number(0, 1e12, closed=(False, True))),
         "neighbouring_relation": Optional(Choice(tuple(map(str, NeighbouringRelation)))),
         "large_delta": Choice((False, True)),
         "intersection_epsilon": Optional(Number(0.01)),
@@ -305,7 +308,7 @@ class HistogramMechanism(Mechanism):
 
     rules = Mechanism.rules | {
         "preprocessing_share": Number(0, 1, closed=(True, False)),
-        "n_bins": Number(2, whole=True),
+        "n_bins": Number(2, 10_000, whole=True),
     }
 
     public_schema: PublicSchema | None = None

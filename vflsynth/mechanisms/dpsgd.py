@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan, Reports
+from vflsynth.mechanisms.base import CLIPPING, Asked, Cover, HistogramMechanism, Plan, Reports
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.planning import (
     ARITHMETIC,
@@ -120,7 +120,7 @@ class DPSGD(HistogramMechanism):
     name = "dpsgd"
     sampler = Sampler.POISSON
     rules = HistogramMechanism.rules | {
-        "max_grad_norm": POSITIVE,
+        "max_grad_norm": CLIPPING,
         "n_records": Optional(Number(2, whole=True)),
     }
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vflsynth.exceptions import PrivacyParameterError
-from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, Mechanism, Plan
+from vflsynth.mechanisms.base import CLIPPING, Asked, Cover, Mechanism, Plan
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.planning import (
     PARTIES_KNOW_BATCHES,
@@ -148,7 +148,7 @@ class FirstLayer(Mechanism):
     sampler = Sampler.WITHOUT_REPLACEMENT
     default_relation = NeighbouringRelation.REPLACE_ONE
     rules = Mechanism.rules | {
-        "max_grad_norm": POSITIVE,
+        "max_grad_norm": CLIPPING,
         "calibration": Choice(("tight", "paper")),
     }
 

@@ -269,7 +269,8 @@ class RDPAccountant(Accountant):
             neighboring_relation=_dp_accounting_relation(parts[0].relation),
         )
         for part in parts:
-            event = dp_accounting.GaussianDpEvent(part.joint_noise_multiplier)
+            noise = min(part.joint_noise_multiplier, _MOST_NOISE)
+            event = dp_accounting.GaussianDpEvent(noise)
             if part.sampler is Sampler.POISSON:
                 event = dp_accounting.PoissonSampledDpEvent(part.sample_rate, event)
             elif part.sampler is Sampler.WITHOUT_REPLACEMENT:
@@ -288,6 +289,8 @@ _FRACTIONAL_ORDERS = tuple(1.0 + tenths / 10.0 for tenths in range(1, 100) if te
 # Sparser above 32, as dp-accounting's cost without replacement grows fast: only ε below about
 # log(1/δ) / 32 is decided there, and it changes slowly with the order.
 _INTEGER_ORDERS = tuple(map(float, (*range(2, 33), *range(36, 65, 4), 72, 80, 96, 128, 256, 512)))
+
+_MOST_NOISE = 1e4  # more counts as this: dp-accounting rounds what it tells to nothing, or fails
 
 
 @dataclass(frozen=True)

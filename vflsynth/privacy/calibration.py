@@ -79,7 +79,15 @@ def calibrate_noise_multiplier(
     search = accountant.for_search(event_for(1.0))
 
     def log_excess(log_noise: float) -> float:
-        spent = search.epsilon(event_for(math.exp(log_noise)), delta)
+        try:
+            spent = search.epsilon(event_for(math.exp(log_noise)), delta)
+        except PrivacyParameterError as error:
+            if error.name != "noise_multiplier":
+                raise
+            raise PrivacyBudgetError(
+                f"epsilon {epsilon:g} leaves so little noise that {search.name} does not account "
+                "for it. Fix: a smaller epsilon"
+            ) from error
         return math.log(max(spent, 1e-12) / epsilon)
 
     high, factor = 0.0, math.log(2.0)

@@ -330,8 +330,7 @@ def _check_finite(values: Mapping[str, object], epoch: int, advice: str) -> None
     for name, value in values.items():
         if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
             raise TrainingDivergedError(
-                f"training diverged in epoch {epoch}: {name} is not finite. {advice}; "
-                "`resume` continues from the last checkpoint"
+                f"training diverged in epoch {epoch}: {name} is not finite. {advice}"
             )
 
 

@@ -76,6 +76,7 @@ def test_noise_multiplier_instead_of_epsilon(mechanism):
         ({"delta": 0.0}, "delta"),
         ({"delta": 1.0}, "delta"),
         ({"epsilon": None, "noise_multiplier": -1.0}, "noise_multiplier"),
+        ({"epsilon": None, "noise_multiplier": 1e300}, "noise_multiplier"),
         ({"neighbouring_relation": "swap"}, "neighbouring_relation"),
     ],
 )
@@ -93,6 +94,7 @@ FIXED = (DPSGDGAN, FirstLayer, GSWGAN)
     ("mechanisms", "changes", "message"),
     [
         (CLIPPING, {"max_grad_norm": 0.0}, "max_grad_norm"),
+        (CLIPPING, {"max_grad_norm": 1e40}, "max_grad_norm"),
         (FIXED, {"neighbouring_relation": "add_or_remove_one"}, "'replace_one' for {}"),
         ((DPSGD,), {"n_records": 1}, "n_records"),
         ((GSWGAN,), {"n_shards": 1}, "n_shards"),
@@ -103,6 +105,7 @@ FIXED = (DPSGDGAN, FirstLayer, GSWGAN)
         (HISTOGRAMS, {"public_schema": {"bounds": {"a": (0, 1)}}}, "public_schema"),
         (HISTOGRAMS, {"n_bins": 1}, "n_bins"),
         (HISTOGRAMS, {"n_bins": 2.5}, "n_bins"),
+        (HISTOGRAMS, {"n_bins": 10**7}, "n_bins"),
     ],
 )
 def test_illegal_values_of_what_some_have_are_named(mechanisms, changes, message):

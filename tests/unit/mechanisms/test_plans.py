@@ -9,7 +9,7 @@ import pytest
 
 from tests.later import later
 from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables
-from vflsynth.exceptions import ParameterError, TooFewRecordsError
+from vflsynth.exceptions import ParameterError, PrivacyBudgetError, TooFewRecordsError
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, FirstLayer
 from vflsynth.privacy import PLDAccountant, PublicSchema, RDPAccountant, WangAccountant
 from vflsynth.privacy.discovery import ColumnCounts
@@ -83,6 +83,20 @@ def test_the_target_is_met_and_not_exceeded(mechanism, epsilon):
     }[mechanism]
     assert 0.98 * epsilon <= spent[reference] <= epsilon
     assert ledger.target_epsilon == epsilon
+
+
+@pytest.mark.parametrize("budget", [{}, {"epsilon": None, "noise_multiplier": 2.0}])
+def test_gs_wgan_without_a_generator_step_is_refused(budget):
+    """It 'released nothing in any step', and by a noise multiplier it learned nothing."""
+    few = asked(GSWGAN, epochs=1, discriminator_steps=51)
+    with pytest.raises(ParameterError, match=r"discriminator_steps is 51, and .* have 50 steps"):
+        made(GSWGAN, **budget).plan(JOINED, few)
+
+
+def test_an_epsilon_that_no_accountant_reaches_is_named():
+    """The error was about a noise multiplier that nobody gave."""
+    with pytest.raises(PrivacyBudgetError, match=r"epsilon 1e\+06 leaves so little noise"):
+        planned(DPSGD, epsilon=1e6)
 
 
 @pytest.mark.parametrize("mechanism", [PairwiseTables, LatentTree])

@@ -114,6 +114,20 @@ def test_left_out_orders_do_not_fill_the_log(caplog):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("delta", [1e-6, 1e-10])
+def test_any_noise_is_accounted_for_without_replacement(delta):
+    """From 1e9 on it was a math domain error; at 1e6, 1e-3 and 1e-6 rounded to an epsilon of 0."""
+    found = [
+        RDPAccountant().epsilon(
+            SampledRelease((release(noise, sensitivity=1.0),), "without_replacement", 1e-3, 10**5),
+            delta,
+        )
+        for noise in (1e3, 1e4, 1e5, 1e6, 1e8, 1e12)
+    ]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] > 0.0
+
+
 @pytest.mark.parametrize("noise", [0.0026, 1e-9])
 def test_next_to_no_noise_is_refused_by_name(noise):
     """It overflowed in the library."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Reports
+from vflsynth.mechanisms.base import CLIPPING, Asked, Cover, HistogramMechanism, Reports
 from vflsynth.mechanisms.dpsgd import DPSGDPlan, noisy_length
 from vflsynth.mechanisms.planning import (
     WHO_JOINS,
@@ -55,7 +55,7 @@ class DPSGDGAN(HistogramMechanism):
     sampler = Sampler.WITHOUT_REPLACEMENT
     default_relation = NeighbouringRelation.REPLACE_ONE
     rules = HistogramMechanism.rules | {
-        "max_grad_norm": POSITIVE,
+        "max_grad_norm": CLIPPING,
     }
 
     max_grad_norm: float = 1.0

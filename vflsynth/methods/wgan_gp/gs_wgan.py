@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vflsynth._random import HiddenStreams, RandomStreams, derive
-from vflsynth.exceptions import TooFewRecordsError
-from vflsynth.mechanisms.base import POSITIVE, Asked, Cover, HistogramMechanism, Plan
+from vflsynth.exceptions import ParameterError, TooFewRecordsError
+from vflsynth.mechanisms.base import CLIPPING, Asked, Cover, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import WHO_JOINS, calibrate_training, ledger_of
 from vflsynth.methods.gan.critics import Critic, CriticParty
 from vflsynth.methods.gan.discriminator import Discriminator
@@ -147,7 +147,7 @@ class GSWGAN(HistogramMechanism):
     default_relation = NeighbouringRelation.REPLACE_ONE
     one_release = True
     rules = HistogramMechanism.rules | {
-        "max_grad_norm": POSITIVE,
+        "max_grad_norm": CLIPPING,
         "n_shards": Optional(Number(2, whole=True)),
     }
 
@@ -171,6 +171,12 @@ class GSWGAN(HistogramMechanism):
         epochs = asked.epochs or asked.default_epochs(asked.n_records, batch_size)
         length = Length.of(asked.n_records, batch_size, epochs)
         steps = length.steps // asked.discriminator_steps
+        if not steps:
+            raise ParameterError(
+                f"discriminator_steps is {asked.discriminator_steps}, and all {epochs} epochs have "
+                f"{length.steps} steps, so that nothing would be learned. Fix: fewer of these, or "
+                "more epochs"
+            )
 
         def training(noise_multiplier: float) -> SampledRelease:
             release = GaussianRelease(

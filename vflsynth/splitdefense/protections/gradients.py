@@ -117,10 +117,7 @@ class Protection(Part):
 def check_finite(gradients: Tensor) -> None:
     """Refuse gradients that are not finite: no noise can be scaled to them."""
     if not bool(torch.isfinite(gradients.sum())):
-        raise TrainingDivergedError(
-            "a cut gradient is not finite. Lower learning_rate; `resume` continues from the last "
-            "checkpoint"
-        )
+        raise TrainingDivergedError("a cut gradient is not finite. Lower learning_rate")
 
 
 def row_norms(gradients: Tensor) -> Tensor:
