@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,6 +26,7 @@ from vflsynth.columns import (
 from vflsynth.exceptions import (
     ColumnKindError,
     ParameterError,
+    PrivacyBudgetError,
     ProtocolError,
     TooFewRecordsError,
     did_you_mean,
@@ -169,6 +171,7 @@ class PartyRun(Participant):
         self._agreed: Agreed | None = None
         self._widths: dict[str, int] = {}
         self._paid = 0
+        self._asked: set[tuple[str, int]] = set()
 
     @property
     def party(self) -> Any:
@@ -286,7 +289,8 @@ class PartyRun(Participant):
         self.check_memory()
         streams = RandomStreams(self.seat.own, self.seat.device)
         if method.is_private:
-            known = self.name, self.party.transformer, self.settings
+            published = deepcopy(self.party.transformer)  # what encodes records may keep of them
+            known = self.name, published, self.settings
             self.learning = method.learning(Known(*known, streams, self.schedule.streams))
         method.build(self.party, self.settings, self.schedule, streams)
         if self.learning is not None:
@@ -375,19 +379,30 @@ class PartyRun(Participant):
         declared, plan = kind.declared, self.method.plan
         if plan is None or declared.made_of not in (MadeOf.RECORDS, MadeOf.NETWORKS):
             return
-        if kind.__name__ not in plan.covers:
+        name, length = kind.__name__, plan.length
+        paid = {entry.purpose for entry in plan.ledger.entries}
+        if name not in plan.covers or plan.covers[name].purpose not in paid:
             if self.method.is_private:
-                raise ProtocolError(
-                    f"party {self.name!r} refuses {kind.__name__}: the privacy ledger has no entry "
-                    "for it"
-                )
+                raise self._refusal(kind, "has no entry for it")
             return
+        if (name, step) in self._asked:
+            raise self._refusal(kind, f"pays for step {step} once")
+        self._asked.add((name, step))
         epoch = self.agreed.epoch + 1
-        if declared.when is When.STEP:
-            epoch = step // max(1, self.duration.steps_per_epoch) + 1
-        elif declared.when is When.EPOCH:
-            epoch = step
+        if declared.when in (When.STEP, When.EPOCH):
+            each, last = (1, 1) if length is None else (length.steps_per_epoch, length.epochs)
+            epoch = step // each + 1 if declared.when is When.STEP else step
+            if epoch > last:
+                raise PrivacyBudgetError(
+                    f"party {self.name!r} refuses {name}: all {last} epochs that the privacy "
+                    "ledger pays for are spent"
+                )
         self._pay(epoch)
+
+    def _refusal(self, kind: type[Message], why: str) -> ProtocolError:
+        return ProtocolError(
+            f"party {self.name!r} refuses {kind.__name__}: the privacy ledger {why}"
+        )
 
     def _pay(self, epoch: int) -> None:
         """Pay once for what is released up to the end of an epoch, also if some were passed over.

@@ -13,12 +13,7 @@ from vflsynth.privacy.histograms import product_sensitivity
 from vflsynth.protocol import SERVER
 from vflsynth.registry import register
 
-_COVERS = {
-    "ColumnTables": Cover("pairs", noised=True),
-    "MaskedStates": Cover("pairs", noised=False),
-    "SumShares": Cover("pairs", noised=False),
-    "Mixture": Cover("pairs", noised=True),
-}
+_NOISED = {"ColumnTables": True, "MaskedStates": False, "SumShares": False, "Mixture": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +73,10 @@ class PairwiseTables(SecureSums):
             public=("numbers of states and of components",),
             sensitivity_of=product_sensitivity,
         )
+        last = ledger.entries[-1].purpose  # of one column there are histograms and no pairs
         return PairwisePlan(
             ledger=ledger,
             histogram_noise_multiplier=noise,
-            covers=_COVERS,
+            covers={name: Cover(last, noised) for name, noised in _NOISED.items()},
             pair_std=stds.get("pairs", 0.0),
         )
