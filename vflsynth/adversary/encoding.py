@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from vflsynth.evaluation.columns import is_categorical, numbers, origin_of, positions
+from vflsynth.evaluation.columns import is_categorical, numbers, origin_of, positions, present
 from vflsynth.exceptions import ColumnMismatchError
 
 Floats = NDArray[np.float64]
@@ -49,14 +49,13 @@ class Attribute:
                 levels = levels.sort_values()
             return cls(values.name, levels, marks_missing=missing)
         origin = origin_of(values)
-        present = numbers(values, origin)
-        present = present[~np.isnan(present)]
-        if not len(present):
+        known = present(numbers(values, origin))
+        if not len(known):
             return cls(values.name, None, marks_missing=missing)
-        mean, scale = float(present.mean()), float(present.std())
+        mean, scale = float(known.mean()), float(known.std())
         if scale <= 1e-12 * abs(mean):  # a constant, but for rounding
             scale = 1.0
-        low, high = float(present.min()), float(present.max())
+        low, high = float(known.min()), float(known.max())
         return cls(values.name, None, mean, scale, low, high, missing, origin)
 
     @property

@@ -17,6 +17,7 @@ import pandas as pd
 from scipy.special import logsumexp
 
 from vflsynth.adversary.encoding import Attribute, Encoding, Floats, distance_blocks
+from vflsynth.evaluation.columns import present
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
 
@@ -85,15 +86,14 @@ class Naive(ByColumn):
 
     def _of(self, column: Attribute, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         if column.levels is None:
-            values = column.values(table)
-            values = values[~np.isnan(values)]
+            values = present(column.values(table))
             spread = values.var(ddof=1) if len(values) > 1 else 0.0
             found = [values.mean(), np.median(values), spread] if len(values) else [0.0] * 3
             return np.array(found + [1.0 - len(values) / len(table)] * column.marks_missing)
         counts = np.bincount(column.codes(table), minlength=column.width)
-        present = np.flatnonzero(counts)
-        least = present[counts[present].argmin()]
-        return np.array([counts.argmax(), least, len(present)], np.float64)
+        there = np.flatnonzero(counts)
+        least = there[counts[there].argmin()]
+        return np.array([counts.argmax(), least, len(there)], np.float64)
 
 
 @register
@@ -119,8 +119,7 @@ class Histogram(ByColumn):
     def _of(self, column: Attribute, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
         if column.levels is not None:
             return np.bincount(column.codes(table), minlength=column.width) / len(table)
-        values = column.values(table)
-        values = values[~np.isnan(values)]
+        values = present(column.values(table))
         width = (column.high - column.low) / self.n_bins or 1.0
         codes = np.clip((values - column.low) / width, 0, self.n_bins - 1).astype(np.int64)
         return np.bincount(codes, minlength=self.n_bins) / len(table)
@@ -145,7 +144,7 @@ class Extremes(ByColumn):
             return np.array([(column.codes(table) == column.codes(target)[0]).mean()])
         values, wanted = np.sort(column.values(table)), column.values(target)[0]
         beyond = [(values >= wanted).mean(), (values <= wanted).mean()]
-        values = values[~np.isnan(values)]
+        values = present(values)
         if not len(values):
             return np.array([0.0] * 2 * _N_ENDS + beyond)
         ends = np.arange(_N_ENDS).clip(max=len(values) - 1)

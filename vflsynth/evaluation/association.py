@@ -12,13 +12,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation.columns import Floats, NumericColumn, TableEncoder
-from vflsynth.evaluation.intervals import (
-    GROUPS,
-    GroupedSums,
-    jackknife_interval,
-    jackknifed,
-    random_groups,
-)
+from vflsynth.evaluation.intervals import GROUPS, GroupedSums, jackknife_interval, jackknifed
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
 from vflsynth.evaluation.tables import Compared, Tables
 
@@ -173,8 +167,7 @@ def related(tables: Tables) -> Associations:
     real, synthetic = tables.real, tables.synthetic
     encoder, rng = tables.encoder, tables.generator(ERRORS["all"].name)
     layout = _Layout(encoder)
-    ours = GroupedSums.of(real, layout.features, random_groups(len(real), rng))
-    theirs = GroupedSums.of(synthetic, layout.features, random_groups(len(synthetic), rng))
+    ours, theirs = (GroupedSums.of(table, layout.features, rng) for table in (real, synthetic))
     of_real = layout.matrices(ours, ours.all_rows())[0]
     # A pair never both present in the synthetic table is a relation of 0 there, not a gap.
     of_synthetic = np.nan_to_num(layout.matrices(theirs, theirs.all_rows())[0])
@@ -241,12 +234,9 @@ class _Layout:
         result = np.full((len(weights), len(self.columns), len(self.columns)), np.nan)
         numeric, discrete = self.numeric, self.discrete
         for matrix, (_, _, product) in zip(result, sums.kept(weights)):
-            if numeric:
-                matrix[np.ix_(numeric, numeric)] = self._pearson(product)
+            matrix[np.ix_(numeric, numeric)] = self._pearson(product)
             for block, i in zip(self.blocks, discrete):
-                if numeric:
-                    ratios = self._correlation_ratios(product, block)
-                    matrix[i, numeric] = matrix[numeric, i] = ratios
+                matrix[i, numeric] = matrix[numeric, i] = self._correlation_ratios(product, block)
             for (a, i), (b, j) in combinations(zip(self.blocks, discrete), 2):
                 matrix[i, j] = matrix[j, i] = cramers_v(product[a, b])
             np.fill_diagonal(matrix, np.nan)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, Integers
+from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, Integers, present
 from vflsynth.evaluation.intervals import sample_rows, wilson
 from vflsynth.evaluation.metric import Metric, MetricResult
 from vflsynth.evaluation.tables import Compared, Tables
@@ -130,11 +130,10 @@ class _Levels:
         if isinstance(column, CategoricalColumn):
             words = column.labels
         else:
-            present = column.values(real)
-            present = present[np.isfinite(present)]
-            cuts = single = np.unique(present)
+            known = present(column.values(real))
+            cuts = single = np.unique(known)
             if len(single) > _MOST_VALUES:
-                cuts = np.unique(np.quantile(present, np.linspace(0.0, 1.0, _BINS + 1)))
+                cuts = np.unique(np.quantile(known, np.linspace(0.0, 1.0, _BINS + 1)))
             ends = [
                 str(pd.Timestamp(end, unit="s").date())
                 if column.is_instant

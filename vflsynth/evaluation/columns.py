@@ -418,6 +418,11 @@ def numbers(values: pd.Series[Any], origin: int = 0) -> Floats:
     return np.where(np.isfinite(plain), plain, np.nan)
 
 
+def present(values: Floats) -> Floats:
+    """Leave out missing numbers."""
+    return values[~np.isnan(values)]
+
+
 def origin_of(values: pd.Series[Any]) -> int:
     """Return from where to count whole numbers so that neighbours differ as floats, too.
 
@@ -468,18 +473,17 @@ def numeric_column(
     """
     origin = origin_of(real)
     columns = [numbers(column, origin) for column in (real, *others)]
-    values, synthetic = columns[:2]
     marks_missing = any(bool(np.isnan(column).any()) for column in columns)
-    present = values[~np.isnan(values)]
+    values, synthetic = present(columns[0]), columns[1]
     mean, scale = 0.0, 0.0
-    if len(present) > ddof:
+    if len(values) > ddof:
         # In units of the largest value, so that squares of huge numbers do not overflow.
-        largest = float(np.abs(present).max()) or 1.0
-        mean = float((present / largest).mean()) * largest
-        scale = float((present / largest).std(ddof=ddof)) * largest
-    elif len(present):
-        mean = float(present.mean())
-    if scale <= 1e-12 * abs(mean) or scale == 0.0:
+        largest = float(np.abs(values).max()) or 1.0
+        mean = float((values / largest).mean()) * largest
+        scale = float((values / largest).std(ddof=ddof)) * largest
+    elif len(values):
+        mean = float(values.mean())
+    if scale <= 1e-12 * abs(mean):
         notes.append(f"column {real.name!r} has a single value in the real table: left unscaled")
         scale = 1.0
     extreme = np.abs(_scores(synthetic, mean, scale)) > LARGEST_SCORE

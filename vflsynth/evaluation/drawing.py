@@ -15,6 +15,7 @@ from vflsynth.evaluation.columns import (
     Floats,
     NumericColumn,
     TableEncoder,
+    present,
 )
 from vflsynth.evaluation.tables import typed_table
 from vflsynth.exceptions import MissingExtraError
@@ -60,8 +61,7 @@ def draw_relation(
             )
         else:
             if which not in limits:  # the real table's, drawn first, then the same for both
-                values = _drawn(column, frame)
-                values = values[~np.isnan(values)]
+                values = present(_drawn(column, frame))
                 low, high = span(values[:, None]) if len(values) else (np.zeros(1), np.ones(1))
                 limits[which] = (float(low[0]), float(high[0]))
             axes.set(**{f"{which}lim": limits[which]})
@@ -98,19 +98,18 @@ def span(points: Floats) -> tuple[Floats, Floats]:
 def _histograms(
     axes: Axes, column: NumericColumn, real: pd.DataFrame, synthetic: pd.DataFrame
 ) -> None:
-    values = [_drawn(column, frame) for frame in (real, synthetic)]
-    present = [v[~np.isnan(v)] for v in values]
-    if len(present[0]) or len(present[1]):
+    values = [present(_drawn(column, frame)) for frame in (real, synthetic)]
+    if len(values[0]) or len(values[1]):
         # A few wild values must not flatten everything else into one bin.
-        low, high = span(np.concatenate([p for p in present if len(p)])[:, None])
-        whole = all(len(np.unique(p)) <= 30 and (p == np.round(p)).all() for p in present)
+        low, high = span(np.concatenate(values)[:, None])
+        whole = all(len(np.unique(v)) <= 30 and (v == np.round(v)).all() for v in values)
         if whole and high[0] - low[0] <= 60:
             edges = np.arange(np.floor(low[0]), np.ceil(high[0]) + 2) - 0.5
         else:
             edges = np.linspace(low[0], high[0], 31)
         filled: dict[str, Any] = {"fill": True, "color": REAL, "alpha": 0.35, "lw": 0}
-        for p, style in zip(present, (filled, {"color": SYNTHETIC, "lw": 1.3})):
-            axes.stairs(np.histogram(p, edges)[0] / max(len(p), 1), edges, **style)
+        for v, style in zip(values, (filled, {"color": SYNTHETIC, "lw": 1.3})):
+            axes.stairs(np.histogram(v, edges)[0] / max(len(v), 1), edges, **style)
     if column.is_instant:
         _write_dates(axes.xaxis)
     axes.set_yticks([])

@@ -32,6 +32,7 @@ from vflsynth.evaluation.columns import (
     NumericColumn,
     TableEncoder,
     is_categorical,
+    present,
 )
 from vflsynth.evaluation.marginals import ks_distance
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults
@@ -204,13 +205,7 @@ def detection_score(
 Score = Callable[[TableEncoder, pd.DataFrame, pd.DataFrame], pd.DataFrame]
 
 
-def _mean_of(
-    metric: Metric,
-    score: Score,
-    tables: Tables,
-    *,
-    least_columns: int,
-) -> MetricResult:
+def _mean_of(metric: Metric, score: Score, tables: Tables, *, least_columns: int) -> MetricResult:
     encoder = tables.encoder
     if len(encoder.columns) < least_columns:
         return metric.not_applicable(f"{least_columns} columns are needed")
@@ -236,7 +231,7 @@ def column_shapes(
     rows = []
     for column in encoder.columns:
         if isinstance(column, NumericColumn):
-            one, other = (_present(column.standardised(frame)) for frame in (real, synthetic))
+            one, other = (present(column.standardised(frame)) for frame in (real, synthetic))
             value = 1.0 - ks_distance(one, other) if len(one) or len(other) else np.nan
         else:
             first, second = _labels(column, real), _labels(column, synthetic)
@@ -270,12 +265,11 @@ def _pair_codes(
 ) -> tuple[Integers, Integers, int]:
     """Codes of both tables' rows and how many there are; missing values are a code of their own."""
     if isinstance(column, CategoricalColumn):
-        size = len(column.labels)
-        return column.codes(real), column.codes(synthetic), size
+        return column.codes(real), column.codes(synthetic), len(column.labels)
     # Not standardised, which would round whole numbers off the edges; halved, lest ranges overflow.
     values = [column.values(frame) / 2 for frame in (real, synthetic)]
-    present = _present(values[0])
-    low, high = (present.min(), present.max()) if len(present) else (0.0, 1.0)
+    known = present(values[0])
+    low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
     inner = np.linspace(low, high, BINS + 1)[1:-1]
     binned = [
         np.where(np.isnan(own), BINS, np.searchsorted(inner, own, side="right")) for own in values
@@ -295,10 +289,6 @@ def _codes(encoder: TableEncoder, frame: pd.DataFrame) -> Floats:
             for column in encoder.columns
         ]
     ).astype(np.float64)
-
-
-def _present(values: Floats) -> Floats:
-    return values[~np.isnan(values)]
 
 
 def _correlation(first: Floats, second: Floats) -> float:

@@ -9,13 +9,7 @@ import pandas as pd
 import torch
 
 from vflsynth.evaluation.columns import Integers
-from vflsynth.evaluation.intervals import (
-    GROUPS,
-    GroupedSums,
-    jackknife_interval,
-    jackknifed,
-    random_groups,
-)
+from vflsynth.evaluation.intervals import GROUPS, GroupedSums, jackknife_interval, jackknifed
 from vflsynth.evaluation.metric import Metric, MetricResult, Reading
 from vflsynth.evaluation.tables import Compared, Tables
 from vflsynth.networks.layers import frechet_distance_of_moments
@@ -80,8 +74,7 @@ def all_columns(tables: Tables) -> MetricResult:
     """Compute :func:`frechet_distance`, which see."""
     real, synthetic, owner = tables.real, tables.synthetic, tables.owner or {}
     encoder, rng = tables.encoder, tables.generator(FRECHET_DISTANCE.name)
-    ours = GroupedSums.of(real, encoder.encode, random_groups(len(real), rng))
-    theirs = GroupedSums.of(synthetic, encoder.encode, random_groups(len(synthetic), rng))
+    ours, theirs = (GroupedSums.of(table, encoder.encode, rng) for table in (real, synthetic))
 
     selections: dict[str, Integers] = {"all columns": np.arange(len(encoder.feature_columns))}
     for party in tables.parties or ():

@@ -121,14 +121,12 @@ class GroupedSums:
         cls,
         frame: pd.DataFrame,
         features: Callable[[pd.DataFrame], Floats],
-        groups: Groups | None,
+        rng: np.random.Generator,
     ) -> GroupedSums:
-        """Read a table once, in chunks.
-
-        `features` turns a chunk into a matrix, shape (row, feature); `groups` numbers the group of
-        each row, shape (row,), None for a single group.
-        """
-        groups = np.zeros(len(frame), np.uint8) if groups is None else groups
+        """Read a table once, in chunks that `features` turns into matrices, (row, feature)."""
+        groups = random_groups(len(frame), rng)
+        if groups is None:
+            groups = np.zeros(len(frame), np.uint8)
         n_groups = int(groups.max()) + 1
         count = np.bincount(groups, minlength=n_groups).astype(np.float64)
         total, product = np.zeros(()), np.zeros(())

@@ -84,10 +84,10 @@ def precision_and_recall(
     halves = random_halves(real, rng)
     rows = [_features(encoder, sample_rows(frame, n, rng)) for frame in (real, synthetic)]
     curves = _curves(*rows)
-    baselines: tuple[float | None, float | None] = (None, None)
+    baselines: list[float | None] = [None, None]
     if halves is not None and min(map(len, halves)) >= _FEWEST:
         own = [_features(encoder, sample_rows(half, n, rng)) for half in halves]
-        baselines = tuple(map(_integrated, _curves(*own)))  # type: ignore[assignment]
+        baselines = [*map(_integrated, _curves(*own))]
     return MetricResults(
         MetricResult(
             metric,

@@ -461,19 +461,17 @@ def _results(
     is_classification: bool,
     notes: tuple[str, ...],
 ) -> MetricResults:
-    names = ("accuracy", "macro_f1") if is_classification else ("r2", "mean_absolute_error")
-    lowest, highest = (
-        ((0.0, 0.0), (1.0, 1.0)) if is_classification else ((-np.inf, 0.0), (1.0, np.inf))
-    )
+    ranges = {"r2": (-np.inf, 1.0), "mean_absolute_error": (0.0, np.inf)}
+    if is_classification:
+        ranges = {"accuracy": (0.0, 1.0), "macro_f1": (0.0, 1.0)}
     reference = scores["TRTR"].values
     rows = []
     for setting, scored in scores.items():
-        for k, name in enumerate(names):
+        for k, (name, span) in enumerate(ranges.items()):
             value, deviation = float(scored.values[k]), float(scored.draws[:, k].std(ddof=1))
-            interval = around(value, deviation, lowest[k], highest[k])
+            interval = around(value, deviation, *span)
             reading = Reading(value, interval, float(reference[k]), float(scored.naive[k]))
-            row: dict[str, object] = {"setting": setting, "score": name}
-            row |= reading.row()
+            row: dict[str, object] = {"setting": setting, "score": name, **reading.row()}
             rows.append(row | {"difference": value - float(reference[k])})
             if setting == "TSTR" and k == 0:
                 tstr = reading

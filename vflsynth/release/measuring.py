@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vflsynth.contract import ColumnContract, Contract, Rule
-from vflsynth.evaluation.columns import Floats, NumericColumn, beyond_floats
+from vflsynth.evaluation.columns import Floats, NumericColumn, beyond_floats, present
 from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ParameterError
 from vflsynth.release.clauses import Measured, NotMeasured
@@ -245,8 +245,7 @@ def _counted(found: Mapping[Hashable, int], what: str) -> Measured:
 
 
 def _present(column: NumericColumn, frame: pd.DataFrame) -> Floats:
-    values = column.values(frame)
-    return values[~np.isnan(values)]
+    return present(column.values(frame))
 
 
 def _hashes(frame: pd.DataFrame) -> NDArray[np.uint64]:
