@@ -430,10 +430,7 @@ class RunningLosses:
 
 def network_state(label: str, module: nn.Module, optimizer: FlatAdam) -> dict[str, Tensor]:
     """Collect the state of a network and its optimiser, under names that begin with `label`."""
-    return {
-        **labelled(label, module.state_dict()),
-        **labelled(f"{label}.adam", optimizer.state()),
-    }
+    return labelled(label, module.state_dict()) | labelled(f"{label}.adam", optimizer.state())
 
 
 def load_network_state(

@@ -136,7 +136,6 @@ class MaskedStates(Message):
 @message(
     from_party=False,
     made_of=MadeOf.NETWORKS,
-    when=When.ONCE,
     masked=True,
     contents="seeds of the other parties' tags of every block, with their seals, and a hash of the "
     "tags that each of them sent",
@@ -151,13 +150,7 @@ class VerifierSeeds(Message):
     digests: Tensor = holds(torch.uint8, "verifier", 32)
 
 
-@message(
-    from_party=True,
-    made_of=MadeOf.PLANS,
-    when=When.ONCE,
-    slow=True,
-    contents="nothing",
-)
+@message(from_party=True, made_of=MadeOf.PLANS, slow=True, contents="nothing")
 class TagsAgreed(Message):
     """That the tags of a party's records are those that it can compute: proofs may be judged."""
 
@@ -165,7 +158,6 @@ class TagsAgreed(Message):
 @message(
     from_party=True,
     made_of=MadeOf.RECORDS,
-    when=When.ONCE,
     slow=True,
     masked=True,
     contents="a share of sums over records, with the party's own noise in full and a part of zero "
@@ -198,10 +190,7 @@ def states_of(message: PublishedTables, expected: int, width: int) -> list[int]:
 
 
 def tables_of(
-    message: PublishedTables,
-    shapes: Sequence[tuple[int, int]],
-    largest: int,
-    grid: Grid | None,
+    message: PublishedTables, shapes: Sequence[tuple[int, int]], largest: int, grid: Grid | None
 ) -> list[Floats]:
     """Return a party's published tables, of shapes by the numbers of states that the party told.
 

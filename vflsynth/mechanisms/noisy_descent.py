@@ -44,12 +44,7 @@ class NoisyDescent:
         self.grid = gradient_grid(plan.noise_multiplier * plan.sensitivity, plan.max_grad_norm)
         self.budget = StepBudget(plan.steps)
 
-    def add(
-        self,
-        layers: Sequence[Layer],
-        traces: Sequence[LayerTrace],
-        n_real: Tensor,
-    ) -> None:
+    def add(self, layers: Sequence[Layer], traces: Sequence[LayerTrace], n_real: Tensor) -> None:
         """Add the gradient of ``E[F(x~)] - E[F(x)]`` to the layers' ``.grad``.
 
         `layers` are (weight, bias), the bias changed too if the trace says that it has one.
@@ -82,11 +77,10 @@ class NoisyDescent:
         """
         for layer, means in zip(layers, self.means(terms, counted), strict=True):
             for parameter, mean in zip(layer, means):
-                if mean is None:
-                    continue
-                assert parameter is not None
-                assert parameter.grad is not None
-                parameter.grad += mean.to(parameter.grad)
+                if mean is not None:
+                    assert parameter is not None
+                    assert parameter.grad is not None
+                    parameter.grad += mean.to(parameter.grad)
 
     def means(
         self, terms: Sequence[Sequence[LayerTrace]], counted: Tensor | None = None

@@ -10,12 +10,7 @@ from vflsynth.exceptions import TooFewRecordsError
 from vflsynth.mechanisms.base import HistogramMechanism, Mechanism
 from vflsynth.privacy.accountants import Accountant
 from vflsynth.privacy.calibration import calibrate_noise_multiplier, split_gaussian_budget
-from vflsynth.privacy.discovery import (
-    ColumnCounts,
-    failure_probability,
-    split_noise,
-    sum_columns,
-)
+from vflsynth.privacy.discovery import ColumnCounts, failure_probability, split_noise, sum_columns
 from vflsynth.privacy.events import (
     Composition,
     GaussianRelease,

@@ -92,15 +92,10 @@ def calibrate_noise_multiplier(
 
     high, factor = 0.0, math.log(2.0)
     if (cheap := accountant.cheap_bound(event_for(1.0))) is not None:
-        high = math.log(
-            calibrate_noise_multiplier(
-                event_for,
-                epsilon=epsilon,
-                delta=delta,
-                accountant=cheap,
-                relative_tolerance=1e-2,
-            )
+        enough = calibrate_noise_multiplier(
+            event_for, epsilon=epsilon, delta=delta, accountant=cheap, relative_tolerance=1e-2
         )
+        high = math.log(enough)
         factor = math.log(1.1)
         if log_excess(high) > 0.0:  # the coarse search version is the looser of the two bounds here
             return math.exp(high)

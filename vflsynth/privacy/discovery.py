@@ -83,11 +83,11 @@ def count_columns(
         party: frame[[c for c in frame.columns if c != on]] for party, frame in frames.items()
     }
     kinds = check_kinds(kinds, [label for table in tables.values() for label in table.columns])
-    counts = {}
-    for party, table in tables.items():
-        known = public_columns(table, schema or PublicSchema(), kinds, party=party)
-        counts[party] = _counts_of(known)
-    return counts
+    schema = schema or PublicSchema()
+    return {
+        party: _counts_of(public_columns(table, schema, kinds, party=party))
+        for party, table in tables.items()
+    }
 
 
 def _counts_of(known: Mapping[Hashable, tuple[Any, PublicColumn | None]]) -> ColumnCounts:

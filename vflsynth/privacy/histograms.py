@@ -38,11 +38,7 @@ _FEWEST_PLACES = 3  # within the bounds
 
 
 def release_decimals(
-    column: pd.Series[Any],
-    bounds: Bounds,
-    *,
-    noise_std: float,
-    rng: torch.Generator | None = None,
+    column: pd.Series[Any], bounds: Bounds, *, noise_std: float, rng: torch.Generator | None = None
 ) -> Bounds:
     """Publish what decimals a column of floats has, as the step of its public bounds.
 
@@ -152,11 +148,7 @@ def exact_histograms(frame: pd.DataFrame, cells: ColumnCells) -> dict[Hashable, 
 
 
 def release_histograms(
-    frame: pd.DataFrame,
-    cells: ColumnCells,
-    *,
-    noise_std: float,
-    rng: torch.Generator | None = None,
+    frame: pd.DataFrame, cells: ColumnCells, *, noise_std: float, rng: torch.Generator | None = None
 ) -> dict[Hashable, NoisyHistogram]:
     """Publish the histograms of one party's columns with discrete Gaussian noise in every cell.
 

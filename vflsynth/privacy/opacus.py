@@ -163,10 +163,7 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]
         _check_processed_flag(totals)
         flat = torch.cat([total.flatten() for total in totals])  # one draw of noise for all
         mean = noisy_mean(
-            flat,
-            self.grid,
-            expected_batch_size=self.expected_batch_size,
-            rng=self.generator,
+            flat, self.grid, expected_batch_size=self.expected_batch_size, rng=self.generator
         )
         parts = torch.split(mean, [total.numel() for total in totals])
         for parameter, total, part in zip(self.params, totals, parts, strict=True):
@@ -390,16 +387,10 @@ class PrivateTraining:
 
     def __iter__(self) -> Iterator[Any]:
         """Draw the batches of all steps, in parts where they are large."""
-        loader = DataLoader(
-            self.records,
-            batch_sampler=_PoissonBatches(
-                len(self.records),
-                self.sample_rate,
-                self.steps,
-                self.optimizer.step_without_records,
-            ),
-            generator=torch.Generator(),
+        batches = _PoissonBatches(
+            len(self.records), self.sample_rate, self.steps, self.optimizer.step_without_records
         )
+        loader = DataLoader(self.records, batch_sampler=batches, generator=torch.Generator())
         with BatchMemoryManager(
             data_loader=loader, max_physical_batch_size=self._most, optimizer=self.optimizer
         ) as parts:

@@ -324,15 +324,7 @@ class Transcript:
     def to_frame(self) -> pd.DataFrame:
         """One row per kind of message and boundary: how many, how many bytes, which shapes."""
         rows = [
-            {
-                "message": kind,
-                "sender": sender,
-                "receiver": receiver,
-                "messages": total.messages,
-                "bytes": total.n_bytes,
-                "contents": str(total),
-            }
-            for (kind, sender, receiver), total in self._totals.items()
+            (*of, total.messages, total.n_bytes, str(total)) for of, total in self._totals.items()
         ]
         return pd.DataFrame(
             rows, columns=["message", "sender", "receiver", "messages", "bytes", "contents"]
@@ -566,8 +558,7 @@ def unpack(packed: Tensor, precision: Precision) -> Tensor:
         scales = packed[..., columns:].contiguous().view(torch.float32)
         numbers = F.pad(packed[..., :columns].float(), (0, blocks * _BLOCK - columns))
         numbers = numbers.reshape(*scales.shape, _BLOCK)
-        values = (numbers * scales.unsqueeze(-1)).flatten(-2)
-        values = values[..., :columns]
+        values = (numbers * scales.unsqueeze(-1)).flatten(-2)[..., :columns]
     if not bool(torch.isfinite(values).all()):
         raise PayloadRejectedError(
             "numbers came that are not finite: training diverged, or they were damaged",

@@ -233,12 +233,7 @@ class AllAccountHeads(Message):
 # -- during training, whatever the method ---------------------------------------------------------
 
 
-@message(
-    from_party=False,
-    made_of=MadeOf.PLANS,
-    when=When.EPOCH,
-    contents="write a checkpoint now",
-)
+@message(from_party=False, made_of=MadeOf.PLANS, when=When.EPOCH, contents="write a checkpoint now")
 class CheckpointNotice(Message):
     """The epoch, as the step, after which every node writes a checkpoint."""
 

@@ -112,6 +112,7 @@ def release_gate(
     if contract is None:
         contract = Contract() if model is None or model.contract is None else model.contract
     ledger = None if model is None else model.privacy_ledger_
+    settings: Mapping[str, Any] = {} if model is None else model.settings_
     if ledger is not None and not isinstance(ledger, PrivacyLedger):
         raise ParameterError(f"a model's ledger must be a PrivacyLedger, got {ledger!r}")
     if ledger is None and account is not None:
@@ -137,7 +138,7 @@ def release_gate(
         **_traces(tables, contract, promised_rules(model, contract, real)),
         **_likeness(tables, evaluation),
         **measuring.from_audit(audit),
-        "epsilon": _epsilon(ledger, account, None if model is None else model.settings_),
+        "epsilon": _epsilon(ledger, account, settings.get("account")),
     }
     return Dossier(
         clauses=tuple(Clause.of(name, found[name], contract.release) for name in CLAUSES),
@@ -149,10 +150,7 @@ def release_gate(
         date=f"{date or Date.today():%Y-%m-%d}",
         random_state=tables.random_state,
         changes=changes_since_fit(contract, model),
-        contract_digests={
-            "judged by": contract.digest,
-            "fitted with": None if model is None else model.settings_.get("contract"),
-        },
+        contract_digests={"judged by": contract.digest, "fitted with": settings.get("contract")},
     )
 
 
@@ -290,10 +288,9 @@ def _utility(result: MetricResult) -> Measured | NotMeasured:
 
 
 def _epsilon(
-    ledger: PrivacyLedger | None,
-    account: PrivacyAccount | None,
-    settings: Mapping[str, Any] | None,
+    ledger: PrivacyLedger | None, account: PrivacyAccount | None, mark: str | None
 ) -> Measured | NotMeasured:
+    """Return what is promised; the mark is the fit's in the account, None if across processes."""
     if ledger is None:
         return NotMeasured("the model makes no promise of differential privacy", applies=False)
     if not ledger.covers_synthetic_data:
@@ -309,7 +306,6 @@ def _epsilon(
             f"{ledger.claim}",
         )
     booked = account.attempts
-    mark = (settings or {}).get("account")  # of a fit across processes only the releases are known
     if not any(  # a fit that stopped early booked less than it had planned
         attempt.digest == mark if mark is not None else {*ledger.entries} <= {*attempt.entries}
         for attempt in booked

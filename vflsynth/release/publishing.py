@@ -375,7 +375,6 @@ def health_dcat(table: dict[str, Any], *, name: str, description: str, date: str
     health data access body. Returns a ``dcat:Dataset`` with one ``dcat:Distribution``.
     """
     legislation = {"@id": "http://data.europa.eu/eli/reg/2025/327/oj"}  # the EHDS regulation
-    issued = {"@value": date, "@type": "xsd:date"}
     distribution = {
         "@type": "dcat:Distribution",
         "dct:title": table["file"],
@@ -405,7 +404,7 @@ def health_dcat(table: dict[str, Any], *, name: str, description: str, date: str
         "dct:identifier": f"urn:sha256:{table['sha256']}",
         "dct:title": {"@value": name, "@language": "en"},
         "dct:description": {"@value": description, "@language": "en"},
-        "dct:issued": issued,
+        "dct:issued": {"@value": date, "@type": "xsd:date"},
         "dct:type": {"@id": f"{_EU}dataset-type/SYNTHETIC_DATA"},
         "dct:accessRights": {"@id": f"{_EU}access-right/RESTRICTED"},
         "dcat:theme": {"@id": f"{_EU}data-theme/HEAL"},

@@ -42,7 +42,6 @@ et al. 2018), which here check a public list instead of a product. A proof by fu
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -57,14 +56,7 @@ from torch import Tensor
 
 from vflsynth._random import derive
 from vflsynth.exceptions import MisalignedError, ProtocolError
-from vflsynth.secure.ring import (
-    Elements,
-    Masks,
-    elements_of,
-    record_blocks,
-    tensor_of,
-    to_ring,
-)
+from vflsynth.secure.ring import Elements, Masks, elements_of, record_blocks, tensor_of, to_ring
 
 SEED_BYTES = 32
 
@@ -388,7 +380,7 @@ class Codebook:
     @cached_property
     def digest(self) -> str:
         """A hash of all codes: who has other ones draws other masks."""
-        hashed = hashlib.sha256()
+        hashed = sha256()
         for number, own in enumerate(self.codes.values()):
             for code in own:
                 hashed.update(f"{number} {code.shape}".encode() + code.astype("<i8").tobytes())

@@ -296,11 +296,7 @@ def private_tables(n_records: int) -> tuple[dict[str, pd.DataFrame], PublicSchem
             "town": "str",
         },
     )
-    tables = {
-        "a": pd.DataFrame({KEY: k, **numbers}),
-        "b": pd.DataFrame({KEY: k, **others}),
-    }
-    return tables, schema
+    return {"a": pd.DataFrame({KEY: k} | numbers), "b": pd.DataFrame({KEY: k} | others)}, schema
 
 
 def private_labels(n_records: int) -> pd.DataFrame:
