@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, Integers, NumericColumn
+from vflsynth.evaluation.columns import CategoricalColumn, Column, Floats, Integers, present
 from vflsynth.evaluation.intervals import (
     GROUPS,
     Groups,
@@ -86,11 +86,10 @@ def single_columns(tables: Tables) -> MetricResult:
     """Compute :func:`marginal_distance`, which see."""
     real, synthetic, owner = tables.real, tables.synthetic, tables.owner
     encoder, rng = tables.encoder, tables.generator(MARGINAL_DISTANCE.name)
-    real_groups = random_groups(len(real), rng)
-    synthetic_groups = random_groups(len(synthetic), rng)
+    groups = [random_groups(len(table), rng) for table in (real, synthetic)]
     parts = []
     for column in encoder.columns:
-        binned = _Binned.of(column, real, synthetic, real_groups, synthetic_groups)
+        binned = _Binned.of(column, (real, synthetic), groups)
         distance, naive = _exact_distances(column, real, synthetic, binned)
         row: dict[str, object] = {"column": column.name}
         row |= {} if owner is None else {"party": owner[column.name]}
@@ -142,39 +141,30 @@ def average_variation_distance(
 
 def discrete_columns(tables: Tables, ways: int = 2) -> MetricResult:
     """Compute :func:`average_variation_distance`, which see."""
-    real, synthetic = tables.real, tables.synthetic
-    encoder, owner = tables.encoder, tables.owner
-    discrete = encoder.discrete
+    encoder, owner, discrete = tables.encoder, tables.owner, tables.encoder.discrete
     if len(discrete) < ways:
         found = "no discrete column" if not discrete else f"{len(discrete)} discrete column(s)"
         return AVERAGE_VARIATION_DISTANCE.not_applicable(
             f"the table has {found}, and {ways} are needed"
         )
     rng = tables.generator(AVERAGE_VARIATION_DISTANCE.name)
-    real_groups = random_groups(len(real), rng)
-    synthetic_groups = random_groups(len(synthetic), rng)
-    real_codes, synthetic_codes = (
-        [column.codes(table).astype(np.uint8) for column in discrete] for table in (real, synthetic)
-    )
+    both, n_real = (tables.real, tables.synthetic), len(tables.real)
+    groups = [random_groups(len(table), rng) for table in both]
+    codes = [
+        np.concatenate([column.codes(table).astype(np.uint8) for table in both])
+        for column in discrete
+    ]
     chosen, notes = _groups_of_columns(len(discrete), ways, rng)
     parts = []
     for group in chosen:
-        joint_real, joint_synthetic = np.zeros(len(real), int), np.zeros(len(synthetic), int)
+        joint = np.zeros(sum(map(len, both)), dtype=np.int64)
         for i in group:
             # Re-numbered after every factor, so that no product of widths can overflow.
-            width = discrete[i].width
-            pooled = np.concatenate(
-                [joint_real * width + real_codes[i], joint_synthetic * width + synthetic_codes[i]]
-            )
-            cells = _numbered(pooled)
-            joint_real, joint_synthetic = cells[: len(real)], cells[len(real) :]
-        n_cells = int(max(joint_real.max(), joint_synthetic.max())) + 1
-        binned = _Binned(
-            "tv",
-            _grouped_counts(joint_real, n_cells, real_groups),
-            _grouped_counts(joint_synthetic, n_cells, synthetic_groups),
-        )
-        naive = _independent_distance([real_codes[i] for i in group], joint_real, n_cells)
+            joint = _numbered(joint * discrete[i].width + codes[i])
+        n_cells = int(joint.max()) + 1
+        binned = _Binned.counted("tv", (joint[:n_real], joint[n_real:]), n_cells, groups)
+        of_real = [codes[i][:n_real] for i in group]
+        naive = _independent_distance(of_real, joint[:n_real], n_cells)
         names = [discrete[i].name for i in group]
         row: dict[str, object] = {"columns": ", ".join(str(name) for name in names)}
         if owner is not None:
@@ -216,32 +206,33 @@ class _Binned:
     synthetic: Floats  # (group, bin)
 
     @classmethod
-    def of(
+    def counted(
         cls,
-        column: Column,
-        real: pd.DataFrame,
-        synthetic: pd.DataFrame,
-        real_groups: Groups | None,
-        synthetic_groups: Groups | None,
+        measure: Literal["ks", "tv"],
+        codes: Sequence[Integers],
+        n_bins: int,
+        groups: Sequence[Groups | None],
+    ) -> _Binned:
+        """Count codes of both tables' rows."""
+        real, synthetic = map(_grouped_counts, codes, (n_bins, n_bins), groups)
+        return cls(measure, real, synthetic)
+
+    @classmethod
+    def of(
+        cls, column: Column, tables: Sequence[pd.DataFrame], groups: Sequence[Groups | None]
     ) -> _Binned:
         if isinstance(column, CategoricalColumn):
-            codes, others, n_bins = column.codes(real), column.codes(synthetic), column.width
-        else:
-            values, synthetic_values = column.values(real), column.values(synthetic)
-            pooled = np.concatenate([values, synthetic_values])
-            pooled = pooled[~np.isnan(pooled)]
-            inner = np.linspace(0.0, 1.0, BINS + 1)[1:-1]
-            edges = np.unique(np.quantile(pooled, inner, method="lower")) if len(pooled) else inner
-            n_bins = len(edges) + 2
-            codes, others = (
-                np.where(np.isnan(v), n_bins - 1, np.searchsorted(edges, v, side="left"))
-                for v in (values, synthetic_values)
-            )
-        return cls(
-            "ks" if isinstance(column, NumericColumn) else "tv",
-            _grouped_counts(codes, n_bins, real_groups),
-            _grouped_counts(others, n_bins, synthetic_groups),
-        )
+            codes = [column.codes(table) for table in tables]
+            return cls.counted("tv", codes, column.width, groups)
+        values = [column.values(table) for table in tables]
+        known = present(np.concatenate(values))
+        inner = np.linspace(0.0, 1.0, BINS + 1)[1:-1]
+        edges = np.unique(np.quantile(known, inner, method="lower")) if len(known) else inner
+        missing = len(edges) + 1
+        codes = [
+            np.where(np.isnan(v), missing, np.searchsorted(edges, v, side="left")) for v in values
+        ]
+        return cls.counted("ks", codes, missing + 1, groups)
 
     def _between(self, first: Floats, second: Floats) -> Floats:
         """Return the distance of counts, shape (..., bin) to (...)."""

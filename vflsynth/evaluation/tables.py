@@ -94,16 +94,13 @@ class Tables:
     @cached_property
     def in_memory(self) -> Tables:
         """These tables, or of those on disk a random `SAMPLED` rows of each."""
-        tables: dict[str, Any] = {n: getattr(self, n) for n in ("real", "synthetic", "holdout")}
-        stored = [name for name, table in tables.items() if isinstance(table, StoredTable)]
-        if not stored:
-            return self
+        names = ("real", "synthetic", "holdout")
         drawn: dict[str, Any] = {}
-        for name in stored:
-            rows = sample_rows(tables[name], SAMPLED, self.generator(f"sample of {name} rows"))
-            whole = isinstance(rows, StoredTable)
-            drawn[name] = rows.take(np.arange(len(rows))) if whole else rows
-        return replace(self, **drawn)
+        for name in (n for n in names if isinstance(getattr(self, n), StoredTable)):
+            table: Any = getattr(self, name)
+            rows = sample_rows(table, SAMPLED, self.generator(f"sample of {name} rows"))
+            drawn[name] = rows.take(np.arange(len(rows))) if rows is table else rows
+        return replace(self, **drawn) if drawn else self
 
     @cached_property
     def digests(self) -> dict[Hashable, str]:
