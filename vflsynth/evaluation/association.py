@@ -197,10 +197,11 @@ class _Layout:
     """
 
     def __init__(self, encoder: TableEncoder) -> None:
-        self.columns = encoder.columns
-        self.numeric_columns, self.label_columns = encoder.numeric, encoder.discrete
-        self.numeric = [i for i, c in enumerate(self.columns) if isinstance(c, NumericColumn)]
-        self.discrete = [i for i, c in enumerate(self.columns) if not isinstance(c, NumericColumn)]
+        self.encoder = encoder
+        kinds = ["n" if isinstance(column, NumericColumn) else "d" for column in encoder.columns]
+        self.numeric, self.discrete = (
+            [i for i, own in enumerate(kinds) if own == kind] for kind in "nd"
+        )
         n = len(self.numeric)
         self.scores, self.squares, self.present = (
             slice(start, start + n) for start in (0, n, 2 * n)
@@ -211,19 +212,18 @@ class _Layout:
             self.blocks.append(slice(start, start + len(column.levels) + column.has_other))
             start = self.blocks[-1].stop
         self.width = start
-        kinds = ["n" if isinstance(column, NumericColumn) else "d" for column in self.columns]
         name = {"nn": "pearson", "dd": "cramers_v"}
         self.measures = [[name.get(a + b, "correlation_ratio") for b in kinds] for a in kinds]
 
     def features(self, frame: pd.DataFrame) -> Floats:
         """Return the matrix of a chunk, shape (row, feature)."""
         out = np.zeros((len(frame), self.width))
-        for k, column in enumerate(self.numeric_columns):
+        for k, column in enumerate(self.encoder.numeric):
             scores = column.standardised(frame)
             out[:, self.present.start + k] = ~np.isnan(scores)
             out[:, self.scores.start + k] = np.nan_to_num(scores)
         out[:, self.squares] = out[:, self.scores] ** 2
-        for block, label_column in zip(self.blocks, self.label_columns):
+        for block, label_column in zip(self.blocks, self.encoder.discrete):
             codes = label_column.codes(frame)
             rows = np.flatnonzero(codes < block.stop - block.start)  # the rest is missing
             out[rows, block.start + codes[rows]] = 1.0
@@ -231,8 +231,8 @@ class _Layout:
 
     def matrices(self, sums: GroupedSums, weights: Floats) -> Floats:
         """Return association matrices, shape (replica, column, column); NaN where undefined."""
-        result = np.full((len(weights), len(self.columns), len(self.columns)), np.nan)
-        numeric, discrete = self.numeric, self.discrete
+        numeric, discrete, n = self.numeric, self.discrete, len(self.measures)
+        result = np.full((len(weights), n, n), np.nan)
         for matrix, (_, _, product) in zip(result, sums.kept(weights)):
             matrix[np.ix_(numeric, numeric)] = self._pearson(product)
             for block, i in zip(self.blocks, discrete):

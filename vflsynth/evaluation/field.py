@@ -309,24 +309,20 @@ def _total_variation(first: Integers, second: Integers, size: int) -> float:
 
 
 _REPORTS = {
-    f"{kind.capitalize()}Report": Metric(
-        name=f"sdmetrics_{kind}",
-        title=f"SDMetrics {kind} score",
+    "QualityReport": Metric(
+        name="sdmetrics_quality",
+        title="SDMetrics quality score",
         direction="higher",
-        measures=measures,
-    )
-    for kind, measures in (
-        (
-            "quality",
-            "How alike single columns and pairs of columns are, as SDMetrics' QualityReport puts "
-            "it.",
-        ),
-        (
-            "diagnostic",
-            "Whether the synthetic table is a valid table of its kind: columns present, values "
-            "within the real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
-        ),
-    )
+        measures="How alike single columns and pairs of columns are, as SDMetrics' QualityReport "
+        "puts it.",
+    ),
+    "DiagnosticReport": Metric(
+        name="sdmetrics_diagnostic",
+        title="SDMetrics diagnostic score",
+        direction="higher",
+        measures="Whether the synthetic table is a valid table of its kind: columns present, "
+        "values within the real ranges and labels, as SDMetrics' DiagnosticReport puts it.",
+    ),
 }
 
 

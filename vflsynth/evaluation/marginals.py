@@ -102,11 +102,7 @@ def single_columns(tables: Tables) -> MetricResult:
 
 
 def average_variation_distance(
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    *,
-    ways: int = 2,
-    **known: Unpack[Compared],
+    real: pd.DataFrame, synthetic: pd.DataFrame, *, ways: int = 2, **known: Unpack[Compared]
 ) -> MetricResult:
     """Compare the joint distribution of every group of `ways` discrete columns.
 

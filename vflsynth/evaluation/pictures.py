@@ -175,10 +175,7 @@ def pairs(
 
 
 def projection(
-    encoder: TableEncoder,
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    rng: np.random.Generator,
+    encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFrame, rng: np.random.Generator
 ) -> Picture | None:
     """Draw both tables in the plane of the real table's first two principal components."""
     ours, theirs = (
