@@ -152,22 +152,15 @@ def rule_violations(
         rules = {rule.title: rule.keeps for rule in as_rules(rules)}
     if not rules:
         return RULES.not_applicable("no rule was given")
-    broken = {
-        table: {name: ~_kept(name, keeps(frame), len(frame)) for name, keeps in rules.items()}
-        for table, frame in (("real", real), ("synthetic", synthetic))
-    }
-    shares = {
-        table: float(np.logical_or.reduce(list(found.values())).mean())
-        for table, found in broken.items()
-    }
-    parts = [
-        {"rule": name, "value": rows.mean(), "real": broken["real"][name].mean()}
-        for name, rows in broken["synthetic"].items()
-    ]
+    ours, theirs = (  # (rule, row)
+        np.stack([~_kept(name, keeps(frame), len(frame)) for name, keeps in rules.items()])
+        for frame in (real, synthetic)
+    )
+    parts = {"rule": [*rules], "value": theirs.mean(axis=1), "real": ours.mean(axis=1)}
     return MetricResult(
         RULES,
-        shares["synthetic"],
-        baseline=shares["real"],
+        float(theirs.any(axis=0).mean()),
+        baseline=float(ours.any(axis=0).mean()),
         interval_method="none: a count",
         parts=pd.DataFrame(parts),
     )

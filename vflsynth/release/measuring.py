@@ -297,22 +297,22 @@ def from_audit(
     and counts for nothing.
     """
     content: Mapping[str, Any] = {}
-    missing = "no audit was given", "no answer to this question was given"
+    unattacked, unasked = "no audit was given", "no answer to this question was given"
     try:
         if audit is not None:
             content = audit if isinstance(audit, Mapping) else json.loads(audit.to_json())
         if "shortened" in content:
             epochs, usual = content["shortened"]["epochs"], content["shortened"]["usual"]
-            missing = (
+            unattacked = unasked = (
                 f"the audit was of models of at most {epochs} epochs in place of {usual}; give one "
-                "that had the time for all of them",
-            ) * 2
+                "that had the time for all of them"
+            )
             content = {}
-        if content and "targets" not in content:
-            missing = "only the three questions were asked", missing[1]
-        membership = _membership(content) if "targets" in content else NotMeasured(missing[0])
+        elif content and "targets" not in content:
+            unattacked = "only the three questions were asked"
+        membership = _membership(content) if "targets" in content else NotMeasured(unattacked)
         answers = content.get("criteria", ())
-        found = {clause: _question(name, answers, missing[1]) for clause, name in QUESTIONS.items()}
+        found = {clause: _question(name, answers, unasked) for clause, name in QUESTIONS.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ParameterError(
             f"this is not the JSON of an audit: {error!r}. Fix: that of 'vflsynth audit --json'"
