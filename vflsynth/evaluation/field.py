@@ -248,10 +248,8 @@ def pair_trends(encoder: TableEncoder, real: pd.DataFrame, synthetic: pd.DataFra
     rows = []
     for first, second in combinations(codes, 2):
         if first in numbers and second in numbers:
-            found = [
-                _correlation(a, b) for a, b in zip(numbers[first], numbers[second], strict=True)
-            ]
-            value = 1.0 - abs(found[0] - found[1]) / 2.0
+            ours, theirs = map(_correlation, numbers[first], numbers[second])
+            value = 1.0 - abs(ours - theirs) / 2.0
         else:
             (*own, n_own), (*other, n_other) = codes[first], codes[second]
             cells = [a * n_other + b for a, b in zip(own, other, strict=True)]

@@ -195,9 +195,7 @@ def projection(
         ("real", "synthetic", "both"),
     ):
         for points, colour in drawn:
-            axes.scatter(
-                points[:, 0], points[:, 1], s=5, c=colour, alpha=0.4, lw=0, rasterized=True
-            )
+            axes.scatter(*points.T, s=5, c=colour, alpha=0.4, lw=0, rasterized=True)
         axes.set_xlim(low[0], high[0])
         axes.set_ylim(low[1], high[1])
         axes.set_title(word, fontsize=8.5, loc="left", color=INK)
