@@ -214,6 +214,9 @@ class Usefulness:
 
     def measured(self) -> MetricResults:
         """Train and test, for the result and once more for its baseline."""
+        if self.protocol not in ("holdout", "paper"):
+            raise ParameterError(f"protocol must be 'holdout' or 'paper', not {self.protocol!r}")
+        check_estimator("model", self.model, "fit")
         rng = self.tables.generator(TSTR.name)
         rows = self.rows(rng)
         if because := self.obstacle(rows):
@@ -275,9 +278,6 @@ class Usefulness:
         rescaled = None if self.is_classification else _rescaled(rows.used, target, rows.notes)
         # By the real table's types, whichever table a model is trained on.
         labels = [name for name in self.names if is_categorical(tables.real[name])]
-        if self.protocol not in ("holdout", "paper"):
-            raise ParameterError(f"protocol must be 'holdout' or 'paper', not {self.protocol!r}")
-        check_estimator("model", self.model, "fit")
         forest = _forest(self.protocol, self.is_classification, tables.random_state)
         unscaled = self.is_classification or rescaled
         if self.protocol == "holdout" and tables.holdout is None:

@@ -155,7 +155,7 @@ def test_what_does_not_apply_says_why(mixed):
     with pytest.raises(ParameterError, match="model must be an estimator"):
         utility(mixed, mixed, "grade", model="oracle")
     with pytest.raises(ParameterError, match="protocol must be"):
-        utility(mixed, mixed, "grade", protocol="none")
+        utility(mixed.assign(grade="one"), mixed, "grade", protocol="none")  # nothing to learn
     with pytest.raises(ParameterError, match="task must be"):
         utility(mixed, mixed, "grade", task="guess")
 
