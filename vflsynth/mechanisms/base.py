@@ -101,7 +101,7 @@ class Plan:
         found = []
         for entry in self.ledger.entries:
             if self.length is not None and isinstance(entry.event, SampledRelease):
-                last = self.length.epochs if last_epoch is None else last_epoch
+                last = min(self.length.epochs, last_epoch or self.length.epochs)
                 steps = self._steps_until(entry.event, last)
                 steps -= self._steps_until(entry.event, first_epoch - 1)
                 if steps > 0:

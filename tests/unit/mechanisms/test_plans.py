@@ -93,6 +93,15 @@ def test_gs_wgan_without_a_generator_step_is_refused(budget):
         made(GSWGAN, **budget).plan(JOINED, few)
 
 
+@pytest.mark.parametrize("mechanism", [DPSGD, FirstLayer, DPSGDGAN, GSWGAN])
+def test_nothing_is_paid_for_after_the_last_epoch(mechanism):
+    """A run that went on from its last checkpoint booked an epoch that is never trained."""
+    plan = planned(mechanism)
+    n_epochs = plan.length.epochs
+    assert plan.releases(n_epochs + 1, n_epochs + 1) == ()
+    assert plan.releases(1, n_epochs + 1) == plan.releases(1)
+
+
 def test_an_epsilon_that_no_accountant_reaches_is_named():
     """The error was about a noise multiplier that nobody gave."""
     with pytest.raises(PrivacyBudgetError, match=r"epsilon 1e\+06 leaves so little noise"):
