@@ -358,10 +358,8 @@ def dtype_from_json(content: Any) -> Any:
         case {"category": dict() | None as listed, "ordered": bool(ordered)}:
             categories = None if listed is None else index_from_json(listed)
             return pd.CategoricalDtype(categories, ordered=ordered)
-        case {"string": str(storage), "missing": "NA"}:
-            return pd.StringDtype(storage)
-        case {"string": str(storage), "missing": "nan"}:
-            return pd.StringDtype(storage, na_value=np.nan)
+        case {"string": str(storage), "missing": "NA" | "nan" as missing}:
+            return pd.StringDtype(storage, na_value=pd.NA if missing == "NA" else np.nan)
         case {"arrow": "string"}:
             return pd.ArrowDtype(pa.string())
     raise ValueError(f"not an encoded dtype: {content!r}")

@@ -152,14 +152,11 @@ def write_values(
                 noon = column.dt.tz_convert(timezone(dtype)) + pd.Timedelta(hours=12)
                 column = noon.dt.normalize()
         return column.astype(dtype)
-    values = values.astype(own, copy=False)
-    if isinstance(dtype, np.dtype):
-        if missing.any():
-            values[missing] = np.nan
-        return pd.Series(values, name=name, copy=False)
-    array = pd.array(values, dtype=dtype)
+    array: Any = values.astype(own, copy=False)
+    if not isinstance(dtype, np.dtype):
+        array = pd.array(array, dtype=dtype)
     if missing.any():
-        array[missing] = pd.NA
+        array[missing] = np.nan if isinstance(dtype, np.dtype) else pd.NA
     return pd.Series(array, name=name, copy=False)
 
 

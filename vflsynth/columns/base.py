@@ -459,11 +459,10 @@ class NumberRanges:
 
     def between(self, dtype: Any, low: float, high: float) -> Bounds:
         """Bounds between two edges of the grid."""
-        ends: tuple[float, float] = (low, high)
         if numpy_dtype(dtype).kind in "iu":
             limits = np.iinfo(numpy_dtype(dtype))  # the largest edge of 64 bits is rounded up
-            ends = max(low, limits.min), min(high, limits.max)
-        return self.bounds(None, dtype, Bounds(*ends))
+            low, high = max(low, limits.min), min(high, limits.max)
+        return self.bounds(None, dtype, Bounds(low, high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -663,14 +662,12 @@ class ColumnGrid:
     def nearest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the nearest place of the grid, shape and dtype of `values`."""
         inside = np.clip(values, self.lower, self.upper)
-        nearest: npt.NDArray[Any]
         if isinstance(self.step, int):
             beyond = (inside - self.lower) % self.step
             down = inside - beyond
-            nearest = np.where(2 * beyond > self.step, down + self.step, down).astype(values.dtype)
-        else:
-            nearest = np.round(np.rint(inside / self.step) * self.step, self.decimals)
-        return nearest
+            nearest = np.where(2 * beyond > self.step, down + self.step, down)
+            return np.asarray(nearest, values.dtype)
+        return np.asarray(np.round(np.rint(inside / self.step) * self.step, self.decimals))
 
 
 def decimal_steps() -> Iterator[tuple[float, int]]:

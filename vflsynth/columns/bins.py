@@ -83,8 +83,7 @@ class Bins:
     @property
     def single(self) -> Flags:
         """Which bins are single values, shape (bin,)."""
-        single: Flags = self.lows == self.highs
-        return single
+        return np.asarray(self.lows == self.highs)
 
     @property
     def edges(self) -> Floats:

@@ -502,10 +502,8 @@ class CategoricalTransformer(ColumnTransformer):
             codes = self.code_.read(matrix)
         elif self.n_slots_ > 1:
             codes = matrix.argmax(axis=1)
-        missing = np.zeros(len(matrix), dtype=np.bool_)
-        if self.has_missing_:
-            missing = codes == self.n_slots_ - 1
-            codes[missing] = 0
+        missing = self.has_missing_ & (codes == self.n_slots_ - 1)
+        codes[missing] = 0
         if self.rare_shares_:
             pooled = np.flatnonzero((codes == self.n_frequent_) & ~missing)
             codes[pooled] += allocate(self.rare_shares_, len(pooled))

@@ -52,7 +52,7 @@ def evidence_of_rows(
     frame: pd.DataFrame,
     *,
     missing_is_value: bool,
-    among: Mapping[Any, Sequence[tuple[Any, ...]]] | None = None,
+    among: Mapping[Any, Sequence[tuple[Any, ...]]],
 ) -> Evidence:
     """Say which codes and scaled numbers decode to some of the fitted columns' values.
 
@@ -74,8 +74,8 @@ def evidence_of_rows(
                 values = frame[label]
                 known = values.notna().to_numpy() | missing_is_value
                 _add_rows(found, column, values, known)
-            elif label in (among or {}):
-                _add_among(found, column, (among or {})[label])
+            elif label in among:
+                _add_among(found, column, among[label])
             elif column.width_:
                 _add_nothing(found, column, n)
     return found

@@ -136,13 +136,10 @@ class NoisyHistogram:
         beyond = np.maximum(lows[low] - highs, lows - highs[high])
         far = beyond > _FENCE * middle
         least = np.where(far, _WORTH_A_FAR_END, _WORTH_AN_END) * self.noise_std
-        least_before = least * np.sqrt(np.arange(1.0, len(counts) + 1.0))
-        least_after = least * np.sqrt(np.arange(len(counts), 0.0, -1.0))
-        most = _MOST_EXPLAINED * counts.sum()
-        least_before = np.minimum(least_before, most)
-        least_after = np.minimum(least_after, most)
-        there = np.logical_or.accumulate(np.cumsum(counts) > least_before)
-        there &= np.logical_or.accumulate(np.cumsum(counts[::-1]) > least_after[::-1])[::-1]
+        most, ends = _MOST_EXPLAINED * counts.sum(), np.sqrt(np.arange(1.0, len(counts) + 1.0))
+        before, after = (np.minimum(own * ends, most) for own in (least, least[::-1]))
+        there = np.logical_or.accumulate(np.cumsum(counts) > before)
+        there &= np.logical_or.accumulate(np.cumsum(counts[::-1]) > after)[::-1]
         inside = np.where(there, counts, 0.0)
         return nearest_shares(inside if inside.sum() > 0.0 else counts)
 
@@ -170,7 +167,7 @@ class NoisyHistogram:
     @property
     def _zero(self) -> int:
         """What numbers are counted from along the curve."""
-        return 0 if self.curve.is_straight else self._bounds().origin
+        return 0 if self.curve.is_straight else self._bins().bounds.origin
 
     def divided(self) -> Bins:
         """Fit bins to where a numeric column's values are, by the noisy counts alone.
@@ -187,7 +184,7 @@ class NoisyHistogram:
         bins, counts = self._bins(), self.counts[:-1]
         support = _support(counts, _SIGNIFICANT * self.noise_std)
         if support is None:
-            return Bins.even(self._bounds(), len(bins))
+            return Bins.even(bins.bounds, len(bins))
         least = max(1.0, _WORTH_A_BIN * self.noise_std)
         per_count = _MOST_DIVIDED * len(bins) / max(counts.sum(), 1.0)
         ends, (low, high), n_dense = bins.edges, _quartiles(counts), 0
@@ -212,7 +209,7 @@ class NoisyHistogram:
             else:
                 continue
             start, waiting = b, 0.0
-        return Bins.between(self._bounds(), [*edges, *ends[_tail(start, last)]], points)
+        return Bins.between(bins.bounds, [*edges, *ends[_tail(start, last)]], points)
 
     @property
     def encoded_dim(self) -> int:
@@ -265,7 +262,7 @@ class NoisyHistogram:
         Others get intervals of a millionth of the public range, and then the third result is the
         logarithm of their width, to be subtracted for a density.
         """
-        bounds, (mean, std) = self._bounds(), self.mean_and_std()
+        bounds, (mean, std) = self._bins().bounds, self.mean_and_std()
         low, high = float(bounds.low), float(bounds.high)
         width = bounds.step or _SMALL * (high - low)
         numbers = np.clip(read_numbers(values, bounds.origin), low, high)
@@ -278,7 +275,7 @@ class NoisyHistogram:
 
     def decode_numeric(self, scores: Floats) -> Floats:
         """Turn standard scores into numbers (above the origin) within the public bounds."""
-        bounds, bins, (mean, std) = self._bounds(), self._bins(), self.mean_and_std()
+        bins, (mean, std) = self._bins(), self.mean_and_std()
         bent = scores * std + mean
         numbers = self.curve.unbend(bent) - self._zero
         if len(points := bins.lows[bins.single]):
@@ -287,17 +284,12 @@ class NoisyHistogram:
             error = _ROUNDING * (np.abs(scores) * std + abs(mean))  # of a score of 32 bits
             there = np.abs(bent - places[nearest]) <= error
             numbers = np.where(there, points[nearest], numbers)
-        return np.clip(numbers, float(bounds.low), float(bounds.high))
+        return np.clip(numbers, float(bins.bounds.low), float(bins.bounds.high))
 
     def _bins(self) -> Bins:
         if isinstance(self.cells, Bins):
             return self.cells
         raise TypeError("A categorical column has no bins.")
-
-    def _bounds(self) -> Bounds:
-        if isinstance(self.column, Bounds):
-            return self.column
-        raise TypeError("A categorical column has no mean.")
 
 
 def _quartiles(counts: Floats) -> tuple[int, int]:
@@ -343,8 +335,7 @@ def _even_stretches(
         some, share = ends - starts, (wide[ends] - wide[starts]) / width
         apart = np.abs(filled[ends] - filled[starts] - share * filled[-1])
         noise = noise_std * np.sqrt(some * (1.0 - share) ** 2 + (n - some) * share**2)
-        found: Floats = apart / np.maximum(noise, np.finfo(np.float64).tiny)
-        return found
+        return np.asarray(apart / np.maximum(noise, np.finfo(np.float64).tiny))
 
     ends = np.arange(1, n)
     found, parts = differs(np.zeros_like(ends), ends), [0, n]
