@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
+from vflsynth.columns.arrays import Flags
 from vflsynth.columns.evidence import Evidence, evidence_of_rows, evidence_of_wanted, has_densities
 from vflsynth.contract import Rule
 from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
@@ -25,7 +26,7 @@ from vflsynth.contract.steps import Copied
 from vflsynth.exceptions import ConditionError, ParameterError, did_you_mean
 from vflsynth.models.party_model import PartyModel, stacked
 from vflsynth.models.samplers import Completion
-from vflsynth.models.satisfying import Demands, Flags, filled
+from vflsynth.models.satisfying import Demands, effective_sizes, filled
 
 _BLOCK = 1 << 14
 """Draws at once."""
@@ -171,21 +172,16 @@ def computed_by(rules: Iterable[Rule]) -> set[Hashable]:
 def check_columns(halves: Mapping[str, PartyModel], columns: Iterable[Hashable]) -> None:
     """Raise ConditionError for columns that no party publishes as they are modelled."""
     known = [c for half in halves.values() for c in half.domains]
-    for column in columns:
-        if column in known:
-            continue
-        if any(half.preparation and column in half.preparation.columns for half in halves.values()):
-            raise ConditionError(
-                "it comes out as fresh values, whatever is asked of it",
-                fix="leave it out",
-                column=column,
-            )
-        strange = [c for c in columns if c not in known]
-        raise ConditionError(
-            f"no party has columns {strange}{did_you_mean(strange[0], known)}",
-            fix=f"give some of {known}; a key is the index, or on the command line --on",
-            column=strange[0],
-        )
+    strange = [c for c in columns if c not in known]
+    if not strange:
+        return
+    prepared = (half.preparation for half in halves.values() if half.preparation is not None)
+    if any(strange[0] in own.columns for own in prepared):
+        problem, fix = "it comes out as fresh values, whatever is asked of it", "leave it out"
+    else:
+        problem = f"no party has columns {strange}{did_you_mean(strange[0], known)}"
+        fix = f"give some of {known}; a key is the index, or on the command line --on"
+    raise ConditionError(problem, fix=fix, column=strange[0])
 
 
 def _check_as_modelled(halves: Mapping[str, PartyModel], known: pd.DataFrame) -> None:
@@ -194,22 +190,21 @@ def _check_as_modelled(halves: Mapping[str, PartyModel], known: pd.DataFrame) ->
     And where columns are missing that others are often a copy of.
     """
     for name, half in halves.items():
-        if half.preparation is not None and (
-            half.preparation.replacements or half.preparation.titles
-        ):
+        if (prepared := half.preparation) is None:
+            continue
+        if prepared.replacements or prepared.titles:
             raise ParameterError(
                 f"party {name!r}: rows that are drawn under a contract with rules or replaced "
                 "columns have no probability that could be computed: rows are left out and columns "
                 "computed after drawing. Fix: fit without the contract"
             )
-        steps = () if half.preparation is None else half.preparation.steps
-        if unlike := [step.column for step in steps if not step.has_density]:
+        if unlike := [step.column for step in prepared.steps if not step.has_density]:
             raise ParameterError(
                 f"party {name!r}: column {unlike[0]!r} has a value exactly where another column "
                 "has one, and is modelled without it: records have no probability that could be "
                 "computed. Fix: fit with structure='ignore'"
             )
-        for step in steps:
+        for step in prepared.steps:
             if isinstance(step, Copied) and step.column in known and step.by[0] not in known:
                 raise ParameterError(
                     f"party {name!r}: column {step.column!r} is modelled as a copy of "
@@ -224,7 +219,7 @@ def _in_blocks(
     n_draws: int,
     secret: bytes,
     evidence: Callable[[str, slice], Evidence],
-    judge: Callable[[slice], Judge] | None = None,
+    judge: Callable[[slice], Judge] | None,
 ) -> Draws:
     # Draws of a tree weigh the same: where none can be refused, one is as good as all.
     needed = 1 if judge is None and are_exact(halves) else n_draws
@@ -254,28 +249,22 @@ def _block(halves: Mapping[str, PartyModel], asked: Completion, judge: Judge | N
         tables, accepted = judge(tables)
         weights = np.where(accepted.reshape(weights.shape), weights, -np.inf)
     largest = weights.max(1, keepdims=True)
-    possible = largest[:, 0] > -np.inf
-    shares = np.exp(weights - np.where(possible[:, None], largest, 0.0))
-    sums = np.where(possible, shares.sum(1), 1.0)
+    shares = np.exp(weights - np.where(largest > -np.inf, largest, 0.0))
+    sums, effective = effective_sizes(shares)
     streams = RandomStreams([derive(asked.secret, "choosing")])
     (generator,) = streams.numpy_generators("draws", asked.number)
     places = generator.random(n_records)
     chosen = (shares.cumsum(1) / sums[:, None] < places[:, None]).sum(1).clip(0, n_draws - 1)
     rows_of = np.arange(n_records) * n_draws + chosen
-    if not tables:
+    if judge is not None:
+        tables = {name: table.iloc[rows_of] for name, table in tables.items()}
+    else:
         kept = torch.tensor(rows_of)
         tables = {
             name: _decoded(halves[name], rows[kept.to(rows.device)], own)
             for name, rows in drawn.items()
         }
-    else:
-        tables = {name: table.iloc[rows_of] for name, table in tables.items()}
-    squares = np.where(possible, np.square(shares).sum(1), 1.0)
-    return Draws(
-        tables,
-        largest[:, 0] + np.log(sums / n_draws) - widths,
-        np.where(possible, sums**2 / squares, 0.0),
-    )
+    return Draws(tables, largest[:, 0] + np.log(sums / n_draws) - widths, effective)
 
 
 def _decoded(half: PartyModel, rows: Tensor, secret: bytes) -> pd.DataFrame:

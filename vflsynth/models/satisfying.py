@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
+from vflsynth.columns.arrays import Flags, Floats
 from vflsynth.columns.base import held_as, naming, not_held
 from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import Cost, Rule, attempts, judged
@@ -28,9 +29,6 @@ _SPARE = 1.2
 
 _ENOUGH_TO_TELL = 200_000
 """Draws after which the search ends if `most` would not give half of what is wanted."""
-
-
-Flags = npt.NDArray[np.bool_]
 
 
 class Demands:
@@ -157,8 +155,6 @@ def enforce(
     return joined, demands.cost
 
 
-Floats = npt.NDArray[np.float64]
-
 _FEWEST, _MOST = 20_000, 200_000
 """Draws of a pool."""
 
@@ -215,14 +211,10 @@ def nearest_rows(
         for kind, drawn, given, blank in compared:
             _weigh(logs, kind, drawn, given[rows], blank[rows])
         weights = np.exp(logs, dtype=np.float64)
-        total = weights.sum(1)
-        resembled = total > 0.0
-        safe = np.where(resembled, total, 1.0)
-        squares = np.where(resembled, np.square(weights).sum(1), 1.0)
-        effective = np.where(resembled, total**2 / squares, 0.0)
+        total, effective = effective_sizes(weights)
         for k, sums in enumerate(weights.cumsum(1)):
             alike = rows_of[start + k]
-            chosen[alike] = np.searchsorted(sums, draws[alike] * safe[k]).clip(0, size - 1)
+            chosen[alike] = np.searchsorted(sums, draws[alike] * total[k]).clip(0, size - 1)
             sizes[alike] = effective[k]
     if n_candidates > 1:
         tried = {name: stacked([own.iloc[chosen.ravel()]]) for name, own in pool.items()}
@@ -238,6 +230,15 @@ def nearest_rows(
             for label, column in fresh.items():
                 own[label] = column.array
     return found, sizes
+
+
+def effective_sizes(weights: Floats) -> tuple[Floats, Floats]:
+    """Return sums of weights, (record, draw), and effective sample sizes; 1 and 0 if all are 0."""
+    sums = weights.sum(1)
+    possible = sums > 0.0
+    sums = np.where(possible, sums, 1.0)
+    squares = np.where(possible, np.square(weights).sum(1), 1.0)
+    return sums, np.where(possible, sums**2 / squares, 0.0)
 
 
 def _alike(
