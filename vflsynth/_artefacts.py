@@ -173,9 +173,9 @@ def reading(source: Path | str, what: str) -> AbstractContextManager[None]:
 def _read_manifest(root: Path, kind: str | None = None) -> dict[str, Any]:
     """Read a manifest of this kind, or of any, in a version that can be read."""
     if not (root / MANIFEST).is_file():
-        other = f"was not saved by vflsynth: it has no {MANIFEST}"
-        what = other if root.exists() else "does not exist"
-        raise ArtefactError(f"{root} {what}{_left_behind(root)}")
+        if root.exists():
+            raise ArtefactError(f"{root} was not saved by vflsynth: it has no {MANIFEST}")
+        raise ArtefactError(f"{root} does not exist{_left_behind(root)}")
     manifest = read_json(root / MANIFEST)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
         raise ArtefactError(f"{root / MANIFEST} is not a manifest")
@@ -202,8 +202,6 @@ def _left_behind(root: Path) -> str:
 
     Moving it back by ourselves could pull it away from a process that is replacing it right now.
     """
-    if root.exists():
-        return ""
     for attic in sorted(root.parent.glob(f".{glob.escape(root.name)}.old.*")):
         if (attic / root.name / MANIFEST).is_file():
             return (

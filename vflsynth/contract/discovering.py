@@ -246,12 +246,7 @@ def _one_hot(table: _Table) -> Iterator[Finding]:
     for label in table.labels:
         column = table.frame[label]
         numeric = pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column)
-        if (
-            numeric
-            and not column.isna().any()
-            and column.isin([0, 1]).all()
-            and column.nunique() > 1
-        ):
+        if numeric and column.isin([0, 1]).all() and column.nunique() > 1:
             flags[label] = column.to_numpy(dtype=np.int64)
     free = list(flags)
     while free:
@@ -842,8 +837,7 @@ def _target(table: _Table, label: Hashable) -> Floats:
         return np.empty((0, table.n))
     counts = np.bincount(codes)
     common = np.argsort(-counts, kind="stable")[:20]
-    shown: Floats = (codes == common[counts[common] > 0][:, None]).astype(np.float64)
-    return shown
+    return np.asarray(codes == common[counts[common] > 0][:, None], np.float64)
 
 
 def _strangeness(codes: Codes, n_codes: int, columns: Floats) -> float:

@@ -24,13 +24,10 @@ from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import plain_values
+from vflsynth.columns.arrays import Flags, plain_values
 from vflsynth.exceptions import ContractError
-
-Rows = npt.NDArray[np.bool_]
 
 _LONGEST = 2000
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-12
@@ -90,7 +87,7 @@ class Expression:
         if not self.columns:
             raise ContractError(f"{self.text!r} names no column")
 
-    def keeps(self, table: pd.DataFrame) -> Rows:
+    def keeps(self, table: pd.DataFrame) -> Flags:
         """Say which rows fulfil it; ContractError if values cannot be compared or added.
 
         A row with a missing value in a column that is compared is True, as a check of SQL is;
@@ -103,7 +100,7 @@ class Expression:
             result[known] = np.broadcast_to(np.asarray(self.value(self.tree, rows)), len(rows))
         return result
 
-    def known(self, table: pd.DataFrame) -> Rows:
+    def known(self, table: pd.DataFrame) -> Flags:
         """Say which rows have values in all columns that are compared."""
         return np.asarray(table[self._compared].notna().to_numpy().all(axis=1))
 
@@ -158,15 +155,15 @@ def _python(part: str, text: str) -> ast.expr:
 
 def _parts(text: str) -> list[str]:
     """Split at ``=>`` outside of quotes."""
+    line = text.replace("\n", " ")
     try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(text.replace("\n", " ")).readline))
+        tokens = list(tokenize.generate_tokens(io.StringIO(line).readline))
     except (tokenize.TokenError, SyntaxError, IndentationError):
         return [text]
     cuts = [0]
     for one, other in zip(tokens, tokens[1:]):
         if one.string == "=" and other.string == ">" and one.end == other.start:
             cuts += [one.start[1], other.end[1]]
-    line = text.replace("\n", " ")
     return [line[a:b] for a, b in zip(cuts[::2], [*cuts[1::2], len(line)])]
 
 

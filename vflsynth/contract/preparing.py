@@ -32,6 +32,7 @@ from vflsynth.contract.recoding import (
 )
 from vflsynth.contract.rules import Check, Determines, FixedCombinations, Rule, in_order
 from vflsynth.contract.steps import Ordered, Step
+from vflsynth.contract.structure import without
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import Value, register
 
@@ -177,15 +178,12 @@ class Preparation(Value):
         if schema is None or not (self.composites or self.left_out):
             return schema
         gone = {*self.left_out, *(c for composite in self.composites for c in composite.columns)}
-        bounds, categories, dtypes = (
-            part if isinstance(part, str) else {k: v for k, v in part.items() if k not in gone}
-            for part in (schema.bounds, schema.categories, schema.dtypes)
-        )
-        made: dict[str, Any] = {"bounds": bounds, "categories": categories, "dtypes": dtypes}
-        made["categories"] |= {c.label: tuple(c.labels) for c in self.composites}
+        bounds, categories = (without(part, gone) for part in (schema.bounds, schema.categories))
+        categories |= {c.label: tuple(c.labels) for c in self.composites}
+        dtypes = schema.dtypes
         if dtypes != "given":
-            made["dtypes"] |= {c.label: "str" for c in self.composites}
-        return PublicSchema(**made)
+            dtypes = without(dtypes, gone) | {c.label: "str" for c in self.composites}
+        return PublicSchema(bounds, categories, dtypes)
 
     def replaced(self, n: int, secret: bytes, party: str) -> dict[Hashable, pd.Series[Any]]:
         """Draw what comes out in place of columns that are not modelled."""

@@ -99,9 +99,9 @@ def prepared_party(
         everything = tuple(label for label in frame.columns if label != on)
         made = made or Preparation(everything)
         steps, composites = (*made.steps, *found.steps), (*made.composites, *found.groups)
-        made = replace(made, steps=steps, composites=composites)
-        sure = (r.title for r in made.rules if keeps_order(made.steps, r))
-        made = replace(made, certain=tuple(dict.fromkeys((*made.certain, *sure))))
+        sure = (rule.title for rule in made.rules if keeps_order(steps, rule))
+        certain = tuple(dict.fromkeys((*made.certain, *sure)))
+        made = replace(made, steps=steps, composites=composites, certain=certain)
         made = replace(made, selects=bool(made.open_rules))
     return made, found.encoded(template)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import graphlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.codec import array_of
-from vflsynth.columns.arrays import numpy_dtype
-from vflsynth.contract.expressions import Rows, label_of, parse
+from vflsynth.columns.arrays import Flags, numpy_dtype
+from vflsynth.contract.expressions import label_of, parse
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import Value, register
 
@@ -41,7 +41,7 @@ class Rule(Value, ABC):
         """What errors and reports call it."""
 
     @abstractmethod
-    def keeps(self, table: pd.DataFrame) -> Rows:
+    def keeps(self, table: pd.DataFrame) -> Flags:
         """Say which rows of a table keep the rule, booleans of shape (row,)."""
 
     @property
@@ -96,7 +96,7 @@ class Check(Rule):
         """Columns that it names."""
         return parse(self.expression).columns
 
-    def keeps(self, table: pd.DataFrame) -> Rows:
+    def keeps(self, table: pd.DataFrame) -> Flags:
         """Compute it."""
         return parse(self.expression).keeps(table)
 
@@ -242,7 +242,7 @@ class FixedCombinations(Rule):
             )
         return replace(self, combinations=tuple(kept.index))
 
-    def keeps(self, table: pd.DataFrame) -> Rows:
+    def keeps(self, table: pd.DataFrame) -> Flags:
         """Whether the combination is among them."""
         if self.combinations is None:
             raise ContractError(f"{self.title}: nobody has said which there are")
@@ -324,7 +324,7 @@ class Determines(Rule):
             ) from None
         return with_column(table, pd.Series(array, index=table.index, name=self.column))
 
-    def keeps(self, table: pd.DataFrame) -> Rows:
+    def keeps(self, table: pd.DataFrame) -> Flags:
         """Whether the column has the value that belongs to the combination."""
         if self.values is None:
             raise ContractError(f"{self.title}: nobody has said which values")
@@ -353,7 +353,9 @@ def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
         ) from None
 
 
-def combinations_of(table: pd.DataFrame, columns: Sequence[Hashable]) -> list[Combination]:
+def combinations_of(
+    table: pd.DataFrame | Mapping[Hashable, pd.Series[Any]], columns: Sequence[Hashable]
+) -> list[Combination]:
     """Return each row's values as a tuple of plain objects; None for what is missing."""
     parts = []
     for label in columns:

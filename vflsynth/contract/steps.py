@@ -156,7 +156,7 @@ class Lookup(Step):
             found = np.searchsorted(cuts, numbers, side="right") - 1
             return np.where(np.isnan(numbers), -1, found.clip(min=0))
         known = {key: place for place, key in enumerate(self.keys)}
-        rows = combinations_of(pd.DataFrame({k: columns[k] for k in self.by}), self.by)
+        rows = combinations_of(columns, self.by)
         return np.fromiter((known.get(row, -1) for row in rows), np.intp, len(rows))
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
@@ -202,8 +202,7 @@ class Redrawn(Step):
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Draw anew what does not go with the others."""
         own = columns[self.column]
-        used = (*self.by, self.column)
-        rows = combinations_of(pd.DataFrame({k: columns[k] for k in used}), used)
+        rows = combinations_of(columns, (*self.by, self.column))
         places = {key: place for place, key in enumerate(self.keys)}
         ends = [np.cumsum(shares) for shares in self.shares]
         chances = np.random.default_rng(zlib.crc32(str(self.column).encode())).random(len(index))

@@ -425,8 +425,7 @@ class _Stored:
         """Read one column, in the types that the whole table is read in."""
         with naming_file(self.path, self.kind, self.party):
             if self._is_csv:
-                stated: Any = ({}, "refused")
-                return read_csv(self.path, self.party, self.style, *stated, only=str(label))
+                return read_csv(self.path, self.party, self.style, {}, "refused", only=str(label))
             table = self._dataset.to_table(columns=[str(label)])
             kept = dict(table.schema.metadata or {})
             if b"pandas" in kept:

@@ -102,9 +102,9 @@ class Description(FileTable):
     @property
     def url(self) -> str | None:
         """The database's; None if there is none, or two."""
-        if self.database_variable is None or self.database is not None:
-            return self.database if self.database_variable is None else None
-        return os.environ.get(self.database_variable)
+        if self.database_variable is None:
+            return self.database
+        return os.environ.get(self.database_variable) if self.database is None else None
 
     def summarised(self, frame: pd.DataFrame, party: str | None) -> pd.DataFrame:
         """Return the table with one row per key, if that is asked for."""

@@ -105,15 +105,14 @@ def _dates(column: pd.Series[Any]) -> tuple[pd.Series[Any], str] | None:
     values = column.str.strip()
     parts = values.dropna().str.extract(_DATE)
     marks = set(parts[1]) if len(parts) else {None}
-    if len(marks) != 1 or parts[0].isna().any() or parts[5].notna().nunique() != 1:
+    mixed = any(parts[k].notna().nunique() != 1 for k in (4, 5))  # with times and without
+    if len(marks) != 1 or parts[0].isna().any() or mixed:
         return None
     first, second = (parts[k].astype("int64").max() for k in (0, 2))
     (mark,) = marks
     if mark != "." and (first > 12) == (second > 12):
         return None
     day_first = mark == "." or first > 12
-    if parts[4].notna().nunique() != 1:
-        return None
     time = ("" if parts[4].isna().all() else " %H:%M") + ("" if parts[5].isna().all() else ":%S")
     order = "%d{0}%m{0}%Y" if day_first else "%m{0}%d{0}%Y"
     found = pd.to_datetime(values, format=order.format(mark) + time, errors="coerce")
