@@ -286,10 +286,7 @@ def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with (
-            aside(path) as side,
-            open(os.open(side, flags, mode), "w", encoding="utf-8") as file,
-        ):
+        with aside(path) as side, open(os.open(side, flags, mode), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -17,13 +17,7 @@ _WINE: dict[str, Any] = {
     "gradient_penalty_weight": 10.0,
 }
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "red-wine": {
-        **_WINE,
-        "bias": False,
-        "learning_rate": 5e-4,
-        "batch_size": 16,
-        "epochs": 150,
-    },
+    "red-wine": {**_WINE, "bias": False, "learning_rate": 5e-4, "batch_size": 16, "epochs": 150},
     "white-wine": {**_WINE, "learning_rate": 4e-4, "batch_size": 64, "epochs": 400},
     "adult": {
         "latent_dim": 20,

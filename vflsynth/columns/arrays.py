@@ -86,7 +86,7 @@ def read_integers(column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
     return column.to_numpy(dtype=target, na_value=0), np.asarray(column.isna())
 
 
-def read_floats(column: pd.Series[Any]) -> tuple[npt.NDArray[np.float64], Flags]:
+def read_floats(column: pd.Series[Any]) -> tuple[Floats, Flags]:
     """Values as float64 (NaN where missing) and missing flags; infinity is an error."""
     values = floats_of(column)
     infinite = np.isinf(values)
@@ -160,7 +160,7 @@ def write_values(
     return pd.Series(array, name=name, copy=False)
 
 
-def read_numbers(column: pd.Series[Any], origin: int = 0) -> npt.NDArray[np.float64]:
+def read_numbers(column: pd.Series[Any], origin: int = 0) -> Floats:
     """Read numbers and times, less an origin, as float64, every record by itself; all else is NaN.
 
     Unlike `read_integers` and `read_floats` this never fails because of a value, which would tell
@@ -177,7 +177,7 @@ def read_numbers(column: pd.Series[Any], origin: int = 0) -> npt.NDArray[np.floa
     return np.array([_real_number(value) for value in column.astype(object)], dtype=np.float64)
 
 
-def distances(values: npt.NDArray[Any], origin: int) -> npt.NDArray[np.float64]:
+def distances(values: npt.NDArray[Any], origin: int) -> Floats:
     """Differences of 64-bit integers from one, exact before they are rounded to float64.
 
     Taken modulo 2**64, so that the full range of int64 and of uint64 fits.

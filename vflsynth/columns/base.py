@@ -33,6 +33,8 @@ from vflsynth.codec import (
 )
 from vflsynth.columns.arrays import (
     Axis,
+    Codes,
+    Flags,
     FloatAxis,
     Floats,
     IntegerAxis,
@@ -305,7 +307,7 @@ class ColumnTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[m
         self.encode_into(column, out)
         return 0
 
-    def holds(self, column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
+    def holds(self, column: pd.Series[Any]) -> Flags:
         """Tell which records of a column have a value that occurred when fitted, or has a code."""
         try:
             self.transform(column)
@@ -355,7 +357,7 @@ def check_matrix(matrix: npt.NDArray[Any], width: int) -> None:
         raise EncodedMatrixError("the matrix holds NaN; a generator's output must be finite")
 
 
-def check_seen(codes: npt.NDArray[np.intp], column: Hashable) -> None:
+def check_seen(codes: Codes, column: Hashable) -> None:
     """Raise UnseenValueError where a record of a column has no code, which is -1."""
     unseen = codes < 0
     if unseen.any():

@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from sklearn.base import BaseEstimator, clone
 
 from vflsynth.codec import scalar_from_json, scalar_to_json
-from vflsynth.columns.arrays import Flags, Floats, even_points
+from vflsynth.columns.arrays import Codes, Flags, Floats, even_points
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import (
     Members,
@@ -481,7 +481,7 @@ class Ranks(NormalScores):
         return np.clip(spread, lower[0], upper[-1])
 
 
-def _quantiles(starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]) -> Flags:
+def _quantiles(starts: Codes, counts: Codes) -> Flags:
     """Which distinct values are knots: quantiles, evenly spaced in ranks and in scores."""
     n_records = int(starts[-1] + counts[-1])
     n_knots = min(MOST_KNOTS, 2 + n_records // 4) // 2 + 1

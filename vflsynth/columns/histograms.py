@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import Floats, nearest_places, read_numbers
+from vflsynth.columns.arrays import Codes, Floats, nearest_places, read_numbers
 from vflsynth.columns.bins import Bins, Cells, cell_codes
 from vflsynth.columns.encoders import Curve, Standardizer
 from vflsynth.columns.schema import Bounds, PublicColumn
@@ -107,7 +107,7 @@ class NoisyHistogram:
         return bool(self.counts[-1] > max(0.5, _MISSING_THRESHOLD * self.noise_std))
 
     @property
-    def visible(self) -> npt.NDArray[np.intp]:
+    def visible(self) -> Codes:
         """Positions, in the public list, of the categories that are visible above the noise."""
         counts = self.counts[:-1]
         above = np.flatnonzero(counts > max(0.5, _CATEGORY_THRESHOLD * self.noise_std))
@@ -331,7 +331,7 @@ def _even_stretches(
         return [(first, last)]
     filled, wide = (np.append(0.0, np.cumsum(values[first:last])) for values in (counts, widths))
 
-    def differs(starts: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]) -> Floats:
+    def differs(starts: Codes, ends: Codes) -> Floats:
         some, share = ends - starts, (wide[ends] - wide[starts]) / width
         apart = np.abs(filled[ends] - filled[starts] - share * filled[-1])
         noise = noise_std * np.sqrt(some * (1.0 - share) ** 2 + (n - some) * share**2)

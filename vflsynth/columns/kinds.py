@@ -145,10 +145,7 @@ def column_kind(kind: str, column: Hashable = None) -> type[ColumnTransformer]:
 
 
 def check_kinds(
-    kinds: Mapping[Hashable, str] | None,
-    columns: Collection[Hashable],
-    *,
-    party: str | None = None,
+    kinds: Mapping[Hashable, str] | None, columns: Collection[Hashable], *, party: str | None = None
 ) -> dict[Hashable, str]:
     """Return declared kinds, once they name existing kinds and existing columns only.
 

@@ -21,6 +21,7 @@ import pandas as pd
 
 from vflsynth.columns.arrays import (
     Axis,
+    Codes,
     Flags,
     Floats,
     axis_from_dict,
@@ -194,7 +195,7 @@ class NumericTransformer(ColumnTransformer):
         return whole.astype(self._raw_dtype), missing
 
     @np.errstate(over="ignore")  # what is beyond all numbers is clipped, or has a state
-    def _write_code(self, raw: npt.NDArray[Any], states: npt.NDArray[np.intp], out: Matrix) -> None:
+    def _write_code(self, raw: npt.NDArray[Any], states: Codes, out: Matrix) -> None:
         """Write scaled values and states."""
         n_values = 0
         if self.axis_ is not None and self.encoder_ is not None:
@@ -438,7 +439,7 @@ class NumericTransformer(ColumnTransformer):
         """Number of states a record can be in."""
         return self._first_spike + len(self.spikes_)
 
-    def _found_states(self, raw: npt.NDArray[Any], missing: Flags) -> npt.NDArray[np.intp]:
+    def _found_states(self, raw: npt.NDArray[Any], missing: Flags) -> Codes:
         """State of each record, -1 where it had none when fitted."""
         states = np.full(len(raw), 0 if self.axis_ is not None else -1, dtype=np.intp)
         for state, spike in enumerate(self.spikes_, start=self._first_spike):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.codec import array_of, dtype_to_json, scalar_from_json, scalar_to_json
-from vflsynth.columns.arrays import IntegerAxis, numpy_dtype, write_values
+from vflsynth.columns.arrays import Floats, IntegerAxis, numpy_dtype, write_values
 from vflsynth.columns.base import (
     ColumnTransformer,
     Matrix,
@@ -106,14 +106,12 @@ class PublicTransformer(ColumnTransformer):
         """Fill `out`, shape (record, width_), with values as the histogram has them."""
         self._lay(self.histogram_.draw(len(out), rng), out)
 
-    def _lay(self, encoded: npt.NDArray[np.float64], out: Matrix) -> None:
+    def _lay(self, encoded: Floats, out: Matrix) -> None:
         if self._has_gate:  # score, states -> score, present, states
             encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1:].sum(axis=1), axis=1)
         out[:] = encoded
 
-    def score_cells(
-        self, column: pd.Series[Any]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    def score_cells(self, column: pd.Series[Any]) -> tuple[Floats, Floats, float]:
         """Find the scores that decode to each value; see `NoisyHistogram.score_cells`.
 
         ColumnKindError if the column's type cannot hold a value.

@@ -20,6 +20,7 @@ from vflsynth.codec import (
     scalar_from_json,
     scalar_to_json,
 )
+from vflsynth.columns.arrays import Flags
 from vflsynth.columns.base import ColumnTransformer, Matrix, OutputSpan, check_matrix, naming
 from vflsynth.columns.categorical import Rare
 from vflsynth.columns.encoders import Encoder, encoder_of
@@ -271,7 +272,7 @@ class TableTransformer(  # type: ignore[call-arg]
         ]
         return np.array(names, dtype=object)
 
-    def holds(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    def holds(self, frame: pd.DataFrame) -> Flags:
         """Tell which records hold nothing but values that `transform` would not refuse."""
         check_is_fitted(self, "spans_")
         self._check_columns(frame)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from vflsynth._random import derive
 from vflsynth.codec import from_json, to_json
+from vflsynth.columns.arrays import Flags
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.rules import Rule, in_order, with_column
 from vflsynth.exceptions import ColumnMismatchError, RuleError
@@ -90,7 +91,7 @@ def check_acceptance(
 
 def judged(
     tables: Parts, rules: Sequence[Rule], given: Callable[[Parts], Parts] | None = None
-) -> tuple[Parts, NDArray[np.bool_]]:
+) -> tuple[Parts, Flags]:
     """Repair rows and say which keep which rule, (rule, row).
 
     Row i of all tables is one record, and rules are in the order of `in_order`. `given` puts what

@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.codec import array_of
 from vflsynth.columns import TableTransformer
-from vflsynth.columns.arrays import kind_of_values
+from vflsynth.columns.arrays import Flags, kind_of_values
 from vflsynth.columns.base import naming, not_held
 from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
@@ -169,9 +168,7 @@ def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
     )
 
 
-def told_missing(
-    preparation: Preparation | None, known: pd.DataFrame, column: Hashable
-) -> npt.NDArray[np.bool_]:
+def told_missing(preparation: Preparation | None, known: pd.DataFrame, column: Hashable) -> Flags:
     """Say in which rows others that are known tell that a column has no value."""
     found = np.zeros(len(known), np.bool_)
     for step in () if preparation is None else preparation.steps:

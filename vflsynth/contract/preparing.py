@@ -13,12 +13,11 @@ from datetime import date
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
 from vflsynth.columns import Bounds, PublicSchema
-from vflsynth.columns.arrays import has_timezone, kind_of_values
+from vflsynth.columns.arrays import Flags, has_timezone, kind_of_values
 from vflsynth.columns.base import in_zone
 from vflsynth.contract.contract import PartyContract
 from vflsynth.contract.expressions import parse
@@ -132,7 +131,7 @@ class Preparation(Value):
             found += new
             computed |= {rule.repaired_column for rule in new} - {None}
 
-    def kept(self, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    def kept(self, table: pd.DataFrame) -> Flags:
         """Say which rows of a published table keep the own rules that can be settled here."""
         later = self.settled_later
         kept = np.ones(len(table), np.bool_)
@@ -141,9 +140,7 @@ class Preparation(Value):
                 kept &= rule.keeps(table[list(rule.columns)])
         return kept
 
-    def apply(
-        self, frame: pd.DataFrame, matched: npt.NDArray[np.bool_] | None = None
-    ) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, matched: Flags | None = None) -> pd.DataFrame:
         """Return the table that is modelled; ContractError if nothing is left to model.
 
         What steps draw for `matched` records is like other matched ones.

@@ -140,12 +140,7 @@ def _has_decimals(column: pd.Series[Any], decimals: int) -> bool:
 
 
 def preparation(
-    contract: Contract,
-    party: str,
-    frame: pd.DataFrame,
-    on: Hashable,
-    *,
-    private: bool,
+    contract: Contract, party: str, frame: pd.DataFrame, on: Hashable, *, private: bool
 ) -> Preparation:
     """Say how one party prepares its own table; of the others it needs to know nothing.
 

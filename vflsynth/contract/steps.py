@@ -19,6 +19,7 @@ import pandas as pd
 from vflsynth.codec import array_of
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.arrays import (
+    Flags,
     Floats,
     axis_through,
     decimals_of,
@@ -306,7 +307,7 @@ class Fixed(Step):
         """Whether the column is modelled as it is."""
         return not self.levels[0].exactly
 
-    def fixes(self, others: pd.DataFrame, *values: Any) -> npt.NDArray[np.bool_]:
+    def fixes(self, others: pd.DataFrame, *values: Any) -> Flags:
         """Say in which rows the column is fixed; to one of some values, if there are any."""
         there = np.zeros(len(others), np.bool_)
         for level in self.setting:
@@ -466,11 +467,7 @@ class Copied(Step):
 
     @classmethod
     def of(
-        cls,
-        column: pd.Series[Any],
-        other: Hashable,
-        frequent: tuple[Any, ...],
-        least: int,
+        cls, column: pd.Series[Any], other: Hashable, frequent: tuple[Any, ...], least: int
     ) -> Self | None:
         """Return the step; None if the type has no room for a mark.
 
@@ -568,7 +565,7 @@ def _drawn_like(column: pd.Series[Any], n: int, least: int) -> pd.Series[Any] | 
     return write_values(made, missing, column.dtype, column.name, days=days)
 
 
-def _is(column: pd.Series[Any], value: Any) -> npt.NDArray[np.bool_]:
+def _is(column: pd.Series[Any], value: Any) -> Flags:
     """Say which cells have a value; None for missing ones."""
     missing = column.isna().to_numpy()
     if value is None:

@@ -217,9 +217,7 @@ class StoredTable:
     """
 
     def __init__(
-        self,
-        columns: Iterable[pd.DataFrame],
-        parties: Mapping[str, list[Hashable]] | None = None,
+        self, columns: Iterable[pd.DataFrame], parties: Mapping[str, list[Hashable]] | None = None
     ) -> None:
         self.parties = dict(parties or {})
         folder = mkdtemp(prefix="vflsynth-")

@@ -303,9 +303,7 @@ def csv_options(path: Path, style: CsvStyle, party: str | None) -> tuple[Any, An
     read = pa.csv.ReadOptions(encoding=style.encoding, skip_rows=n_before)
     parse = pa.csv.ParseOptions(delimiter=style.separator, newlines_in_values=True)
     convert = pa.csv.ConvertOptions(
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        decimal_point=style.decimal,
+        strings_can_be_null=True, quoted_strings_can_be_null=False, decimal_point=style.decimal
     )
     return read, parse, convert
 

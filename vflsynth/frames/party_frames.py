@@ -218,8 +218,7 @@ def with_lost(
 ) -> AlignmentReport:
     """Add to a report how the dropped records of checked tables differ from their matched ones."""
     return replace(
-        report,
-        lost={party: lost_of(f, key_of(on, party), common) for party, f in frames.items()},
+        report, lost={party: lost_of(f, key_of(on, party), common) for party, f in frames.items()}
     )
 
 
@@ -287,9 +286,7 @@ def check_no_empty_column(party: str, frame: pd.DataFrame, among: str = "rows") 
 
 
 def vertical_split(
-    frame: pd.DataFrame,
-    parties: Mapping[str, Sequence[Hashable]],
-    key_name: Hashable = None,
+    frame: pd.DataFrame, parties: Mapping[str, Sequence[Hashable]], key_name: Hashable = None
 ) -> dict[str, pd.DataFrame]:
     """Split one table by columns, to simulate parties.
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns.arrays import Flags
+from vflsynth.columns.arrays import Flags, Floats
 from vflsynth.columns.evidence import Evidence, evidence_of_rows, evidence_of_wanted, has_densities
 from vflsynth.contract import Rule
 from vflsynth.contract.given import Among, modelled_rows, modelled_wanted
@@ -47,8 +46,8 @@ class Draws:
     """
 
     tables: dict[str, pd.DataFrame]
-    log_probability: npt.NDArray[np.float64]
-    effective_sample_size: npt.NDArray[np.float64]
+    log_probability: Floats
+    effective_sample_size: Floats
 
 
 def has_likelihood(halves: Mapping[str, PartyModel]) -> bool:
@@ -95,11 +94,7 @@ def weigh_rows(
         part = known[[column for column in known if column in half.domains]].iloc[rows]
         if half.preparation is not None:
             part, among = modelled_rows(
-                half.preparation,
-                part,
-                computed_by(rules),
-                name,
-                missing_is_value=missing_is_value,
+                half.preparation, part, computed_by(rules), name, missing_is_value=missing_is_value
             )
         return evidence_of_rows(
             half.transformer, part, missing_is_value=missing_is_value, among=among
@@ -114,11 +109,7 @@ def weigh_rows(
 
 
 def weigh_wanted(
-    halves: Mapping[str, PartyModel],
-    demands: Demands,
-    n: int,
-    n_draws: int,
-    secret: bytes,
+    halves: Mapping[str, PartyModel], demands: Demands, n: int, n_draws: int, secret: bytes
 ) -> Draws:
     """Draw n records whose columns are as they are wanted, and keep the rules, several times each.
 
@@ -126,12 +117,7 @@ def weigh_wanted(
     """
     found = _wanted(halves, demands)
     return _in_blocks(
-        halves,
-        n,
-        n_draws,
-        secret,
-        lambda name, rows: found[name],
-        lambda rows: demands.judge,
+        halves, n, n_draws, secret, lambda name, rows: found[name], lambda rows: demands.judge
     )
 
 

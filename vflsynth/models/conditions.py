@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import derive
 from vflsynth.codec import as_frame, check_names, family_of
-from vflsynth.columns.arrays import read_floats
+from vflsynth.columns.arrays import Floats, read_floats
 from vflsynth.columns.base import naming
 from vflsynth.columns.wanted import Wanted, wanted_of
 from vflsynth.contract import Cost, Rule, all_rules
@@ -230,7 +229,7 @@ def _too_rare(
     )
 
 
-def _warn_of_few(sizes: npt.NDArray[np.float64]) -> None:
+def _warn_of_few(sizes: Floats) -> None:
     if (few := int((sizes < _FEW).sum())) and few > len(sizes) // 20:
         warn_user(
             f"{few} of {len(sizes)} records had fewer than {_FEW:.0f} effective draws to choose "

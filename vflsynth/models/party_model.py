@@ -83,11 +83,7 @@ class PartyModel:
         return domains(self.preparation, self.transformer)
 
     def sample(
-        self,
-        n: int,
-        random_state: RandomState = None,
-        *,
-        received: PassedOn | None = None,
+        self, n: int, random_state: RandomState = None, *, received: PassedOn | None = None
     ) -> pd.DataFrame:
         """Sample the party's columns.
 
@@ -116,11 +112,7 @@ class PartyModel:
         return self.sample_and_pass_on(n, secret_from(random_state), received)[0]
 
     def pass_on(
-        self,
-        n: int,
-        random_state: RandomState = None,
-        *,
-        received: PassedOn | None = None,
+        self, n: int, random_state: RandomState = None, *, received: PassedOn | None = None
     ) -> dict[str, npt.NDArray[np.float32]]:
         """Compute what later parties need to draw rows that belong to this party's.
 

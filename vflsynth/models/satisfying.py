@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth._random import RandomStreams, derive
-from vflsynth.columns.arrays import Flags, Floats
+from vflsynth.columns.arrays import Codes, Flags, Floats
 from vflsynth.columns.base import held_as, naming, not_held
 from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import Cost, Rule, attempts, judged
@@ -241,9 +241,7 @@ def effective_sizes(weights: Floats) -> tuple[Floats, Floats]:
     return sums, np.where(possible, sums**2 / squares, 0.0)
 
 
-def _alike(
-    compared: Sequence[tuple[str, Floats, Floats, Flags]], n: int
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _alike(compared: Sequence[tuple[str, Floats, Floats, Flags]], n: int) -> tuple[Codes, Codes]:
     """Group rows of which the same is known, weighed once: each group's first, each row's group."""
     columns = [column for *_, given, blank in compared for column in (given, blank)]
     table = np.stack([np.ones(n), *columns], axis=1)
