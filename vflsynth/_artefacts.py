@@ -86,8 +86,7 @@ def check_target(path: str | os.PathLike[str], kind: str) -> Path:
         raise ArtefactError(
             f"{target} exists and is not a saved {kind}; choose another path"
         ) from error
-    foreign = sorted(set(_files(target)) - {MANIFEST, *manifest["files"]})
-    if foreign:
+    if foreign := sorted(set(_files(target)) - {MANIFEST, *manifest["files"]}):
         raise ArtefactError(
             f"{target} also holds {', '.join(foreign[:5])}, which would be lost; choose another "
             "path, or move it away"

@@ -193,10 +193,10 @@ def check_can_be_written(column: pd.Series[Any]) -> None:
         pass
     kinds = sorted({type(value).__name__ for value in values[~pd.isna(values)]})
     what = "whole numbers beyond 64 bits" if kinds == ["int"] else f"values of type {kinds[0]}"
+    if len(kinds) > 1:
+        what = f"values of several types ({', '.join(kinds)})"
     raise ColumnKindError(
-        f"holds values of several types ({', '.join(kinds)})"
-        if len(kinds) > 1
-        else f"holds {what}",
+        f"holds {what}",
         fix="no file could hold these in one column: convert it to text with .astype('str'), or to "
         "numbers or times, or drop it",
         column=column.name,

@@ -448,9 +448,8 @@ class CategoricalTransformer(ColumnTransformer):
         """Whether it has labels by its dtype, by the schema, or as few whole numbers repeat."""
         if isinstance(dtype, pd.CategoricalDtype):
             return not dtype.ordered
-        if pd.api.types.is_string_dtype(dtype) or dtype == np.dtype(object):
-            return True
-        if isinstance(listed, Categories):
+        is_text = pd.api.types.is_string_dtype(dtype) or dtype == np.dtype(object)
+        if is_text or isinstance(listed, Categories):
             return True
         is_numeric = numpy_dtype(dtype).kind in "iuf"
         return is_numeric and values is not None and _are_codes(values, least)
@@ -520,12 +519,11 @@ class CategoricalTransformer(ColumnTransformer):
         if self.n_slots_ < 2:
             return ()
         label = str(self.name_)
-        if (code := self.code_) is not None:
-            first = OutputSpan(0, code.n_groups, "softmax", label, "category")
-            return first, replace(
-                first, start=code.n_groups, width=code.n_places, within=code.sizes
-            )
-        return (OutputSpan(0, self.n_slots_, "softmax", label, "category"),)
+        if (code := self.code_) is None:
+            return (OutputSpan(0, self.n_slots_, "softmax", label, "category"),)
+        group = OutputSpan(0, code.n_groups, "softmax", label, "category")
+        place = replace(group, start=code.n_groups, width=code.n_places, within=code.sizes)
+        return group, place
 
     def _saved_parameters(self) -> dict[str, Any]:
         return super()._saved_parameters() | {"categories": None}  # `categories_` has them

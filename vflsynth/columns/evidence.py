@@ -90,13 +90,11 @@ def evidence_of_wanted(table: TableTransformer, wanted: Mapping[Any, Wanted]) ->
     """
     found = Evidence()
     for label, column in table.transformers_.items():
-        if not column.width_:
-            continue
-        if label not in wanted:
+        if label in wanted and column.width_:
+            with naming(table.party_, label):
+                _add_wanted(found, column, wanted[label])
+        elif column.width_:
             _add_nothing(found, column, 1)
-            continue
-        with naming(table.party_, label):
-            _add_wanted(found, column, wanted[label])
     return found
 
 

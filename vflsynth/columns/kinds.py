@@ -173,8 +173,7 @@ _ROLES = (
 
 
 def _check_not_an_identifier(column: pd.Series[Any], kind: str) -> None:
-    found = recognise(column)
-    if found is not None:
+    if (found := recognise(column)) is not None:
         raise IdentifierError(
             f"its values look like {found.what}, which a model would learn and publish",
             fix=_ROLES,
@@ -277,12 +276,9 @@ def recognise(column: pd.Series[Any]) -> Recognised | None:
     values = [value for value in distinct if isinstance(value, str)]
     if len(values) < max(_FEWEST_DISTINCT, _NEARLY_ALL * len(distinct)):
         return None
-    values = values[:_LOOKED_AT]
+    values = [value.strip() for value in values[:_LOOKED_AT]]
     for what, shape in _SHAPES.items():
-        hits = sum(
-            bool(shape.fullmatch(value.strip())) and not _DATE.fullmatch(value.strip())
-            for value in values
-        )
+        hits = sum(bool(shape.fullmatch(own)) and not _DATE.fullmatch(own) for own in values)
         if hits >= _NEARLY_ALL * len(values):
             return Recognised(what, "identifier")
     words = float(np.mean([len(value.split()) for value in values]))

@@ -170,17 +170,15 @@ class PublicTransformer(ColumnTransformer):
         return value, OutputSpan(1, histogram.encoded_dim, "softmax", label, "state")
 
     def _state(self) -> dict[str, Any]:
-        histogram, column = self.histogram_, self.histogram_.column
+        histogram, cells = self.histogram_, self.histogram_.cells
         public: dict[str, Any] = {"declared": self._kind}
-        if isinstance(column, Bounds):
-            public["bounds"] = [scalar_to_json(end) for end in column.ends]
-            public |= {"origin": column.origin, "step": column.step}
-        else:
-            public["categories"] = [scalar_to_json(value) for value in column.values]
-        if isinstance(histogram.cells, Bins):
-            public["lows"] = histogram.cells.lows.tolist()
-            public["highs"] = histogram.cells.highs.tolist()
+        if isinstance(cells, Bins):
+            public["bounds"] = [scalar_to_json(end) for end in cells.bounds.ends]
+            public |= {"origin": cells.bounds.origin, "step": cells.bounds.step}
+            public |= {"lows": cells.lows.tolist(), "highs": cells.highs.tolist()}
             public["curve"] = histogram.curve.to_dict()
+        else:
+            public["categories"] = [scalar_to_json(value) for value in cells.values]
         noise_std, exponent = float(histogram.noise_std), histogram.exponent
         counts = histogram.steps.tolist()  # whole numbers, as they were released
         return {**public, "counts": counts, "exponent": exponent, "noise_std": noise_std}
@@ -244,8 +242,7 @@ def with_public_types(
     stated: dict[Hashable, Any] = {
         label: None if schema is None else schema.dtype_of(label) for label in frame.columns
     }
-    missing = [label for label, dtype in stated.items() if dtype is None]
-    if missing:
+    if missing := [label for label, dtype in stated.items() if dtype is None]:
         blanks = {label: str(with_blanks(frame[label].dtype)) for label in missing}
         proposed = {label: "str" if own == "object" else own for label, own in blanks.items()}
         raise PartyDataError(

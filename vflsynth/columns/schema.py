@@ -182,8 +182,7 @@ class PublicSchema(Value):
     dtypes: Mapping[Hashable, Any] | Literal["given"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        both = sorted(map(str, set(self.bounds) & set(self.categories)))
-        if both:
+        if both := sorted(map(str, set(self.bounds) & set(self.categories))):
             raise PrivacyParameterError("schema", both, "either bounds or categories per column")
         for column in (*self.bounds, *self.categories):
             self[column]

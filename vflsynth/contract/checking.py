@@ -127,8 +127,7 @@ class _Units:
 
     def of(self, node: ast.expr) -> Unit:
         """Return the unit of a part, or refuse it."""
-        label = label_of(node)
-        if label is not None:
+        if (label := label_of(node)) is not None:
             dtype = self.dtypes.get(label)
             if isinstance(dtype, pd.CategoricalDtype):
                 dtype = dtype.categories.dtype

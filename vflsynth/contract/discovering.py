@@ -471,8 +471,7 @@ def _dates(table: _Table) -> Iterator[Finding]:
                     wrong = np.count_nonzero(np.abs(made - days)[known] > 1e-6)
                     if known.sum() < LEAST_SURPRISE or wrong > 2 * (1 - NEARLY) * known.sum():
                         continue
-                    finding = _date_rule(table, early, late, label, whole)
-                    if finding is not None:
+                    if (finding := _date_rule(table, early, late, label, whole)) is not None:
                         yield finding
                         break
 
@@ -770,9 +769,8 @@ def _candidates(table: _Table, label: Hashable, shares: Floats) -> list[int]:
     many = label in table.kinds and len(values) > 10
     if len(values) > _MOST_LEVELS and not many:
         return []
-    least = _SPIKE if many else LEAST_SURPRISE / table.n
-    found = np.flatnonzero(shares >= max(least, LEAST_SURPRISE / table.n))
-    return [int(k) for k in found if shares[k] < 1.0]
+    least = max(_SPIKE if many else 0.0, LEAST_SURPRISE / table.n)
+    return np.flatnonzero((shares >= least) & (shares < 1.0)).tolist()
 
 
 def _says(label: Hashable, value: Any) -> str | None:

@@ -212,8 +212,7 @@ def _is_comparison(op: ast.cmpop, right: ast.expr) -> bool:
 
 
 def _evaluate(node: ast.expr, rows: pd.DataFrame) -> Any:
-    label = label_of(node)
-    if label is not None:
+    if (label := label_of(node)) is not None:
         values = plain_values(rows[label])
         # Of small whole numbers, and of those without a sign, sums and differences need not fit.
         fits = values.dtype.kind in "iu" and (values <= np.iinfo(np.int64).max).all()

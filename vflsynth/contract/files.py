@@ -96,7 +96,7 @@ class _Determines(FileTable):
 
     def rule(self, label: Label) -> Rule:
         pairs = self.values
-        made = None if pairs is None else tuple((_cells(k), *_cells([v])) for k, v in pairs)
+        made = None if pairs is None else tuple((_cells(k), _cell(v)) for k, v in pairs)
         return Determines(tuple(map(label, self.by)), label(self.column), made)
 
 
@@ -253,12 +253,11 @@ def _plain(value: Any) -> Any:
 
 
 def _cells(values: list[Any]) -> tuple[Any, ...]:
-    """Return cells as tables have them: timestamps for dates, and None for NaN."""
-    return tuple(
-        None
-        if value == {} or value != value
-        else pd.Timestamp(value)
-        if type(value) is date
-        else value
-        for value in values
-    )
+    return tuple(map(_cell, values))
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell as tables have it: a timestamp for a date, and None for NaN."""
+    if value == {} or value != value:
+        return None
+    return pd.Timestamp(value) if type(value) is date else value

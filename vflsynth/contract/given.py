@@ -139,8 +139,7 @@ def modelled_rows(
         if _is_by_labels(step) and step.column in known and step.by[0] not in known:
             among[step.by[0]] = _determining(step, known[step.column])
     for composite in preparation.composites:
-        given = [label for label in composite.columns if label in rows]
-        if given:
+        if given := [label for label in composite.columns if label in rows]:
             among[composite.label] = _fitting(composite, rows)
             rows = rows.drop(columns=given)
     return rows, among

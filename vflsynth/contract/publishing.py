@@ -255,7 +255,6 @@ def with_public(schema: PublicSchema | None, contract: Contract) -> PublicSchema
     for name in ("bounds", "categories", "dtypes"):
         one, other = getattr(schema, name), getattr(said, name)
         if one == "given":
-            merged[name] = one
             continue
         for label in set(one) & set(other):
             if _plain(one[label]) != _plain(other[label]):

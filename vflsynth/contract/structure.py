@@ -227,8 +227,7 @@ class Choice:
             others = old.levels if isinstance(old, Fixed) else ()
             if others and level.exactly:
                 continue  # only the first holds both ways
-            made = Fixed.of(self.frame, column, (*others, own), self.least)
-            if made is not None:
+            if (made := Fixed.of(self.frame, column, (*others, own), self.least)) is not None:
                 yield [replace(made, bound=old.bound) if isinstance(old, Fixed) else made]
 
     def _orders(
@@ -241,8 +240,7 @@ class Choice:
                 if level.when == level.value:  # else it could take a value that is fixed
                     yield [replace(step, bound=bound)]
         for of_low in (False, True):
-            made = Ordered.of(self.frame, *pair, self.least, of_low=of_low)
-            if made is not None:
+            if (made := Ordered.of(self.frame, *pair, self.least, of_low=of_low)) is not None:
                 yield [made]
 
     def _computed(self, rule: Check) -> Iterator[list[Step]]:
@@ -277,8 +275,7 @@ class Choice:
             yield [looked_up]
         for k, own in enumerate(by):
             others = (*by[:k], *by[k + 1 :], column)
-            drawn = Redrawn.of(self.frame, own, others, self.least)
-            if drawn is not None:
+            if (drawn := Redrawn.of(self.frame, own, others, self.least)) is not None:
                 yield [drawn]
 
     def broken(self, steps: Sequence[Step]) -> list[Finding]:

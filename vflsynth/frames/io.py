@@ -352,8 +352,7 @@ def read_csv(
             PublishingWarning,
         )
         names, table = names[1:], table.remove_column(0)
-    doubtful = [name for name in names if _may_have_lost_digits(table[name])]
-    if doubtful:
+    if doubtful := [name for name in names if _may_have_lost_digits(table[name])]:
         convert.include_columns = doubtful
         convert.column_types = dict.fromkeys(doubtful, pa.string())
         text = parsed()

@@ -274,8 +274,7 @@ def _form_of(key: Any) -> str:
 
 def check_no_empty_column(party: str, frame: pd.DataFrame, among: str = "rows") -> None:
     """Check that every column has at least one value, or raise EmptyColumnError."""
-    empty = [column for column, count in frame.count().items() if count == 0]
-    if empty:
+    if empty := [column for column, count in frame.count().items() if count == 0]:
         more = f"; so have {len(empty) - 1} other columns" if len(empty) > 1 else ""
         raise EmptyColumnError(
             f"all values are missing in the {len(frame)} {among}{more}",
@@ -323,8 +322,7 @@ def vertical_split(
     """
     frames = {}
     for party, columns in parties.items():
-        unknown = [column for column in columns if column not in frame.columns]
-        if unknown:
+        if unknown := [column for column in columns if column not in frame.columns]:
             raise ColumnNameError(
                 f"the table has no such column; it has {frame.columns.tolist()}",
                 fix="correct the name",

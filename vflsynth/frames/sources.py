@@ -330,8 +330,7 @@ def summarise_rows(
             continue
         column = groups[label]
         if label in constant:
-            several = int((column.nunique(dropna=False) > 1).sum())
-            if several:
+            if several := int((column.nunique(dropna=False) > 1).sum()):
                 raise PartyDataError(
                     f"{several} keys have several values of it",
                     fix="leave it out of the constant columns, or correct the table",

@@ -135,9 +135,7 @@ def with_types(
     """
     read = with_type if unreadable == "refused" else partial(readable, party=party)
     typed = frame.copy(deep=False)
-    for label in frame.columns:
-        if label not in dtypes:
-            continue
+    for label in [label for label in frame.columns if label in dtypes]:
         column = frame[label]
         try:
             dtype = pd.api.types.pandas_dtype(dtypes[label])
@@ -172,9 +170,7 @@ def like_model(frame: Any, dtypes: Mapping[Hashable, Any]) -> Any:
     """
     typed = as_frame(frame)
     found = typed.copy(deep=False)
-    for label in typed.columns:
-        if label not in dtypes:
-            continue
+    for label in [label for label in typed.columns if label in dtypes]:
         column, dtype = typed[label], with_blanks(dtypes[label])
         own, both = family_of(column.dtype), {family_of(column.dtype), family_of(dtype)}
         if column.isna().all():
@@ -287,8 +283,7 @@ def _whole_numbers(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
 
 def _whole(value: Any) -> int:
     if isinstance(value, str):
-        found = _WHOLE.fullmatch(value.strip())
-        if found is not None:
+        if (found := _WHOLE.fullmatch(value.strip())) is not None:
             return int(found[1])
         value = _number(value)
     if isinstance(value, float | np.floating) and abs(float(value)) >= _MOST_EXACT:

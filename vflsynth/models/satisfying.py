@@ -81,9 +81,7 @@ def filled(
     """
     found = {name: table.copy(deep=False) for name, table in tables.items()}
     for party, table in found.items():
-        for label in table.columns:
-            if label not in known.columns:
-                continue
+        for label in [label for label in table.columns if label in known.columns]:
             column, there = table[label].copy(), ~np.asarray(known[label].isna())
             with naming(party, label):
                 column[there] = held_as(column.dtype, known[label][there]).array
