@@ -160,7 +160,7 @@ def write_values(
     return pd.Series(array, name=name, copy=False)
 
 
-def read_numbers(column: pd.Series[Any], origin: int = 0) -> Floats:
+def read_numbers(column: pd.Series[Any], origin: int) -> Floats:
     """Read numbers and times, less an origin, as float64, every record by itself; all else is NaN.
 
     Unlike `read_integers` and `read_floats` this never fails because of a value, which would tell

@@ -104,7 +104,7 @@ def modelled_rows(
     computed: Collection[Hashable],
     party: str,
     *,
-    missing_is_value: bool = False,
+    missing_is_value: bool,
 ) -> tuple[pd.DataFrame, Among]:
     """Return what partly filled rows say of the modelled columns.
 

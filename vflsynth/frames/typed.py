@@ -124,9 +124,9 @@ def with_types(
     frame: pd.DataFrame,
     dtypes: Mapping[Hashable, Any],
     *,
-    party: str | None = None,
+    party: str | None,
     decimal: str = ".",
-    unreadable: Unreadable = "refused",
+    unreadable: Unreadable,
 ) -> pd.DataFrame:
     """Return a table whose columns have stated types, of text or of cells that have each its own.
 
