@@ -215,7 +215,7 @@ def test_scikit_learn_counts_parties_before_any_estimator_sees_them():
     for judge in (cross_val_score, cross_validate):
         with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[2, 60\]"):
             judge(Untouched(), frames, [0, 1] * 30)
-    with pytest.raises(ValueError, match=f"{n_labels} labels for 60 rows"):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         GridSearchCV(Untouched(), {}).fit(frames, [0, 1] * 30)
 
 
