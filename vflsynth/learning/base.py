@@ -44,7 +44,6 @@ from vflsynth.frames import (
     without_labels_of_others,
 )
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
-from vflsynth.mechanisms.planning import delta_of
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.privacy.discovery import ColumnCounts, PublicEncoding
@@ -736,7 +735,7 @@ class Method(ABC):
             self.private_plan.histogram_noise_multiplier,
             columns,
             relation=privacy.relation,
-            delta=delta_of(privacy),
+            delta=privacy.delta,
             schema=schema,
             n_bins=privacy.n_bins,
             kinds=template.kinds,

@@ -18,7 +18,12 @@ from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.events import NeighbouringRelation, SampledRelease, Sampler
+from vflsynth.privacy.events import (
+    NeighbouringRelation,
+    SampledRelease,
+    Sampler,
+    without_numpy,
+)
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.schedule import Length, default_epochs
@@ -55,6 +60,9 @@ class Asked:
     plain: Length | None = None
     default_epochs: Callable[[int, int], int] = default_epochs
     groups: Mapping[str, Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        without_numpy(self)
 
 
 @dataclass(frozen=True)
@@ -238,7 +246,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         """Return how many dummies hide what parties have in common; None if they do not."""
         if self.intersection_epsilon is None or self.delta is None or n_parties < 2:
             return None
-        return Padding.of_groups(float(self.intersection_epsilon), float(self.delta), n_parties)
+        return Padding.of_groups(self.intersection_epsilon, self.delta, n_parties)
 
     def public_number(self, n_records: int) -> int | None:
         """Return a public number of records: the true one, if it is public, or None."""

@@ -138,7 +138,7 @@ class DPSGD(HistogramMechanism):
         n_records = self.public_number(asked.n_records)
         length = noisy_length(n_records, asked)
         sample_rate = sample_rate_of(length, n_records)
-        relation, bound = self.relation, float(self.max_grad_norm)
+        relation, bound = self.relation, self.max_grad_norm
         owners = asked.owners.owners(columns)
         split = asked.owners is Discriminators.SPLIT
         factor = 2.0 if relation is NeighbouringRelation.REPLACE_ONE else 1.0
@@ -198,7 +198,7 @@ class DPSGD(HistogramMechanism):
         """
         public = self.n_records or super().public_number(n_records)
         if public is not None:
-            return int(public)
+            return public
         raise PrivacyParameterError(
             "n_records",
             None,
@@ -213,6 +213,6 @@ def noisy_length(n_records: int, asked: Asked) -> Length:
 
     `n_records` is public, and need not be that of `asked`.
     """
-    batch_size = int(asked.batch_size or power_of_two(n_records / 8, 8, 512))
+    batch_size = asked.batch_size or power_of_two(n_records / 8, 8, 512)
     epochs = asked.epochs or default_epochs(n_records, batch_size, DPSGD_STEPS)
     return Length.of(n_records, batch_size, epochs)

@@ -158,7 +158,7 @@ class FirstLayer(Mechanism):
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> FirstLayerPlan:
         """Calibrate the noise for all parties together; see `Mechanism.plan`."""
         self.check()
-        length, bound = asked.plain, float(self.max_grad_norm)
+        length, bound = asked.plain, self.max_grad_norm
         assert length is not None, "the method says how it trains without privacy"
         rate = sample_rate_of(length, asked.n_records)
 

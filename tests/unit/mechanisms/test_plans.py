@@ -45,7 +45,7 @@ ASKED = {
 
 def made(mechanism, **changes):
     values = {"epsilon": 10.0, "delta": 5e-4, "public_schema": SCHEMA} | OWN[mechanism] | changes
-    return mechanism(**{k: v for k, v in values.items() if v is not None})
+    return mechanism(**{k: v for k, v in values.items() if v is not None}).in_full_precision()
 
 
 def asked(mechanism, **changes):

@@ -71,7 +71,7 @@ class DPSGDGAN(HistogramMechanism):
         (holder,) = columns
         length = noisy_length(asked.n_records, asked)
         sample_rate = sample_rate_of(length, asked.n_records)
-        bound = float(self.max_grad_norm)
+        bound = self.max_grad_norm
 
         def training(noise_multiplier: float) -> SampledRelease:
             release = GaussianRelease(

@@ -158,10 +158,9 @@ class GSWGAN(HistogramMechanism):
         """Deal the shards, and calibrate the noise; see `Mechanism.plan`."""
         self.check()
         (holder,) = columns
-        n_shards = int(self.n_shards or max(2, asked.n_records // RECORDS_PER_SHARD))
-        bound = float(self.max_grad_norm)
+        n_shards = self.n_shards or max(2, asked.n_records // RECORDS_PER_SHARD)
         size = asked.n_records // n_shards
-        batch_size = int(asked.batch_size or power_of_two(size, 8, 32))
+        batch_size = asked.batch_size or power_of_two(size, 8, 32)
         if size < batch_size:
             raise TooFewRecordsError(
                 f"{asked.n_records} matched records in {n_shards} shards are fewer than one batch "
@@ -184,7 +183,7 @@ class GSWGAN(HistogramMechanism):
                 "discriminators on disjoint shards",
                 party=holder,
                 noise_multiplier=noise_multiplier,
-                sensitivity=batch_sensitivity(bound, batch_size),
+                sensitivity=batch_sensitivity(self.max_grad_norm, batch_size),
                 relation=self.relation,
             )
             return SampledRelease((release,), self.sampler, 1.0 / n_shards, steps)
@@ -207,7 +206,7 @@ class GSWGAN(HistogramMechanism):
             length=length,
             covers={"BackboneGradients": Cover("training", noised=True)},
             n_shards=n_shards,
-            max_grad_norm=bound,
+            max_grad_norm=self.max_grad_norm,
             noise_multiplier=noise,
             generator_steps=steps,
             discriminator_steps=asked.discriminator_steps,
