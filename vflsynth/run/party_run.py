@@ -387,7 +387,6 @@ class PartyRun(Participant):
             return
         if (name, step) in self._asked:
             raise self._refusal(kind, f"pays for step {step} once")
-        self._asked.add((name, step))
         epoch = self.agreed.epoch + 1
         if declared.when in (When.STEP, When.EPOCH):
             each, last = (1, 1) if length is None else (length.steps_per_epoch, length.epochs)
@@ -398,6 +397,7 @@ class PartyRun(Participant):
                     "ledger pays for are spent"
                 )
         self._pay(epoch)
+        self._asked.add((name, step))
 
     def _refusal(self, kind: type[Message], why: str) -> ProtocolError:
         return ProtocolError(
