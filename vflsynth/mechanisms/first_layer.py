@@ -158,7 +158,7 @@ class FirstLayer(Mechanism):
     def plan(self, columns: Mapping[str, ColumnCounts], asked: Asked) -> FirstLayerPlan:
         """Calibrate the noise for all parties together; see `Mechanism.plan`."""
         self.check()
-        length, bound = asked.plain, self.max_grad_norm
+        length = asked.plain
         assert length is not None, "the method says how it trains without privacy"
         rate = sample_rate_of(length, asked.n_records)
 
@@ -168,7 +168,7 @@ class FirstLayer(Mechanism):
                     released="clipped batch gradient of the first layer",
                     party=party,
                     noise_multiplier=noise_multiplier,
-                    sensitivity=first_layer_sensitivity(bound),
+                    sensitivity=first_layer_sensitivity(self.max_grad_norm),
                     relation=self.relation,
                 )
                 for party in columns
@@ -200,6 +200,6 @@ class FirstLayer(Mechanism):
             ledger=ledger,
             length=length,
             covers=_COVERS,
-            max_grad_norm=bound,
+            max_grad_norm=self.max_grad_norm,
             noise_multiplier=noise,
         )
