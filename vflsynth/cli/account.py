@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,10 +66,6 @@ def run(options: argparse.Namespace) -> int:
             )
         budget = Budget(options.epsilon, options.delta)
     if options.create:
-        if os.path.lexists(options.account):
-            raise ParameterError(
-                f"{options.account} exists already; a privacy account is never overwritten"
-            )
         check_file("account", options.account)
         account = PrivacyAccount.create(options.account, budget)
     else:

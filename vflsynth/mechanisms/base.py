@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -92,6 +93,12 @@ class Plan:
     length: Length | None = None
     sample_rate: float | None = None
     covers: Mapping[str, Cover] = field(default_factory=dict)
+
+    @cached_property
+    def paid(self) -> frozenset[str]:
+        """Messages that may leave a party: those whose entry the ledger has, by class name."""
+        purposes = {entry.purpose for entry in self.ledger.entries}
+        return frozenset(name for name, cover in self.covers.items() if cover.purpose in purposes)
 
     @property
     def steps(self) -> int:

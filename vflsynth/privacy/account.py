@@ -127,8 +127,10 @@ class PrivacyAccount:
 
         Raises
         ------
+        ParameterError
+            If there is such a file. Of several processes one makes it.
         ArtefactError
-            If there is such a file, or was one. Of several processes one makes it.
+            If there was one.
         """
         account = cls(path)
         opened = {"account": secrets.token_hex(16), "budget": budget and asdict(budget)}

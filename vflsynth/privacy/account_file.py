@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from vflsynth import _artefacts as artefacts
-from vflsynth.exceptions import ArtefactError
+from vflsynth.exceptions import ArtefactError, ParameterError
 
 _FORMAT, _VERSION = "vflsynth privacy account", 2
 OPENED, BUDGET, SHOWN, RUN, SPENT = "opened", "budget", "shown", "run", "spent"
@@ -131,7 +131,7 @@ class AccountFile:
         )
 
     def create(self, details: Mapping[str, Any], patience: float) -> None:
-        """Write the first record, as one of several processes; ArtefactError if there is a file."""
+        """Write the first record, as one of several processes; see `PrivacyAccount.create`."""
         artefacts.check_writable(self.path)
         self._check_new()  # without waiting for a run that has it open
         with self.lock(patience):
@@ -198,9 +198,7 @@ class AccountFile:
 
     def _check_new(self) -> None:
         if os.path.lexists(self.path):
-            raise ArtefactError(
-                f"{self.path} exists already; a privacy account is never overwritten"
-            )
+            raise ParameterError(f"{self.path} is there already. Fix: name another file")
         if (last := self.head.last()) is not None:
             raise ArtefactError(
                 f"{self.path}: there was a privacy account of {last[0]} records, as {self.head} "

@@ -171,7 +171,7 @@ class PartyRun(Participant):
         self._agreed: Agreed | None = None
         self._widths: dict[str, int] = {}
         self._paid = 0
-        self._asked: set[tuple[str, int]] = set()
+        self._asked: dict[str, int] = {}  # the last step of each message
 
     @property
     def party(self) -> Any:
@@ -380,13 +380,12 @@ class PartyRun(Participant):
         if plan is None or declared.made_of not in (MadeOf.RECORDS, MadeOf.NETWORKS):
             return
         name, length = kind.__name__, plan.length
-        paid = {entry.purpose for entry in plan.ledger.entries}
-        if name not in plan.covers or plan.covers[name].purpose not in paid:
+        if name not in plan.paid:
             if self.method.is_private:
                 raise self._refusal(kind, "has no entry for it")
             return
-        if (name, step) in self._asked:
-            raise self._refusal(kind, f"pays for step {step} once")
+        if step <= self._asked.get(name, -1):
+            raise self._refusal(kind, f"pays for steps once and in order, and step {step} is past")
         epoch = self.agreed.epoch + 1
         if declared.when in (When.STEP, When.EPOCH):
             each, last = (1, 1) if length is None else (length.steps_per_epoch, length.epochs)
@@ -397,7 +396,7 @@ class PartyRun(Participant):
                     "ledger pays for are spent"
                 )
         self._pay(epoch)
-        self._asked.add((name, step))
+        self._asked[name] = step
 
     def _refusal(self, kind: type[Message], why: str) -> ProtocolError:
         return ProtocolError(

@@ -379,7 +379,7 @@ def _create_in_a_process(paths, gate, results):
         gate.wait()
         try:
             PrivacyAccount.create(path, Budget(1.0, DELTA))
-        except ArtefactError:
+        except ParameterError:
             results.put((path, "refused"))
         else:
             results.put((path, "created"))
@@ -393,7 +393,7 @@ def test_of_two_processes_one_creates(tmp_path):
 
 def test_to_create_what_is_there_does_not_wait_for_a_run(account):
     opened = account.open("one", PLAN)
-    with pytest.raises(ArtefactError, match="exists already"):
+    with pytest.raises(ParameterError, match="is there already"):
         PrivacyAccount.create(account.path)
     opened.close()
 

@@ -67,7 +67,7 @@ def test_a_release_is_made_once(monkeypatch):
         begin(self)
 
     monkeypatch.setattr(PublishTree, "begin", twice)
-    with pytest.raises(ProtocolError, match="LatentTables: the privacy ledger pays for step 0 onc"):
+    with pytest.raises(ProtocolError, match="steps once and in order, and step 0 is past"):
         tree().fit(tables())
 
 
