@@ -50,7 +50,7 @@ from vflsynth.exceptions import (
     PartyDataError,
     UnseenValueError,
 )
-from vflsynth.registry import Number, Rule, check_parameters
+from vflsynth.registry import Number, Rule, Value, check_parameters, register
 
 Matrix = npt.NDArray[np.float32]
 
@@ -617,8 +617,9 @@ _SECONDS = (86_400, 3_600, 900, 60, 1)
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
+@register
 @dataclass(frozen=True)
-class ColumnGrid:
+class ColumnGrid(Value):
     """Whole multiples of a step, an int for columns of whole numbers and times.
 
     `lower` and `upper` are the outermost multiples inside the column's range.

@@ -30,6 +30,7 @@ from vflsynth.columns.arrays import (
     read_values,
     write_values,
 )
+from vflsynth.columns.base import ColumnGrid
 from vflsynth.contract.discovering import Codes, Level
 from vflsynth.contract.recoding import is_true
 from vflsynth.contract.rules import Check, Combination, combinations_of, plain_value, with_column
@@ -356,14 +357,15 @@ class Fixed(Step):
 class Ordered(Step):
     """One of two columns of which `low` is never beyond `high`, as how far it is from the other.
 
-    `decimals` is None if its values may lie anywhere. What is beyond the `ends` that enough records
-    reach is mirrored at them.
+    `decimals` is None if its values may lie anywhere; where nearly all lie on a `grid`, they are
+    put there. What is beyond the `ends` that enough records reach is mirrored at them.
     """
 
     low: Hashable
     high: Hashable
     dtype: Any
     decimals: int | None
+    grid: ColumnGrid | None = None
     ends: tuple[Any, Any] | None = None
     of_low: bool = False
 
@@ -391,8 +393,8 @@ class Ordered(Step):
         if kinds[1] == "f":
             decimals = decimals_of(ordered.to_numpy(np.float64), numpy_dtype(own.dtype))
         k = min(least, len(ordered) // 2)
-        ends = _limits(ordered, k, kinds[1]) if k > 1 else None
-        return cls(low, high, own.dtype, decimals, ends, of_low)
+        ends, grid = _limits(ordered, k, kinds[1])
+        return cls(low, high, own.dtype, decimals, grid, ends if k > 1 else None, of_low)
 
     @property
     def column(self) -> Hashable:  # type: ignore[override]
@@ -434,18 +436,37 @@ class Ordered(Step):
         if self.ends is not None:
             for end, beyond in zip(self.ends, (found < self.ends[0], found > self.ends[1])):
                 found = found.mask(is_true(beyond), end - (found - end))  # mirrored: none piles up
-        if self.decimals is not None:
+        if self.grid is not None:
+            found = self._on_grid(beside, found, self.grid)
+        elif self.decimals is not None:
             found = found.round(self.decimals)
-        return (found if self.ends is None else self._within(beside, found)).astype(self.dtype)
+        bounded = self.grid is not None or self.ends is not None
+        return (self._within(beside, found) if bounded else found).astype(self.dtype)
 
     def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Return the column, no further than the other."""
         return self._within(columns[self.by[0]], columns[self.column]).astype(self.dtype)
 
+    def _on_grid(
+        self, beside: pd.Series[Any], found: pd.Series[Any], grid: ColumnGrid
+    ) -> pd.Series[Any]:
+        """Put the column where its values lie, on its side of the other."""
+        values, missing = read_values(found)
+        near = grid.nearest(values)
+        further = grid.nearest(near - grid.step if self.of_low else near + grid.step)
+        first, second = (
+            write_values(each, missing, found.dtype, found.name).set_axis(found.index)
+            for each in (near, further)
+        )
+        return first.mask(self._beyond(beside, first), second)
+
+    def _beyond(self, beside: pd.Series[Any], found: pd.Series[Any]) -> pd.Series[Any]:
+        """Say where the column is on the wrong side of the other."""
+        return is_true(found > beside if self.of_low else found < beside)
+
     def _within(self, beside: pd.Series[Any], found: pd.Series[Any]) -> pd.Series[Any]:
         """Return the column, or the other where that is nearer."""
-        beyond = found > beside if self.of_low else found < beside
-        return found.mask(is_true(beyond), beside)
+        return found.mask(self._beyond(beside, found), beside)
 
 
 @register
@@ -475,7 +496,9 @@ class Copied(Step):
         """
         known = column.dropna().sort_values()
         kind, own = kind_of_values(column.dtype), numpy_dtype(column.dtype)
-        ends = _limits(known, least, kind) if least > 1 else (known.iloc[0], known.iloc[-1])
+        ends = known.iloc[0], known.iloc[-1]
+        if least > 1:
+            ends, _ = _limits(known, least, kind)
         low, high = map(plain_value, ends)
         power = 2 ** (1 + math.ceil(math.log2(max(2.0, abs(low), abs(high)))))
         if power > (np.finfo(own) if own.kind == "f" else np.iinfo(own)).max:
@@ -525,12 +548,17 @@ def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[
     return cuts, [plain_value(values[codes[begin]]) for begin, _ in merged]
 
 
-def _limits(column: pd.Series[Any], least: int, kind: str) -> tuple[Any, Any]:
-    """Return the ends of a column's numbers or times as they come out if they are encoded."""
+def _limits(
+    column: pd.Series[Any], least: int, kind: str
+) -> tuple[tuple[Any, Any], ColumnGrid | None]:
+    """Return the ends of a column's numbers or times as they come out if encoded, and its grid."""
     kinds = {column.name: {"f": "continuous", "M": "datetime"}.get(kind, "integer")}
-    coder = TableTransformer(kinds, spike_share=None, extreme_records=least).fit(column.to_frame())
+    coder = TableTransformer(
+        kinds, continuous="standard", spike_share=None, extreme_records=least
+    ).fit(column.to_frame())
     coded = coder.inverse_transform(coder.transform(column.to_frame()))[column.name]
-    return coded.min(), coded.max()
+    grid: ColumnGrid | None = coder.transformers_[column.name].grid_
+    return (coded.min(), coded.max()), grid
 
 
 def _between(low: float, high: float) -> float:

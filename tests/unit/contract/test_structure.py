@@ -32,7 +32,7 @@ from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import codes_among, discover, propose
 from vflsynth.contract.discovering import _may_be_nice, _nice
 from vflsynth.contract.given import modelled_wanted
-from vflsynth.contract.steps import Computed, Copied, Fixed, Placed, _drawn_like
+from vflsynth.contract.steps import Computed, Copied, Fixed, Ordered, Placed, _drawn_like
 from vflsynth.contract.structure import Structure
 from vflsynth.datasets import make_party_frames
 from vflsynth.evaluation import detection_auc, exact_structure
@@ -293,12 +293,32 @@ def test_missing_values_stay_where_they_belong():
     assert ((table["state"] == "open") == table["closed"].isna()).all()
 
 
-def test_what_is_mirrored_at_an_end_has_as_few_decimals_as_others():
-    rng = np.random.default_rng(2)
-    low = rng.lognormal(3, 1, 400).round(2)
-    frame = pd.DataFrame({"low": low, "high": (low + rng.lognormal(3, 1.5, 400)).round(2)})
-    high = fitted(frame).sample(5000)["high"]
-    assert (high == high.round(2)).all()
+def ordered_tables():
+    """Tables of a column that is never beyond another one, which is rounded otherwise."""
+    rng, n = np.random.default_rng(2), 400
+    low, away = rng.lognormal(3, 1, n).round(2), rng.lognormal(3, 1.5, n)
+    yield "cents", pd.DataFrame({"low": low, "high": (low + away).round(2)}), 0.01
+    yield "hundreds", pd.DataFrame({"low": low, "high": np.ceil((low + away) / 100) * 100}), 100
+    yield "down", pd.DataFrame({"low": -np.ceil((low + away) / 100) * 100, "high": -low}), 100
+    whole = rng.integers(0, 5000, n)
+    fifties = -(-(whole + rng.integers(0, 900, n)) // 50) * 50
+    yield "whole", pd.DataFrame({"low": whole, "high": fifties}).convert_dtypes(), 50
+    start = pd.Timestamp("2024-03-01 10:31") + pd.to_timedelta(rng.integers(0, 10**6, n), "s")
+    end = (start + pd.to_timedelta(away, "D")).ceil("D").astype(start.dtype)
+    yield "days", pd.DataFrame({"low": start, "high": end}), pd.Timedelta(days=1).value
+
+
+@pytest.mark.parametrize(("name", "frame", "step"), list(ordered_tables()))
+def test_a_column_in_an_order_stays_rounded_as_it_is(name, frame, step):
+    """What was modelled as its distance from another column lost its hundreds."""
+    made = Ordered.of(frame, "low", "high", 5, of_low=name == "down")
+    away = made.difference(frame).sample(frac=1.0, random_state=0, ignore_index=True)
+    own = made.restore({made.by[0]: frame[made.by[0]], made.column: away}, frame.index)
+    assert own.dtype == frame[made.column].dtype
+    table = frame.assign(**{made.column: own})
+    assert (table["low"] <= table["high"]).all()
+    count = own.astype("datetime64[ns]").astype("int64") if name == "days" else own.astype(float)
+    assert np.allclose(count / step, np.round(count / step))
 
 
 def hard_tables():
