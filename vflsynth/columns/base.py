@@ -495,7 +495,7 @@ class TimeRanges:
         step = _smallest_step(dtype)
         if not durations:
             if not isinstance(ends[0], pd.Timestamp):
-                step = _per_day(own)
+                step = per_day(own)
             ends = tuple(in_zone(name, dtype, pd.Timestamp(end)) for end in ends)
         try:
             low, high = _count(ends[0], own, up=True), _count(ends[1], own, up=False)
@@ -517,8 +517,8 @@ class TimeRanges:
         days, inside = _EDGES / 86_400.0, 2.0**63 - 2.0**12  # a rounding below what 64 bits hold
         if own.kind == "M":
             days = np.array(_DAYS, dtype=np.float64)
-            origin = (_EPOCH - date(1970, 1, 1).toordinal()) * _per_day(own)
-        edges = np.rint(days * _per_day(own))
+            origin = (_EPOCH - date(1970, 1, 1).toordinal()) * per_day(own)
+        edges = np.rint(days * per_day(own))
         return np.unique(np.clip(edges, -inside - origin, inside - origin)), origin
 
     def between(self, dtype: Any, low: float, high: float) -> Bounds:
@@ -591,14 +591,14 @@ def _count(end: Any, own: np.dtype[Any], *, up: bool) -> int:
     return count + (up and near < end) - (not up and near > end)
 
 
-def _per_day(own: np.dtype[Any]) -> int:
+def per_day(own: np.dtype[Any]) -> int:
     """Return the counts of a NumPy time type per day."""
     return 86_400 * _UNITS[np.datetime_data(own)[0]]
 
 
 def _smallest_step(dtype: Any) -> int:
     """Return the counts from one value of a time type to the next: Arrow has a type of days."""
-    return _per_day(numpy_dtype(dtype)) if str(dtype).startswith("date32") else 1
+    return per_day(numpy_dtype(dtype)) if str(dtype).startswith("date32") else 1
 
 
 NEARLY_ALL = 0.95

@@ -418,15 +418,52 @@ class Ranks(NormalScores):
     records with at most n / 2 and at most 5,000 distinct values has nothing but atoms, so that
     nothing between its values is decoded, unless some are held by fewer than `least` records.
 
-    The attributes are those of `NormalScores`.
+    What comes again and again, days of the week and hours of the day, is taken out before if
+    somebody says its period: coordinates are closer together where few records are, so that what a
+    smooth density draws is as rarely at night as records are.
+
+    Attributes
+    ----------
+    knots_, lower_, upper_ : float64 array, shape (knot,)
+        As those of `NormalScores`.
+    cycle_ : float64 array, shape (3 + cell,)
+        Period and start, in coordinates, and the ends of its equal cells as shares of the records;
+        empty if there is none.
     """
 
     name: ClassVar[str] = "ranks"
+    learns: ClassVar[tuple[str, ...]] = (*NormalScores.learns, "cycle_")
+
+    cycle_: Floats
 
     def fit(
         self, ordered: Floats, *, least: int = 1, zero: float = 0.0, unit: float = 1.0
     ) -> Ranks:
         """Learn knots and their scores; only what `least` records hold is an atom."""
+        self.cycle_ = np.empty(0)
+        return self._fit_straight(ordered, least)
+
+    def fit_cycle(
+        self, ordered: Floats, period: float, start: float, n_cells: int, least: int
+    ) -> Ranks:
+        """Learn sorted coordinates anew without a cycle, if that tells enough.
+
+        Cells that fewer than `least` records are in count alike.
+        """
+        places = np.floor((ordered - start) / period * n_cells) % n_cells
+        counts = np.bincount(places.astype(np.intp), minlength=n_cells)
+        few = counts < max(1, least)
+        mass = max(float(counts[few].sum()), _LEAST_MASS * len(ordered))
+        shares = np.where(few, mass / max(1, few.sum()), counts)
+        shares /= shares.sum()
+        gain = (shares * np.log(shares * n_cells)).sum() - (n_cells - 1) / len(ordered)
+        middle_half = np.ptp(np.quantile(ordered, [0.25, 0.75]))
+        if gain < _LEAST_GAIN or middle_half < _PERIODS * period:
+            return self
+        self.cycle_ = np.concatenate([[period, start, 0.0], shares.cumsum()[:-1], [1.0]])
+        return self._fit_straight(self._straight(ordered), least)
+
+    def _fit_straight(self, ordered: Floats, least: int) -> Ranks:
         n_records = len(ordered)
         starts = np.flatnonzero(np.diff(ordered, prepend=np.nan) != 0.0)
         counts = np.diff(starts, append=n_records)
@@ -445,13 +482,58 @@ class Ranks(NormalScores):
         self.check_learned()
         return self
 
+    def check_learned(self) -> None:
+        """Raise ValueError unless knots, and ends of cells, rise."""
+        super().check_learned()
+        ends = self._ends
+        if len(self.cycle_) and not (
+            self.cycle_[0] > 0.0 and len(ends) > 1 and np.all(np.diff(ends) > 0.0)
+        ):
+            raise ValueError("the ends of a cycle's cells must rise")
+
+    def scale(self, coordinates: Floats) -> Floats:
+        """Map to scores."""
+        return super().scale(self._straight(coordinates))
+
+    def unscale(self, scaled: npt.NDArray[Any]) -> Floats:
+        """Map scores to coordinates."""
+        return self._cyclic(super().unscale(scaled))
+
+    def error(self, lower: float, upper: float) -> float:
+        """Bound the rounding of scores, where cells are steepest."""
+        error = super().error(*map(float, self._straight(np.array([lower, upper]))))
+        ends = self._ends
+        return error / float(np.diff(ends).min() * (len(ends) - 1)) if len(ends) else error
+
     @property
     def keeps_values(self) -> bool:
         """Whether nothing between the knots is decoded."""
         return np.array_equal(self.upper_[:-1], self.lower_[1:])
 
+    @property
+    def _ends(self) -> Floats:
+        return self.cycle_[2:]
+
+    def _straight(self, coordinates: Floats) -> Floats:
+        """Give every cell of the cycle the width of its share."""
+        return self._along(coordinates, np.linspace(0.0, 1.0, len(self._ends)), self._ends)
+
+    def _cyclic(self, straight: Floats) -> Floats:
+        """Undo `_straight`."""
+        return self._along(straight, self._ends, np.linspace(0.0, 1.0, len(self._ends)))
+
+    def _along(self, places: Floats, these: Floats, those: Floats) -> Floats:
+        if not len(self.cycle_):
+            return places
+        period, start = self.cycle_[:2]
+        periods, within = np.divmod((places - start) / period, 1.0)
+        return np.asarray(start + period * (periods + np.interp(within, these, those)))
+
     def decoded(self, coordinates: Floats) -> Floats:
         """Return the nearer atom for coordinates between two that nothing is decoded between."""
+        return self._cyclic(self._nearest_atoms(self._straight(coordinates)))
+
+    def _nearest_atoms(self, coordinates: Floats) -> Floats:
         knots = self.knots_
         right = np.clip(np.searchsorted(knots, coordinates), 1, len(knots) - 1)
         left = right - 1
@@ -479,6 +561,11 @@ class Ranks(NormalScores):
         below, above = ndtr(lower), ndtr(upper)
         spread[inside] = ndtri(below[atoms] + places * (above - below)[atoms])
         return np.clip(spread, lower[0], upper[-1])
+
+
+# Of the records: what all cells that few are in have together, at least. What a cycle tells of a
+# record to be kept, in nats, and how many of its periods the middle half of the records take up.
+_LEAST_MASS, _LEAST_GAIN, _PERIODS = 1e-3, 0.02, 2.0
 
 
 def _quantiles(starts: Codes, counts: Codes) -> Flags:

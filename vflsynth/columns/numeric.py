@@ -44,10 +44,11 @@ from vflsynth.columns.base import (
     TimeRanges,
     check_seen,
     decimal_steps,
+    per_day,
     time_steps,
     whole_steps,
 )
-from vflsynth.columns.encoders import Encoder, encoder_of
+from vflsynth.columns.encoders import Encoder, Ranks, encoder_of
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
 from vflsynth.exceptions import ColumnKindError, EmptyColumnError
 from vflsynth.registry import Number, Optional, Rule, Several
@@ -326,18 +327,24 @@ class NumericTransformer(ColumnTransformer):
             self.grid_ = self._find_grid(ordered)
             if ordered[0] != ordered[-1]:
                 self.tails_ = self._tails(self.axis_, values)
-                self.encoder_ = self._fitted_encoder(self.axis_, ordered)
+                places = self._without_tails(self.axis_, ordered)
+                self.encoder_ = self._fitted_encoder(self.axis_, places)
                 if self.encoder_.keeps_values:
                     self.grid_ = None  # odd values are decoded as often as they occur
 
-    def _fitted_encoder(self, axis: Axis, ordered: npt.NDArray[Any]) -> Encoder:
-        zero, unit = axis.line
-        least = max(1, self.rare_records)
+    def _without_tails(self, axis: Axis, ordered: npt.NDArray[Any]) -> Floats:
+        """Return sorted coordinates as they are once values near the ends are drawn in."""
         places = axis.to_coordinates(ordered).copy()
         # Nothing but how many they are says where those lie that are drawn in.
         below, above = places < self.tails_[0], places > self.tails_[1]
         places[below] = np.linspace(places[0], self.tails_[0], below.sum(), endpoint=False)
         places[above] = np.linspace(places[-1], self.tails_[1], above.sum(), endpoint=False)[::-1]
+        return places
+
+    def _fitted_encoder(self, axis: Axis, places: Floats) -> Encoder:
+        """Learn from sorted coordinates."""
+        zero, unit = axis.line
+        least = max(1, self.rare_records)
         try:
             return encoder_of(self.encoder).fit(places, least=least, zero=zero, unit=unit)
         except ValueError as error:
@@ -570,6 +577,19 @@ class DatetimeTransformer(NumericTransformer):
 
     def _read(self, column: pd.Series[Any]) -> tuple[npt.NDArray[Any], Flags]:
         return read_times(column, self.dtype_)
+
+    def _fitted_encoder(self, axis: Axis, places: Floats) -> Encoder:
+        encoder = super()._fitted_encoder(axis, places)
+        own = numpy_dtype(self.dtype_)
+        if type(encoder) is not Ranks or encoder.keeps_values or own.kind == "m":
+            return encoder
+        zero, unit = axis.line
+        day = per_day(own) / unit
+        days_only = self.grid_ is not None and self.grid_.step == per_day(own)
+        # A midnight is in the middle of its day, to which generated times are put from both sides.
+        start = -zero / unit - (day / 2.0 if days_only else 0.0)
+        cells = 7 if days_only else 7 * 24
+        return encoder.fit_cycle(places, 7.0 * day, start, cells, max(1, self.rare_records))
 
 
 _DOMINANCE = 5.0

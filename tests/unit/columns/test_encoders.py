@@ -105,6 +105,35 @@ def test_impossible_normal_scores_are_refused(knots: list, scores: list) -> None
         read(NormalScores, knots_=knots, lower_=scores, upper_=scores)
 
 
+def test_impossible_cycles_are_refused() -> None:
+    knots = {"knots_": [0.0, 1.0], "lower_": [0.0, 1.0], "upper_": [0.0, 1.0]}
+    with pytest.raises(ValueError, match="ends of a cycle's cells must rise"):
+        read(Ranks, **knots, cycle_=[7.0, 0.0, 0.0, 0.5, 0.5, 1.0])
+
+
+@pytest.mark.parametrize("unit", ["s", "ns"])
+@pytest.mark.parametrize("hours", [False, True])
+def test_what_is_drawn_is_as_rarely_at_night_or_on_a_sunday_as_records_are(
+    unit: str, hours: bool
+) -> None:
+    """Between quantiles of times all hours were drawn alike, and all days of the week."""
+    days = pd.bdate_range("2022-01-03", "2024-06-28", unit=unit)
+    times = pd.Series(days[RNG.integers(0, len(days), 4000)], name="visit")
+    if hours:
+        times += pd.to_timedelta(RNG.integers(8 * 60, 18 * 60, 4000), "min").as_unit(unit)
+    coder = TableTransformer(continuous="ranks", rare_records=10, extreme_records=10)
+    matrix = coder.fit(times.to_frame()).transform(times.to_frame())
+    scores = norm.ppf(np.linspace(0.0005, 0.9995, 5000)).astype(np.float32)[:, None]
+    drawn = coder.inverse_transform(scores, generated=True)["visit"]
+    assert (drawn.dt.day_of_week > 4).mean() < 0.01
+    assert ((drawn.dt.hour < 8) | (drawn.dt.hour > 18)).mean() < (0.01 if hours else 1.1)
+    assert (drawn == drawn.dt.floor("min" if hours else "D")).all()
+    again = coder.inverse_transform(matrix)["visit"]
+    inside = times.between(times.quantile(0.01), times.quantile(0.99))
+    off = (again - times)[inside].abs().max()
+    assert off <= pd.Timedelta(coder.transformers_["visit"].tolerance_, unit)
+
+
 INCOME = pd.DataFrame(
     {
         "income": np.random.default_rng(0).lognormal(10.0, 1.5, 500).round(2),
