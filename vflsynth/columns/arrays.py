@@ -305,7 +305,8 @@ class IntegerAxis:
         """Learn range and step from sorted int64 or uint64 values."""
         lower, upper = int(ordered[0]), int(ordered[-1])
         offsets = ordered.view(np.uint64) - np.uint64(lower % _MODULUS)
-        return cls(lower, upper, _common_divisor(offsets), ordered.dtype == np.uint64)
+        step = int(np.gcd.reduce(np.diff(offsets)))
+        return cls(lower, upper, step, ordered.dtype == np.uint64)
 
     def to_coordinates(self, values: npt.NDArray[Any]) -> Floats:
         """Count steps above `lower`; negative for values below it."""
@@ -371,17 +372,6 @@ def decimals_of(values: Floats, dtype: npt.DTypeLike = np.float64) -> int | None
             if decimals > _MOST_DECIMALS or (decimals > 12 and largest * 10.0**decimals >= 1e15):
                 return None  # float64 keeps fifteen digits
     return decimals
-
-
-def _common_divisor(offsets: npt.NDArray[np.uint64]) -> int:
-    """Greatest common divisor of the differences of sorted offsets."""
-    divisor = 0
-    for start in range(0, len(offsets), 4096):
-        differences = np.diff(offsets[start : start + 4097])
-        divisor = math.gcd(divisor, int(np.gcd.reduce(differences)))
-        if divisor == 1:
-            break
-    return divisor
 
 
 def factorize(column: pd.Series[Any]) -> tuple[Codes, list[Any]]:
