@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from vflsynth import MixtureSynthesizer, PairwiseTables
+from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.products import ProductTerms, unit_grid
 from vflsynth.methods.pairwise import party
@@ -748,10 +749,9 @@ def message(**changes):
 
 
 def published(changes):
-    server, told = PairwiseServer({"a": 2}, 4, 10, GRID, 2), {"a": message(**changes)}
-    book = server.codebook(told)
-    drawn = torch.zeros(server.starts_shape(book)), torch.zeros(server.splits_shape(book))
-    return server.publish(told, book, {}, *drawn)
+    server = PairwiseServer({"a": 2}, 4, 10, GRID, 2, RandomStreams([b""]))
+    told = {"a": message(**changes)}
+    return server.publish(told, server.codebook(told), {})
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,15 @@ from sklearn.base import clone
 from tests import planted
 from tests.crossing import EVERY_RUN
 from vflsynth import DPLTSynthesizer, LatentTree
+from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError, ProtocolError
 from vflsynth.learning.messages import MaskedReal
-from vflsynth.learning.products import unit_grid
+from vflsynth.learning.products import ProductTerms, unit_grid
 from vflsynth.mechanisms import DPSGD
 from vflsynth.methods.latent_tree import method as server_module
 from vflsynth.methods.latent_tree import party as party_module
 from vflsynth.methods.latent_tree.messages import LatentTables
-from vflsynth.methods.latent_tree.method import LatentTreeServer
+from vflsynth.methods.latent_tree.method import PublishTree
 from vflsynth.methods.latent_tree.party import LatentTreeParty
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import PublicEncoding
@@ -391,16 +392,16 @@ def test_after_the_release_a_party_has_no_codes(frames):
             party.answer(MaskedReal, 0)
 
 
-def a_server(n_groups):
-    grid = unit_grid(2.0)
-    return LatentTreeServer(n_groups, 4, 10, grid)
+def publish(told):
+    terms = ProductTerms.of(10, {"a": 2, "b": 1}, 4, unit_grid(2.0), 1)
+    return PublishTree(None, terms, 10, RandomStreams([b""])).put_together({"a": told}, {})
 
 
 @pytest.mark.parametrize("sizes", [[3], [3, 5], [0, 3], [2, 2, 2]])
 def test_numbers_of_states_that_there_is_no_room_for_are_refused_by_name(sizes):
     told = LatentTables("a", "server", 0, torch.zeros(0, dtype=torch.int64), torch.tensor(sizes))
     with pytest.raises(ProtocolError, match="party 'a' says that its latent attributes have"):
-        a_server({"a": 2, "b": 1}).publish({"a": told}, {}, np.random.default_rng(0))
+        publish(told)
 
 
 @pytest.mark.parametrize(
@@ -414,7 +415,7 @@ def test_numbers_of_states_that_there_is_no_room_for_are_refused_by_name(sizes):
 def test_tables_that_cannot_be_are_refused_by_name(counts, says):
     told = LatentTables("a", "server", 0, counts, torch.tensor([3, 2]))
     with pytest.raises(ProtocolError, match=f"party 'a' sent {says}"):
-        a_server({"a": 2, "b": 1}).publish({"a": told}, {}, np.random.default_rng(0))
+        publish(told)
 
 
 @pytest.mark.parametrize(

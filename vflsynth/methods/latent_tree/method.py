@@ -35,53 +35,7 @@ from vflsynth.methods.latent_tree.model import (
 )
 from vflsynth.methods.latent_tree.party import LatentTreeLearning, LatentTreeParty
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import SERVER, Channel, Schedule
-
-
-class LatentTreeServer:
-    """Collects noisy tables of pairs, and finds the tree that says most about them.
-
-    Parties have `n_groups` latent attributes of at most `width` states; the grid is that of every
-    party's noise. Sees published tables of pairs of one party's attributes, and of pairs across
-    parties those with the noise of both, which `vflsynth.learning.products` computes.
-    """
-
-    def __init__(self, n_groups: Mapping[str, int], width: int, n_records: int, grid: Grid) -> None:
-        self.n_groups, self.width, self.n_records, self.grid = n_groups, width, n_records, grid
-
-    def publish(
-        self,
-        tables: Mapping[str, LatentTables],
-        counts: Mapping[tuple[str, str], list[list[Floats]]],
-        rng: np.random.Generator,
-    ) -> dict[str, LatentTree]:
-        """Put all tables together and find the tree; ProtocolError names a party that is wrong.
-
-        `counts` are those of `noisy_products`, empty if there is one party. `rng` makes tables
-        comparable, see `publish_tree`; nothing depends on its secrecy.
-        """
-        sizes = {n: states_of(m, self.n_groups[n], self.width) for n, m in tables.items()}
-        starts = dict(zip(sizes, np.cumsum([0, *map(len, sizes.values())]).tolist()))
-        pairs: dict[Pair, Floats] = {}
-        for name, message in tables.items():
-            index = pairs_of_one_party(len(sizes[name]), len(self.n_groups))
-            shapes = [(sizes[name][a], sizes[name][b]) for a, b in index]
-            published = tables_of(message, shapes, self.n_records, self.grid)
-            for (a, b), table in zip(index, published, strict=True):
-                pairs[starts[name] + a, starts[name] + b] = table
-        of_one = set(pairs)
-        for (one, other), own in counts.items():
-            for a, b in np.ndindex(len(own), len(own[0])):
-                shape = sizes[one][a], sizes[other][b]
-                pairs[starts[one] + a, starts[other] + b] = own[a][b][: shape[0], : shape[1]]
-        # Tables across parties have the noise of two.
-        more = self.grid.noise_std if counts else 0.0
-        compared = {
-            pair: table + (more * rng.standard_normal(table.shape) if pair in of_one else 0.0)
-            for pair, table in pairs.items()
-        }
-        return publish_tree(sizes, pairs, compared)
 
 
 def publish_tree(
@@ -121,12 +75,14 @@ _COPIES = 2
 class PublishTree(Algorithm):
     """Noisy tables of one party's attributes, secure sums for those across parties, and the tree.
 
-    The server puts them together; the streams are its own.
+    The server puts them together, and finds the tree that says most about them; the streams are its
+    own. Sees published tables of pairs of one party's attributes, and of pairs across parties those
+    with the noise of both, which `vflsynth.learning.products` computes.
     """
 
     channel: Channel
-    server: LatentTreeServer
     terms: ProductTerms
+    n_records: int
     streams: RandomStreams
 
     def begin(self) -> None:
@@ -134,8 +90,40 @@ class PublishTree(Algorithm):
         tables, counts = self.channel.gather(LatentTables, 0), {}
         if len(self.terms.n_columns) > 1:
             counts = noisy_products(self.channel, one_hot_codes(self.terms), self.terms)
+        self.channel.scatter(self.put_together(tables, counts))
+
+    def put_together(
+        self,
+        tables: Mapping[str, LatentTables],
+        counts: Mapping[tuple[str, str], list[list[Floats]]],
+    ) -> dict[str, LatentTree]:
+        """Put all tables together and find the tree; ProtocolError names a party that is wrong.
+
+        `counts` are those of `noisy_products`, empty if there is one party.
+        """
+        n_groups, width, grid = self.terms.n_columns, self.terms.width, self.terms.grid
+        sizes = {n: states_of(m, n_groups[n], width) for n, m in tables.items()}
+        starts = dict(zip(sizes, np.cumsum([0, *map(len, sizes.values())]).tolist()))
+        pairs: dict[Pair, Floats] = {}
+        for name, message in tables.items():
+            index = pairs_of_one_party(len(sizes[name]), len(n_groups))
+            shapes = [(sizes[name][a], sizes[name][b]) for a, b in index]
+            published = tables_of(message, shapes, self.n_records, grid)
+            for (a, b), table in zip(index, published, strict=True):
+                pairs[starts[name] + a, starts[name] + b] = table
+        of_one = set(pairs)
+        for (one, other), own in counts.items():
+            for a, b in np.ndindex(len(own), len(own[0])):
+                shape = sizes[one][a], sizes[other][b]
+                pairs[starts[one] + a, starts[other] + b] = own[a][b][: shape[0], : shape[1]]
+        # Tables across parties have the noise of two; nothing depends on the secrecy of this one's.
+        more = grid.noise_std if counts else 0.0
         (rng,) = self.streams.numpy_generators("comparison of tables")
-        self.channel.scatter(self.server.publish(tables, counts, rng))
+        compared = {
+            pair: table + (more * rng.standard_normal(table.shape) if pair in of_one else 0.0)
+            for pair, table in pairs.items()
+        }
+        return publish_tree(sizes, pairs, compared)
 
 
 class LatentTreeMethod(ProductsMethod):
@@ -169,14 +157,10 @@ class LatentTreeMethod(ProductsMethod):
         return max(int(self.parameters.n_latent_states), int(self.parameters.n_states) + 1)
 
     @property
-    def grid(self) -> Grid:
-        """Of every party's noise in the tables of latent attributes."""
-        return unit_grid(self.tree.tree_std)
-
-    @property
     def terms(self) -> ProductTerms:
         """How tables across parties are computed."""
-        return ProductTerms.of(self.n_records, self.n_groups, self.width, self.grid, 1)
+        grid = unit_grid(self.tree.tree_std)
+        return ProductTerms.of(self.n_records, self.n_groups, self.width, grid, 1)
 
     def build(
         self, party: LatentTreeParty, settings: AtOnce, schedule: Schedule, streams: RandomStreams
@@ -198,9 +182,8 @@ class LatentTreeMethod(ProductsMethod):
         )
 
     def algorithm(self, channel: Channel, settings: AtOnce, streams: RandomStreams) -> PublishTree:
-        """Make the exchange, and the server that puts tables together."""
-        server = LatentTreeServer(self.n_groups, self.width, self.n_records, self.grid)
-        return PublishTree(channel, server, self.terms, streams)
+        """Make the exchange."""
+        return PublishTree(channel, self.terms, self.n_records, streams)
 
     needs_less_memory = "use fewer columns, or lower group_size, n_states and n_latent_states"
 

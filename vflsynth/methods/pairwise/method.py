@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import Algorithm, AtOnce, Known, Size
@@ -39,13 +38,12 @@ _FINER = 4
 class PublishPairs(Algorithm):
     """Noisy products of one party's columns, secure sums for those across parties, the mixture.
 
-    There are no terms if there is one party; the streams are the server's.
+    There are no terms if there is one party.
     """
 
     channel: Channel
     server: PairwiseServer
     terms: ProductTerms | None
-    streams: RandomStreams
 
     def begin(self) -> None:
         """Publish."""
@@ -57,12 +55,7 @@ class PublishPairs(Algorithm):
             flat = torch.tensor(np.concatenate([code.ravel() for code in codes]))
             self.tell(lambda name: StateCodes(SERVER, name, 0, sizes, dims, flat))
             products = noisy_products(self.channel, book, self.terms)
-        starts = self._normal("starts of the mixture", self.server.starts_shape(book))
-        splits = self._normal("splits of the mixture", self.server.splits_shape(book))
-        self.channel.scatter(self.server.publish(tables, book, products, starts, splits))
-
-    def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return self.streams.normal(name, 0, shape)[0].float().cpu()
+        self.channel.scatter(self.server.publish(tables, book, products))
 
 
 class PairwiseMethod(ProductsMethod):
@@ -126,8 +119,9 @@ class PairwiseMethod(ProductsMethod):
             self.n_records,
             self.grid,
             self.parameters.n_components,
+            streams,
         )
-        return PublishPairs(channel, server, self.terms, streams)
+        return PublishPairs(channel, server, self.terms)
 
     def multiply_adds(self, settings: AtOnce, widths: Mapping[str, int]) -> float:
         """Return those of a step of the fit."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError, PublishingWarning, warn_user
 from vflsynth.learning.messages import check_distributions, states_of, tables_of
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Codes
@@ -36,7 +37,8 @@ class PairwiseServer:
     Columns have at most `width` states; the grid is that of every party's noise, None if there is
     no pair of columns; the mean of mixtures of `n_components` each is taken. Sees published
     products of pairs of one party's columns, and of pairs across parties those with the noise of
-    both, which `vflsynth.learning.products` computes.
+    both, which `vflsynth.learning.products` computes. Of its own streams are the starts of the fit,
+    and what takes products apart.
     """
 
     n_columns: Mapping[str, int]
@@ -44,15 +46,7 @@ class PairwiseServer:
     n_records: int
     grid: Grid | None
     n_components: int
-
-    def starts_shape(self, book: Codebook) -> tuple[int, ...]:
-        """Of the normal numbers by which components differ at first."""
-        return N_SEARCHES, self.n_components, len(book.all), max(map(len, book.all))
-
-    def splits_shape(self, book: Codebook) -> tuple[int, ...]:
-        """Of the normal numbers that take all products apart, several times where noise is much."""
-        side = sum(book.widths.values())
-        return N_SPLITS, side, side
+    streams: RandomStreams
 
     def codebook(self, messages: Mapping[str, ColumnTables]) -> Codebook:
         """Return the codes of all parties' columns, or name a party that sent what it must not."""
@@ -68,14 +62,11 @@ class PairwiseServer:
         messages: Mapping[str, ColumnTables],
         book: Codebook,
         products: Mapping[Pair, list[list[Floats]]],
-        starts: Tensor,
-        splits: Tensor,
     ) -> dict[str, Mixture]:
         """Put all products together and fit; ProtocolError names a party that is wrong.
 
-        `products` are those of `noisy_products`, empty if there is one party; `starts` and `splits`
-        are normal numbers of `starts_shape` and `splits_shape`. A PublishingWarning says where
-        nothing shows that the columns of two parties are related.
+        `products` are those of `noisy_products`, empty if there is one party. A PublishingWarning
+        says where nothing shows that the columns of two parties are related.
         """
         names = sorted(messages)
         sizes = {name: [len(code) for code in book.codes[name]] for name in names}
@@ -104,8 +95,6 @@ class PairwiseServer:
             sums / (n_records * CODE_NORM**2),
             variance / (n_records * CODE_NORM**2) ** 2,
             n_records,
-            starts,
-            splits,
             torch.tensor([i for i, name in enumerate(names) for _ in sizes[name]]),
         )
         columns = {name: slice(first[name], first[name] + len(sizes[name])) for name in names}
@@ -137,8 +126,6 @@ class PairwiseServer:
         products: Floats,
         noise: Floats,
         n_records: float,
-        starts: Tensor,
-        splits: Tensor,
         groups: Tensor,
     ) -> tuple[ProductMixture, Tensor]:
         shares = torch.zeros(len(marginals), max(map(len, marginals)))
@@ -152,6 +139,13 @@ class PairwiseServer:
         drawn = np.outer(squares, squares) - np.outer(means, means) ** 2
         detail = detail_of(self.grid, n_records)
         basis = tilt_basis(shares, kinds, detail.degree)
+        starts, splits = (
+            self.streams.normal(f"{what} of the mixture", 0, shape)[0].float().cpu()
+            for what, shape in (
+                ("starts", (N_SEARCHES, self.n_components, len(codes), max(map(len, codes)))),
+                ("splits", (N_SPLITS, *products.shape)),
+            )
+        )
         return fit_product_mixture(
             shares,
             StackedCodes.of([torch.tensor(vector).float() for vector in vectors]),
