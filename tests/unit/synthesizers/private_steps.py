@@ -13,13 +13,23 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.base import clone
 
 from tests import planted
+from vflsynth import (
+    DPSGD,
+    DPSGDGAN,
+    GSWGAN,
+    FirstLayer,
+    VertiGANSynthesizer,
+    VFLGANSynthesizer,
+    WGANGPSynthesizer,
+)
 from vflsynth._random import secret_from
 from vflsynth.exceptions import PrivacyBudgetError
 from vflsynth.learning.base import Algorithm, Duration
-from vflsynth.mechanisms import DPSGD, FirstLayer
 from vflsynth.methods.gan import critics
+from vflsynth.methods.vflgan.method import VFLGAN
 from vflsynth.privacy import PublicSchema
 from vflsynth.protocol import PoissonSchedule
 from vflsynth.run import Options, PartyRun, local, server_run
@@ -30,7 +40,7 @@ SCHEMA = PublicSchema(
     categories={"smoker": ("no", "yes"), "grade": (1, 2, 3)},
 )
 BATCH, WEIGHT = 16, 10.0
-NOISE, BOUND, REPLICAS = 1.5, 0.3, 40
+NOISE, BOUND, REPLICAS, N_SHARDS = 1.5, 0.3, 40, 3
 COMMON = {
     "noise_multiplier": NOISE,
     "delta": 1e-3,
@@ -40,6 +50,8 @@ COMMON = {
 }
 PRIVACY = {
     "dpsgd": DPSGD(n_records=60, **COMMON),
+    "dpsgd_gan": DPSGDGAN(**COMMON),
+    "gs_wgan": GSWGAN(n_shards=N_SHARDS, **COMMON),
     "first_layer": FirstLayer(noise_multiplier=NOISE, delta=1e-3, max_grad_norm=BOUND),
 }
 SMALL = {
@@ -51,9 +63,29 @@ SMALL = {
     "device": "cpu",
     "verbose": 0,
 }
+CRITIC = {"discriminator_hidden": (6, 5), "discriminator_steps": 2}
+GANS = {
+    "VFLGAN": (
+        VFLGANSynthesizer,
+        {"first_part": (6, 5), "shared_hidden": (7,), "discriminator_steps": 1},
+    ),
+    "VertiGAN": (VertiGANSynthesizer, CRITIC),
+    "WGAN-GP": (WGANGPSynthesizer, CRITIC),
+}
 
 OF_A_SUM = 1.0 - 2.0**-10
 """A gradient of several terms is clipped to so much of the bound."""
+
+
+def mechanism(name, **changes):
+    """A mechanism of those above, with other parameters."""
+    return clone(PRIVACY[name]).set_params(**changes)
+
+
+def synthesizer(gan, privacy=PRIVACY["dpsgd"], **parameters):
+    """A small and short fit."""
+    made, of_networks = GANS[gan]
+    return made(privacy=privacy, **SMALL | of_networks | parameters)
 
 
 def rounding(bound):
@@ -109,6 +141,14 @@ class Session:
     def parties(self):
         """What trains, by party."""
         return {name: node.party for name, node in self.nodes.items()}
+
+    @property
+    def discriminators(self):
+        """By owner, which the server of VFLGAN is one of."""
+        owners = dict(self.parties)
+        if isinstance(self.algorithm, VFLGAN):
+            owners["server"] = self.algorithm.server
+        return {name: owner.discriminator for name, owner in owners.items()}
 
 
 def stopped_before_training(models, frames):
@@ -169,12 +209,12 @@ def saved_and_loaded(model, path):
     return loaded
 
 
-def sessions_of(monkeypatch, synthesizer):
+def sessions_of(monkeypatch):
     """Make sessions at their first step; sampling is the same every time, noise is not."""
     monkeypatch.setattr(local, "_entropy", lambda noise: b"sampling" * 4)
 
-    def make(frames, privacy, n_models=1, **parameters):
-        models = [synthesizer(privacy, **parameters) for _ in range(n_models)]
+    def make(gan, frames, privacy=PRIVACY["dpsgd"], n_models=1, **parameters):
+        models = [synthesizer(gan, privacy, **parameters) for _ in range(n_models)]
         return stopped_before_training(models, frames)
 
     return make
@@ -233,13 +273,16 @@ def expected_gradients(name, party, bound, step=0):
 
 
 def step_of(session):
-    """Gradients of every party's discriminator after the first step."""
-    for party in session.parties.values():
-        party.train_discriminator(1)
+    """Gradients of every owner's discriminator after the first step."""
+    if isinstance(session.algorithm, VFLGAN):
+        session.algorithm.update_discriminators(0)
+    else:
+        for party in session.parties.values():
+            party.train_discriminator(1)
     return {
-        (name, key): parameter.grad.clone()
-        for name, party in session.parties.items()
-        for key, parameter in party.discriminator.named_parameters()
+        (owner, name): parameter.grad.clone()
+        for owner, network in session.discriminators.items()
+        for name, parameter in network.named_parameters()
     }
 
 
@@ -255,22 +298,22 @@ def assert_step_is_the_clipped_sum(mechanism, session, bound=BOUND):
         )
 
 
-def noise_of_a_step(make, std, step=step_of):
+def noise_of_a_step(make, std):
     """What noise adds to the gradients of sessions that are made alike, in its claimed `std`."""
-    noisy = step(make())
+    noisy = step_of(make())
     with pytest.MonkeyPatch.context() as patch:
         planted.no_noise(patch)
-        clean = step(make())
+        clean = step_of(make())
     return {owned: (g - clean[owned]).flatten(1) / std for owned, g in noisy.items()}
 
 
-def assert_one_more_record_moves_no_step_further(make, patch, record, seed, step=step_of):
+def assert_one_more_record_moves_no_step_further(make, patch, record, seed):
     """All records in the batch, two tables, the same everything else."""
     planted.no_noise(patch)
     patch.setattr(PoissonSchedule, "_drawn", lambda self, step: [np.arange(self.n_records)])
     frames = make_frames(10, seed)
     sessions = [make(table) for table in (frames, with_one_more(frames, record))]
-    before, after = (step(session) for session in sessions)
+    before, after = (step_of(session) for session in sessions)
     moved = defaultdict(float)
     for (owner, key), gradient in before.items():
         moved[owner] += (BATCH * (after[owner, key] - gradient)).square().sum().item()
@@ -299,16 +342,6 @@ def first_layer_noise(gradients, first):
         clipped = raw[owner, name] / (norm / BOUND).clamp_min(1.0)
         found[owner, name] = ((gradient - clipped) / (2 * NOISE * BOUND)).flatten(1)
     return found
-
-
-def plant_a_bank_without_noise(noisy, plain, patch):
-    """Have one party descend as one does whose first layer has no noise."""
-    honest = noisy.descend
-
-    def descend(self, party, *rest):
-        return (plain.descend if party.name == "bank" else honest)(self, party, *rest)
-
-    patch.setattr(noisy, "descend", descend)
 
 
 def assert_noise_is_claimed(found, silent=()):
