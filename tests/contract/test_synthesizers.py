@@ -104,6 +104,7 @@ ALIKE = {"WGAN-GP", "Gaussian copula", "VFLGAN, DP-SGD"}
 TELLING = {
     "same_random_state_same_bytes",
     "samples_look_like_the_party_frames",
+    "parts_are_the_table",
     "no_two_private_fits_are_alike",
     "nothing_but_releases_shows",
 }

@@ -166,19 +166,6 @@ def test_protection_changes_neither_batches_nor_initial_weights(tables):
     assert not np.array_equal(plain.features, protected.features)
 
 
-@pytest.mark.slow
-def test_seeds(tables):
-    frames, y = tables
-    first, again, other = (
-        MarvellClassifier(active="bank", **(FAST | {"random_state": seed}))
-        .fit(frames, y, on="id")
-        .predict_proba(frames)
-        for seed in (0, 0, 1)
-    )
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 # -- parties that quit ---------------------------------------------------------------------------
 
 

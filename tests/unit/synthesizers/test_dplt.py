@@ -97,21 +97,6 @@ def test_relations_within_and_across_parties_survive_within_the_public_bounds(fr
     assert table["income"].between(0, 40).all()
 
 
-def test_save_and_load_go_on_with_the_same_samples(frames, tmp_path):
-    synth = fit(frames, group_size=2)
-    synth.sample(2)
-    synth.save(tmp_path / "model")
-    loaded = DPLTSynthesizer.load(tmp_path / "model", device="cpu")
-    assert loaded.privacy.public_schema == SCHEMA
-    assert (loaded.group_size, loaded.n_states) == (2, 8)
-    assert loaded.privacy_ledger_ == synth.privacy_ledger_
-    pd.testing.assert_frame_equal(loaded.sample(20), synth.sample(20))
-    refitted = refit(loaded, frames)
-    pd.testing.assert_frame_equal(
-        refitted.sample(9, random_state=1), synth.sample(9, random_state=1)
-    )
-
-
 def test_what_is_saved_tells_neither_the_number_of_records_nor_any_of_them(frames, tmp_path):
     frames["bank"].loc[0, "debt"] = 123.456789
     synth = fit(frames, clone(PRIVACY).set_params(epsilon=1.0))
@@ -130,25 +115,6 @@ def test_copies_and_pickles_tell_no_more_than_what_is_saved(frames):
     assert copied.transcript_ is None
     pd.testing.assert_frame_equal(copied.sample(9), model.sample(9))
     assert model.alignment_.n_matched == 800
-
-
-@pytest.mark.parametrize("n_parties", [1, 2, 4])
-def test_any_number_of_parties_and_of_columns(n_parties):
-    columns = {f"p{i}": [f"x{i}{j}" for j in range(i + 1)] for i in range(n_parties)}
-    schema = PublicSchema(
-        dtypes="given", bounds={c: (0, 1) for own in columns.values() for c in own}
-    )
-    rng = np.random.default_rng(0)
-    frames = {
-        party: pd.DataFrame({c: rng.random(300) for c in own}) for party, own in columns.items()
-    }
-    privacy = clone(PRIVACY).set_params(public_schema=schema)
-    synth = fit(frames, privacy)
-    assert 19.99 < synth.privacy_ledger_.epsilon() <= 20.0
-    table = synth.sample(50)
-    assert list(table) == [c for own in columns.values() for c in own]
-    assert table.to_numpy().min() >= 0.0
-    assert table.to_numpy().max() <= 1.0
 
 
 def test_the_order_of_parties_changes_no_table(frames):
@@ -355,12 +321,6 @@ def test_without_information_only_the_public_schema_is_known(frames):
     drowned = clone(PRIVACY).set_params(epsilon=None, noise_multiplier=1e12)
     one, two = (fit(data, drowned).sample(50, random_state=3) for data in (frames, other))
     pd.testing.assert_frame_equal(one, two, atol=1e-3)
-
-
-def test_same_noise_and_seed_same_bytes_other_noise_other_bytes(frames):
-    first, second, third = fit(frames), fit(frames), fit(frames, seed=9)
-    pd.testing.assert_frame_equal(first.sample(30), second.sample(30))
-    assert not first.sample(30, random_state=1).equals(third.sample(30, random_state=1))
 
 
 # -- boundaries and refusals ----------------------------------------------------------------------

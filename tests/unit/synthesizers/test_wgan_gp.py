@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth import PartyModel, WGANGPSynthesizer
+from vflsynth import WGANGPSynthesizer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import EmptyColumnError
 
@@ -19,26 +19,9 @@ def synth(frames):
     return WGANGPSynthesizer(**SMALL, random_state=0).fit(frames, on="record_id", transcript=True)
 
 
-def test_splits_the_table_by_owner(frames, synth):
-    parts = synth.sample(30, by_party=True, random_state=0)
-    whole = synth.sample(30, random_state=0)
-    for name, frame in frames.items():
-        assert parts[name].columns.tolist() == frame.columns.drop("record_id").tolist()
-        pd.testing.assert_frame_equal(parts[name], whole[parts[name].columns])
-        pd.testing.assert_series_equal(parts[name].dtypes, frame.drop(columns="record_id").dtypes)
-
-
 def test_one_discriminator_and_no_messages_but_matching(synth):
     assert [c for c in synth.history_ if c.startswith("wasserstein")] == ["wasserstein_joined"]
     assert set(synth.transcript_["message"]) == {"KeyList", "AlignmentNotice"}
-
-
-def test_a_party_alone_samples_the_same_rows(synth, tmp_path):
-    synth.save(tmp_path / "model")
-    loaded = WGANGPSynthesizer.load(tmp_path / "model", device="cpu")
-    synth.parties_["party_2"].save(tmp_path / "half")
-    half = PartyModel.load(tmp_path / "half").sample(30, 5)
-    pd.testing.assert_frame_equal(half, loaded.sample(30, by_party=True, random_state=5)["party_2"])
 
 
 @pytest.mark.slow
