@@ -70,20 +70,13 @@ def trained(frames, streams):
 
 def test_steps_equal_autograd_with_one_shared_backbone(trained, plain):
     algorithm, parties = trained
-    slow = [_Slow(parties, replica, plain) for replica in range(2)]
+    slow = [OneGraph(parties, SETTINGS, replica, plain) for replica in range(2)]
     for step in range(2 * STEPS):
         algorithm.step(step)
         for one in slow:
             one.step(step)
-    for replica, one in enumerate(slow):
-        for party, head, critic in zip(parties, one.heads, one.critics):
-            for layer, copy in zip(_linears(party.generator.hidden), _linears(one.backbone)):
-                torch.testing.assert_close(layer.weight[replica].T, copy.weight)
-                if layer.bias is not None:
-                    torch.testing.assert_close(layer.bias[replica, 0], copy.bias)
-            torch.testing.assert_close(party.generator.output.weight[replica].T, head[0].weight)
-            for layer, copy in zip(party.discriminator.linears, _linears(critic)):
-                torch.testing.assert_close(layer.weight[replica].T, copy.weight)
+    for one in slow:
+        one.assert_equal()
 
 
 def test_all_parties_keep_the_same_backbone(trained):
@@ -123,11 +116,11 @@ def test_one_exchange_per_generator_step(trained):
     assert asked == [(BackboneGradients, STEPS - 1), (BackboneGradients, 2 * STEPS - 1)]
 
 
-class _Slow:
+class OneGraph:
     """One replica in ordinary torch: one backbone, and per party a head and a critic."""
 
-    def __init__(self, parties, replica, plain):
-        self.parties, self.replica = parties, replica
+    def __init__(self, parties, settings, replica, plain):
+        self.parties, self.settings, self.replica = parties, settings, replica
         self.backbone = nn.Sequential()
         for layer in parties[0].generator.hidden:
             if isinstance(layer, BatchNorm):
@@ -140,14 +133,26 @@ class _Slow:
         self.critics = [plain(party.discriminator.linears, replica, False) for party in parties]
         generators = [*self.backbone.parameters(), *(p for h in self.heads for p in h.parameters())]
         critics = [p for critic in self.critics for p in critic.parameters()]
-        self.generator_optimizer = torch.optim.Adam(generators, lr=RATE, betas=BETAS)
-        self.critic_optimizer = torch.optim.Adam(critics, lr=RATE, betas=BETAS)
+        rates = {"lr": settings.learning_rate, "betas": settings.betas}
+        self.generator_optimizer = torch.optim.Adam(generators, **rates)
+        self.critic_optimizer = torch.optim.Adam(critics, **rates)
+
+    def assert_equal(self):
+        """Same weights in all layers."""
+        for party, head, critic in zip(self.parties, self.heads, self.critics):
+            made = party.generator
+            pairs = [*zip(_linears(made.hidden), _linears(self.backbone)), (made.output, head[0])]
+            pairs += zip(party.discriminator.linears, _linears(critic))
+            for layer, copy in pairs:
+                torch.testing.assert_close(layer.weight[self.replica].T, copy.weight)
+                if layer.bias is not None:
+                    torch.testing.assert_close(layer.bias[self.replica, 0], copy.bias)
 
     def fake(self, i, step, stream):
         party = self.parties[i]
         latent = party.schedule.latent(step)[self.replica]
         raw = self.heads[i](self.backbone(latent))
-        if i == 1:
+        if all(span.activation == "identity" for span in party.transformer.spans_):
             return raw
         # Columns of party "a": x, then the one-hot c with a straight-through Gumbel-softmax.
         noise = party.streams.gumbel(f"gumbel.{stream}", step, (BATCH, 3))[self.replica]
@@ -165,11 +170,12 @@ class _Slow:
             mixed = (beta * real + (1 - beta) * fake).requires_grad_()
             (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
             penalty = ((slope.norm(dim=1) - 1) ** 2).mean()
-            loss = loss - critic(real).mean() + critic(fake).mean() + WEIGHT * penalty
+            loss = loss - critic(real).mean() + critic(fake).mean()
+            loss = loss + self.settings.gradient_penalty_weight * penalty
         self.critic_optimizer.zero_grad()
         loss.backward()
         self.critic_optimizer.step()
-        if (step + 1) % STEPS == 0:
+        if (step + 1) % self.settings.discriminator_steps == 0:
             # Autograd adds up over the parties what reaches the one backbone: Eq. 5.
             loss = sum(
                 -c(self.fake(i, step, "generator")).mean() for i, c in enumerate(self.critics)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.equations.test_vertigan import OneGraph
 from vflsynth import WGANGPSynthesizer
 from vflsynth._random import RandomStreams
 from vflsynth.protocol import LocalChannel, Schedule
@@ -60,45 +61,20 @@ def test_steps_equal_plain_wgan_gp(frames, synthesizer, streams, plain):
     run, streams = _joined(frames, synthesizer), streams(1)
     joined, settings = run.parties[JOINED].party, run.settings
     assert (settings.batch_size, settings.first_part) == (BATCH, (7, 3))
+    assert (settings.gradient_penalty_weight, settings.learning_rate) == (WEIGHT, RATE)
+    assert settings.discriminator_steps == STEPS
     schedule = Schedule(streams.child("shared"), n_records=40, batch_size=BATCH, latent_dim=4)
     run.method.build(joined, settings, schedule, streams.child("party"))
     joined.records = joined.records.double()
     algorithm = run.method.algorithm(LocalChannel([joined]), settings, streams.child("server"))
-
-    first, _, norm, _ = (joined.generator.hidden[i] for i in (0, 1, 3, 4))
-    generator = nn.Sequential(
-        *plain([first], 0, True),
-        *plain([joined.generator.hidden[2]], 0, False),
-        nn.BatchNorm1d(norm.weight.shape[-1], eps=0.8),
-        nn.LeakyReLU(0.2),
-        *plain([joined.generator.output], 0, False),
-    )
-    critic = plain(joined.discriminator.linears, 0, False)
-    critic_optimizer = torch.optim.Adam(critic.parameters(), lr=RATE, betas=settings.betas)
-    generator_optimizer = torch.optim.Adam(generator.parameters(), lr=RATE, betas=settings.betas)
+    slow = OneGraph([joined], settings, 0, plain)
     for step in range(3 * STEPS):
         algorithm.step(step)
-
-        z = schedule.latent(step)[0]
-        real, fake = joined.records[schedule.rows(step)[0]], generator(z).detach()
-        beta = schedule.interpolation(step)[0]
-        mixed = (beta * real + (1 - beta) * fake).requires_grad_()
-        (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
-        penalty = ((slope.norm(dim=1) - 1) ** 2).mean()
-        critic_optimizer.zero_grad()
-        (-critic(real).mean() + critic(fake).mean() + WEIGHT * penalty).backward()
-        critic_optimizer.step()
-        if (step + 1) % STEPS == 0:
-            generator_optimizer.zero_grad()
-            (-critic(generator(z)).mean()).backward()
-            generator_optimizer.step()
-
-    for layer, copy in zip(joined.discriminator.linears, [critic[0], critic[2], critic[4]]):
-        torch.testing.assert_close(layer.weight[0].T, copy.weight)
-    torch.testing.assert_close(joined.generator.output.weight[0].T, generator[-1].weight)
-    torch.testing.assert_close(joined.generator.output.bias[0, 0], generator[-1].bias)
-    torch.testing.assert_close(first.weight[0].T, generator[0].weight)
-    torch.testing.assert_close(norm.running_var[0, 0], generator[3].running_var)
+        slow.step(step)
+    slow.assert_equal()
+    torch.testing.assert_close(
+        joined.generator.hidden[3].running_var[0, 0], slow.backbone[3].running_var
+    )
 
 
 def test_parties_draw_columns_of_the_one_generator(frames, synthesizer):
