@@ -15,7 +15,7 @@ from vflsynth._random import HiddenStreams, Purpose, repeatable
 from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.base import Algorithm, RunningMeans, labelled, section
 from vflsynth.protocol import SERVER, Channel, Schedule
-from vflsynth.protocol.messages import SelectionNotice
+from vflsynth.protocol.messages import IntermediateFeatures, SelectionNotice
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.messages import (
     AllBottomOutputs,
@@ -29,10 +29,15 @@ from vflsynth.splitdefense.protections.gradients import Context, Draws, Protecti
 from vflsynth.splitdefense.settings import HoldingOut, KeptWeights, n_records
 from vflsynth.splitdefense.targets import Classes
 
+Rows = npt.NDArray[np.int64] | slice
+"""Positions of a classifier's training records among those that its parties share."""
+
 
 @dataclass(eq=False)
-class ActiveParty:
-    """Owns labels and top model; answers features with (protected) cut gradients.
+class SplitLearning(Algorithm):
+    """Outputs of bottom models forward, (protected) cut gradients back, by the active party.
+
+    It owns labels and top model, and a bottom model of its own if it has columns.
 
     `labels`, (replica, record), are the int64 classes trained on. `truth`, (record,), are the true
     ones, with which only leakage is measured. `weights`, (replica, record), say what each record
@@ -42,6 +47,7 @@ class ActiveParty:
     NaN for replicas without such a protection.
     """
 
+    channel: Channel
     schedule: Schedule
     task: Task
     own: SplitParty | None
@@ -62,6 +68,7 @@ class ActiveParty:
         self._hiding = HiddenStreams(keys)
         self._memories: dict[str, dict[str, Tensor]] = {}
         self.notes = RunningMeans()
+        self.outputs: dict[str, Tensor] = {}
         self.kept: dict[str, KeptWeights] = {}
         if self.settings.n_held_out > 0 and self.patience is not None:
             networks = self.task.networks.items()
@@ -72,11 +79,11 @@ class ActiveParty:
 
     # -- a training step -------------------------------------------------------------------------
 
-    def reply(self, step: int, received: Mapping[str, BottomOutputs]) -> dict[str, BottomGradients]:
-        """Do one step of the top model and of the own bottom model; return what is sent back."""
+    def step(self, step: int) -> None:
+        """Do one step of the top model and of all bottom models."""
         rows = self.schedule.rows(step)
         labels = self.labels.gather(1, rows)
-        found = self._collect(step, received, rows.shape[1], "bottom_outputs")
+        found = self._features(BottomOutputs, step, rows.shape[1])
         features = {name: own.detach().requires_grad_() for name, own in found.items()}
         draws = self._draws(step)
         weights = None if self.weights is None else self.weights.gather(1, rows)
@@ -90,14 +97,22 @@ class ActiveParty:
         sent = self._protect({name: clean[name] for name in self.passive}, labels, draws)
         for name, record in self.records.items():
             record.add(step, rows, features[name].detach(), clean[name], sent[name])
-        return {name: BottomGradients(SERVER, name, step, sent[name]) for name in self.passive}
+        self.channel.scatter(
+            {name: BottomGradients(SERVER, name, step, sent[name]) for name in self.passive}
+        )
 
-    def _collect(
-        self, step: int, received: Mapping[str, Any], n_rows: int, answer: str
-    ) -> dict[str, Tensor]:
-        """Features of all parties in fusion order; the own party's `answer` is asked for here."""
+    def _gather(self, kind: type[IntermediateFeatures], step: int) -> dict[str, Any]:
+        """Ask all parties, and the own bottom model, for features."""
+        received: dict[str, Any] = {**self.channel.gather(kind, step)}
         if self.own is not None:
-            received = {**received, self.own.name: getattr(self.own, answer)(step)}
+            received[self.own.name] = self.own.answer(kind, step)
+        return received
+
+    def _features(
+        self, kind: type[IntermediateFeatures], step: int, n_rows: int
+    ) -> dict[str, Tensor]:
+        """Get the features of all parties, in fusion order."""
+        received = self._gather(kind, step)
         shape = (len(self.labels), n_rows, self.settings.intermediate_dim)
         features = {name: received[name].features for name in self.task.around.parties}
         for name, found in features.items():
@@ -123,30 +138,58 @@ class ActiveParty:
 
     # -- when to stop ----------------------------------------------------------------------------
 
+    @property
+    def finished(self) -> bool:
+        """Whether no replica's loss on held-out records has fallen for as long as it may wait."""
+        return self.patience is not None and bool((self.waited >= self.patience).all())
+
+    def report(self, epoch: int) -> dict[str, Tensor]:
+        """Mean losses since the last report by name, each of shape (replica,)."""
+        losses = self.task.means.pop()
+        if self.kept:
+            losses["held_out_loss"] = self._judge(epoch)
+        return losses
+
     @torch.no_grad()
-    def judge(self, epoch: int, received: Mapping[str, HeldOutOutputs]) -> tuple[Tensor, Tensor]:
-        """Look at the records that are in no batch, and keep what is better than ever.
+    def _judge(self, epoch: int) -> Tensor:
+        """Look at the records that are in no batch, and let all keep what is better than ever.
 
         Returns the loss (replica,) on the held-out labels as they are trained on, under label
-        privacy on the responses, and flags (replica,): whether all parties keep this epoch's
-        networks. A replica that waited long enough keeps what it has, however long others go on.
+        privacy on the responses. A replica that waited long enough keeps what it has, however long
+        others go on.
         """
         assert isinstance(self.schedule, HoldingOut)
         assert self.patience is not None
         rows = self.schedule.held_out
-        features = self._collect(epoch, received, rows.shape[1], "held_out_outputs")
+        features = self._features(HeldOutOutputs, epoch, rows.shape[1])
         weights = None if self.weights is None else self.weights.gather(1, rows)
         batch = Batch(features, self.labels.gather(1, rows), {}, self._draws(epoch), weights)
         loss = self.task.held_out_loss(batch)
         going_on = self.waited < self.patience
-        better = (loss < self.best) & going_on
+        self._better = better = (loss < self.best) & going_on
         self.best = torch.where(better, loss, self.best)
         self.waited = torch.where(better, 0, self.waited + going_on)
         for kept in self.kept.values():
             kept.keep(better)
         if self.own is not None:
             self.own.keep(SelectionNotice(SERVER, self.own.name, epoch, better))
-        return loss, better
+        self.tell(lambda name: SelectionNotice(SERVER, name, epoch, better))
+        return loss
+
+    def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
+        """Return what protections say about themselves, and whether the epoch was kept."""
+        kept = {"kept": self._better} if self.kept else super().end_epoch(epoch, evaluate=evaluate)
+        return kept | self.notes.pop()
+
+    def end(self, epoch: int) -> None:
+        """Collect the outputs for all training records, which calibration and audit need.
+
+        All networks become those of the best epoch, if records say which that is.
+        """
+        for kept in self.kept.values():
+            kept.restore()
+        received = self._gather(AllBottomOutputs, epoch)
+        self.outputs = {name: message.features for name, message in received.items()}
 
     # -- protection ------------------------------------------------------------------------------
 
@@ -214,64 +257,3 @@ class ActiveParty:
             self.best, self.waited = state["best"], state["waited"]
         for name, kept in self.kept.items():
             kept.flat = state[f"kept/{name}"].clone()
-
-
-Rows = npt.NDArray[np.int64] | slice
-"""Positions of a classifier's training records among those that its parties share."""
-
-
-class SplitLearning(Algorithm):
-    """Outputs of bottom models forward, cut gradients back."""
-
-    def __init__(self, channel: Channel, active: ActiveParty) -> None:
-        super().__init__(channel)
-        self.active = active
-        self.outputs: dict[str, Tensor] = {}
-
-    def step(self, step: int) -> None:
-        """One batch."""
-        outputs = self.channel.gather(BottomOutputs, step)
-        self.channel.scatter(self.active.reply(step, outputs))
-
-    @property
-    def finished(self) -> bool:
-        """Whether no replica's loss on held-out records has fallen for as long as it may wait."""
-        patience = self.active.patience
-        return patience is not None and bool((self.active.waited >= patience).all())
-
-    def report(self, epoch: int) -> dict[str, Tensor]:
-        """Mean losses since the last report by name, each of shape (replica,)."""
-        losses = self.active.task.means.pop()
-        if self.active.kept:
-            received = self.channel.gather(HeldOutOutputs, epoch)
-            losses["held_out_loss"], better = self.active.judge(epoch, received)
-            self._better = better
-            self.tell(lambda name: SelectionNotice(SERVER, name, epoch, better))
-        return losses
-
-    def end_epoch(self, epoch: int, *, evaluate: bool) -> dict[str, Any]:
-        """Return what protections say about themselves, and whether the epoch was kept."""
-        kept = super().end_epoch(epoch, evaluate=evaluate)
-        if self.active.kept:
-            kept = {"kept": self._better}
-        return kept | self.active.notes.pop()
-
-    def end(self, epoch: int) -> None:
-        """Collect the outputs for all training records, which calibration and audit need.
-
-        All networks become those of the best epoch, if records say which that is.
-        """
-        for kept in self.active.kept.values():
-            kept.restore()
-        received = self.channel.gather(AllBottomOutputs, epoch)
-        if (own := self.active.own) is not None:
-            received[own.name] = own.all_bottom_outputs(epoch)
-        self.outputs = {name: message.features for name, message in received.items()}
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the active party's state."""
-        return self.active.state()
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `state`."""
-        self.active.load_state(state)

@@ -24,7 +24,7 @@ from vflsynth.protocol import Channel, Message, Schedule
 from vflsynth.protocol.schedule import Length
 from vflsynth.registry import Number, check_parameters
 from vflsynth.run import PartyRun
-from vflsynth.splitdefense.active import ActiveParty, SplitLearning
+from vflsynth.splitdefense.active import SplitLearning
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
@@ -263,7 +263,8 @@ class SplitMethod(Method):
             for name in self._passive
             if self.monitor is not None
         }
-        active = ActiveParty(
+        return SplitLearning(
+            channel,
             schedule,
             self._task(around),
             own=own,
@@ -278,7 +279,6 @@ class SplitMethod(Method):
             },
             records=records,
         )
-        return SplitLearning(channel, active)
 
     def _task(self, around: Surroundings) -> Task:
         """Make what trains the active party's networks."""

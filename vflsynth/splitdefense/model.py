@@ -166,8 +166,7 @@ class TopModel(_Half):
 
         `used` are the replica's training records.
         """
-        active = algorithm.active
-        task, settings = active.task, active.settings
+        task, settings = algorithm.task, algorithm.settings
         networks = {name: task.networks[name][0] for name in task.heads}
         found = cls(
             task.heads,
@@ -175,14 +174,14 @@ class TopModel(_Half):
             settings,
             {name: one_replica(own.state_dict(), replica) for name, own in networks.items()},
             Calibration(),
-            active.target.classes,
+            algorithm.target.classes,
         )
         if not task.calibrated:
             outputs = [algorithm.outputs[name][replica, used] for name in task.around.parties]
             fused = settings.fuse(outputs).unsqueeze(0).cpu()
             with torch.no_grad():
                 scores = found.networks["top"](fused.double())[0, :, 0].numpy()
-            labels = active.labels[replica].cpu().numpy()[used]
+            labels = algorithm.labels[replica].cpu().numpy()[used]
             channel = task.around.channel
             own = None if channel is None else channel.replica(replica)
             found.calibration = Calibration.learn(scores.astype(np.float64), labels, own)

@@ -108,7 +108,7 @@ class SplitRun(LocalRun):
 
     def used(self, replica: int) -> Rows:
         """Return the positions of the records that a classifier was trained on."""
-        schedule = self.algorithm.active.schedule
+        schedule = self.algorithm.schedule
         rows = schedule.trained_on if isinstance(schedule, HoldingOut) else self.rows
         if rows is None:
             return slice(None)
@@ -122,7 +122,7 @@ class SplitRun(LocalRun):
 
     def evidence(self, replica: int) -> dict[str, Evidence]:
         """Return what each passive party could have kept of the training of one classifier."""
-        active, used, features = self.algorithm.active, self.used(replica), self.features(replica)
+        active, used, features = self.algorithm, self.used(replica), self.features(replica)
         own: Any = active.own
         beside = np.empty((len(active.truth), 0), np.float32)
         beside = (beside if own is None else own.records.cpu().numpy())[used]

@@ -25,7 +25,7 @@ from vflsynth.splitdefense import (
     SplitNNClassifier,
     method,
 )
-from vflsynth.splitdefense.active import ActiveParty
+from vflsynth.splitdefense.active import SplitLearning
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives.base import cross_entropy
 from vflsynth.splitdefense.protections.gradients import Context, Draws
@@ -268,16 +268,16 @@ def test_a_run_that_goes_on_has_the_responses_that_it_had(tables, fresh_response
     """Others would be a second release, which nobody pays for."""
     seen = []
 
-    class Noted(ActiveParty):
-        def reply(self, *given):
+    class Noted(SplitLearning):
+        def step(self, step):
             seen[-1] = self.labels.clone(), self.task.around.label_shares.clone()
-            return super().reply(*given)
+            super().step(step)
 
     def fit(**options):
         seen.append(None)
         model = SplitNNClassifier(label_privacy=RandomizedResponse(0.1), epochs=3, **STOPS)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(method, "ActiveParty", Noted)
+            patch.setattr(method, "SplitLearning", Noted)
             model.fit(*tables, on="id", **options)
 
     fit(callbacks=[StopAfter(1)], checkpoint=tmp_path / "run", checkpoint_every=1)
