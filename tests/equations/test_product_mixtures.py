@@ -27,7 +27,7 @@ from vflsynth.methods.pairwise.product_mixtures import (
     surely_related,
     without_relations,
 )
-from vflsynth.methods.pairwise.server import PairwiseServer
+from vflsynth.methods.pairwise.server import PublishPairs
 from vflsynth.methods.pairwise.tilts import (
     CATEGORIES,
     GATED,
@@ -672,13 +672,13 @@ def test_one_record_more_changes_no_number_of_states(few_steps, monkeypatch):
     """At the edge where the true number of records would give a column one state fewer."""
     monkeypatch.setattr(party, "_MOST_TAGS", 600 * 2 * 18)
     monkeypatch.setattr(party, "estimate_n_records", lambda counts: 600.0)  # what was published
-    sizes, codebook = {}, PairwiseServer.codebook
+    sizes, codebook = {}, PublishPairs.codebook
 
     def seen(server, messages):
         sizes[n] = {name: own.sizes.tolist() for name, own in messages.items()}
         return codebook(server, messages)
 
-    monkeypatch.setattr(PairwiseServer, "codebook", seen)
+    monkeypatch.setattr(PublishPairs, "codebook", seen)
     for n in (600, 601):
         model(epsilon=1e5).fit(frames(n))
     assert sizes[600] == sizes[601]
@@ -749,9 +749,9 @@ def message(**changes):
 
 
 def published(changes):
-    server = PairwiseServer({"a": 2}, 4, 10, GRID, 2, RandomStreams([b""]))
+    server = PublishPairs(None, None, {"a": 2}, 4, 10, GRID, 2, RandomStreams([b""]))
     told = {"a": message(**changes)}
-    return server.publish(told, server.codebook(told), {})
+    return server.put_together(told, server.codebook(told), {})
 
 
 @pytest.mark.parametrize(

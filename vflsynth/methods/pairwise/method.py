@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
-import torch
 
 from vflsynth._random import RandomStreams
-from vflsynth.learning.base import Algorithm, AtOnce, Known, Size
+from vflsynth.learning.base import AtOnce, Known, Size
 from vflsynth.learning.products import (
     ASKED,
     ProductsMethod,
     ProductTerms,
-    noisy_products,
     unit_grid,
 )
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.methods.pairwise.mechanism import PairwisePlan
-from vflsynth.methods.pairwise.messages import ColumnTables, StateCodes
+from vflsynth.methods.pairwise.messages import ColumnTables
 from vflsynth.methods.pairwise.party import PairwiseLearning, PairwiseParty
 from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
-from vflsynth.methods.pairwise.server import PairwiseServer
+from vflsynth.methods.pairwise.server import PublishPairs
 from vflsynth.privacy.releases import Grid
-from vflsynth.protocol import SERVER, Channel
+from vflsynth.protocol import Channel
 from vflsynth.secure import MOST_STATES
 
 _COPIES = 8
@@ -32,30 +27,6 @@ _COPIES = 8
 
 _FINER = 4
 """So many times as many states numbers have at most where noise is little."""
-
-
-@dataclass(eq=False)
-class PublishPairs(Algorithm):
-    """Noisy products of one party's columns, secure sums for those across parties, the mixture.
-
-    There are no terms if there is one party.
-    """
-
-    channel: Channel
-    server: PairwiseServer
-    terms: ProductTerms | None
-
-    def begin(self) -> None:
-        """Publish."""
-        tables, products = self.channel.gather(ColumnTables, 0), {}
-        book = self.server.codebook(tables)
-        if self.terms is not None:
-            codes = book.all
-            sizes, dims = (torch.tensor([code.shape[axis] for code in codes]) for axis in (0, 1))
-            flat = torch.tensor(np.concatenate([code.ravel() for code in codes]))
-            self.tell(lambda name: StateCodes(SERVER, name, 0, sizes, dims, flat))
-            products = noisy_products(self.channel, book, self.terms)
-        self.channel.scatter(self.server.publish(tables, book, products))
 
 
 class PairwiseMethod(ProductsMethod):
@@ -113,7 +84,9 @@ class PairwiseMethod(ProductsMethod):
 
     def algorithm(self, channel: Channel, settings: AtOnce, streams: RandomStreams) -> PublishPairs:
         """Make the exchange, and the server that fits the mixture."""
-        server = PairwiseServer(
+        return PublishPairs(
+            channel,
+            self.terms,
             self.n_columns,
             self.width,
             self.n_records,
@@ -121,7 +94,6 @@ class PairwiseMethod(ProductsMethod):
             self.parameters.n_components,
             streams,
         )
-        return PublishPairs(channel, server, self.terms)
 
     def multiply_adds(self, settings: AtOnce, widths: Mapping[str, int]) -> float:
         """Return those of a step of the fit."""

@@ -1,4 +1,4 @@
-"""The server that fits a mixture of products to noisy products of all pairs of columns."""
+"""The exchange, and the server that fits a mixture to noisy products of all pairs of columns."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError, PublishingWarning, warn_user
+from vflsynth.learning.base import Algorithm
 from vflsynth.learning.messages import check_distributions, states_of, tables_of
+from vflsynth.learning.products import ProductTerms, noisy_products
 from vflsynth.methods.pairwise.column_codes import CODE_NORM, Codes
-from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, codes_of
+from vflsynth.methods.pairwise.messages import ColumnTables, Mixture, StateCodes, codes_of
 from vflsynth.methods.pairwise.party import detail_of
 from vflsynth.methods.pairwise.product_mixtures import (
     N_SEARCHES,
@@ -26,27 +28,42 @@ from vflsynth.methods.pairwise.product_mixtures import (
 )
 from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, tilt_basis
 from vflsynth.privacy.releases import Floats, Grid
-from vflsynth.protocol import SERVER
+from vflsynth.protocol import SERVER, Channel
 from vflsynth.secure import Codebook, Pair, coordinates_of
 
 
-@dataclass(frozen=True)
-class PairwiseServer:
-    """Collects noisy products, and finds a mixture that has them.
+@dataclass(eq=False)
+class PublishPairs(Algorithm):
+    """Noisy products of one party's columns, secure sums for those across parties, the mixture.
 
-    Columns have at most `width` states; the grid is that of every party's noise, None if there is
-    no pair of columns; the mean of mixtures of `n_components` each is taken. Sees published
-    products of pairs of one party's columns, and of pairs across parties those with the noise of
-    both, which `vflsynth.learning.products` computes. Of its own streams are the starts of the fit,
-    and what takes products apart.
+    The server finds one that has them. There are no terms if there is one party. Columns have at
+    most `width` states; the grid is that of every party's noise, None if there is no pair of
+    columns; the mean of mixtures of `n_components` each is taken. Sees published products of pairs
+    of one party's columns, and of pairs across parties those with the noise of both, which
+    `vflsynth.learning.products` computes. Of its own streams are the starts of the fit, and what
+    takes products apart.
     """
 
+    channel: Channel
+    terms: ProductTerms | None
     n_columns: Mapping[str, int]
     width: int
     n_records: int
     grid: Grid | None
     n_components: int
     streams: RandomStreams
+
+    def begin(self) -> None:
+        """Publish."""
+        tables, products = self.channel.gather(ColumnTables, 0), {}
+        book = self.codebook(tables)
+        if self.terms is not None:
+            codes = book.all
+            sizes, dims = (torch.tensor([code.shape[axis] for code in codes]) for axis in (0, 1))
+            flat = torch.tensor(np.concatenate([code.ravel() for code in codes]))
+            self.tell(lambda name: StateCodes(SERVER, name, 0, sizes, dims, flat))
+            products = noisy_products(self.channel, book, self.terms)
+        self.channel.scatter(self.put_together(tables, book, products))
 
     def codebook(self, messages: Mapping[str, ColumnTables]) -> Codebook:
         """Return the codes of all parties' columns, or name a party that sent what it must not."""
@@ -57,7 +74,7 @@ class PairwiseServer:
             }
         )
 
-    def publish(
+    def put_together(
         self,
         messages: Mapping[str, ColumnTables],
         book: Codebook,
