@@ -10,12 +10,12 @@ from torch import nn
 from vflsynth.columns import TableTransformer
 from vflsynth.learning.base import FromRecords
 from vflsynth.methods.gan.critics import Critic
+from vflsynth.methods.gan.method import GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vertigan.method import (
     BackboneGradients,
     VertiGAN,
     VertiGANParty,
-    VertiGANServer,
 )
 from vflsynth.networks.layers import BatchNorm
 from vflsynth.protocol import LocalChannel, Schedule
@@ -63,7 +63,7 @@ def trained(frames, streams):
         party.prepare(FromRecords(TableTransformer()))
         party.build_with(Critic(), SETTINGS, schedule, streams.child(party.name))
         party.records = party.records.double()
-    server = VertiGANServer(SETTINGS, streams.child("server"))
+    server = GANServer(SETTINGS, streams.child("server"))
     algorithm = VertiGAN(channel, server, selects=False)
     return algorithm, parties
 
@@ -92,12 +92,12 @@ def test_all_parties_keep_the_same_backbone(trained):
 
 
 def test_server_sums(streams):
-    server = VertiGANServer(SETTINGS, streams(1))
+    algorithm = VertiGAN(None, GANServer(SETTINGS, streams(1)), selects=False)
     sent = {
         name: BackboneGradients(name, "server", 4, torch.full((1, 3), value))
         for name, value in (("a", 1.0), ("b", 2.0), ("c", 5.0))
     }
-    for reply in server.sum_gradients(4, sent).values():
+    for reply in algorithm.sum_gradients(4, sent).values():
         assert reply.gradients.tolist() == [[8.0, 8.0, 8.0]]
 
 

@@ -96,17 +96,25 @@ class VertiGANParty(CriticParty):
         return super().report(step)
 
 
-class VertiGANServer(GANServer):
-    """The server of VertiGAN: it adds gradients and has no network.
+class VertiGAN(GANAlgorithm):
+    """One exchange per generator step; the discriminator steps between are the parties' own affair.
 
-    Source: VFLGAN §2.3. Sees backbone gradients and masked records.
+    Source: VFLGAN §2.3. As in `VFLGAN`, the generators are updated after the last of every T_d
+    discriminator steps, with the latents of that step. The server sees backbone gradients and
+    masked records; it adds gradients and has no network.
     """
+
+    def step(self, step: int) -> None:
+        """After every T_d discriminator steps, a generator step."""
+        if self.server.settings.moves_generators(step):
+            gradients = self.channel.gather(BackboneGradients, step)
+            self.channel.scatter(self.sum_gradients(step, gradients))
 
     def sum_gradients(
         self, step: int, received: Mapping[str, BackboneGradients]
     ) -> dict[str, SummedBackboneGradients]:
         """Sum of the parties' gradients of G_b (Eq. 5), the same for each of them."""
-        precision = self.settings.wire_precision
+        precision = self.server.settings.wire_precision
         gradients = {name: received[name].gradients for name in sorted(received)}
         shapes = {name: tuple(gradient.shape) for name, gradient in gradients.items()}
         if len(set(shapes.values())) > 1:
@@ -115,25 +123,9 @@ class VertiGANServer(GANServer):
             unpack_from(received[name], gradient.unsqueeze(1), precision)
             for name, gradient in gradients.items()
         ]
-        draw = partial(self.streams.uniform, "rounding", step)
+        draw = partial(self.server.streams.uniform, "rounding", step)
         total = pack(torch.stack(unpacked).sum(0), precision, draw).squeeze(1)
         return {name: SummedBackboneGradients(SERVER, name, step, total) for name in gradients}
-
-
-class VertiGAN(GANAlgorithm):
-    """One exchange per generator step; the discriminator steps between are the parties' own affair.
-
-    Source: VFLGAN §2.3. As in `VFLGAN`, the generators are updated after the last of every T_d
-    discriminator steps, with the latents of that step.
-    """
-
-    server: VertiGANServer
-
-    def step(self, step: int) -> None:
-        """After every T_d discriminator steps, a generator step."""
-        if self.server.settings.moves_generators(step):
-            gradients = self.channel.gather(BackboneGradients, step)
-            self.channel.scatter(self.server.sum_gradients(step, gradients))
 
 
 class VertiGANMethod(GANMethod):
@@ -150,8 +142,8 @@ class VertiGANMethod(GANMethod):
         return super().asks | {BackboneGradients}
 
     def algorithm(self, channel: Channel, settings: Settings, streams: RandomStreams) -> VertiGAN:
-        """Make the algorithm and a server that adds gradients."""
-        server = VertiGANServer(settings, streams)
+        """Make the algorithm."""
+        server = GANServer(settings, streams)
         return VertiGAN(channel, server, selects=self.selects, reports=self.reports)
 
     def discriminator_settings(self, scale: int) -> dict[str, Any]:
