@@ -8,7 +8,7 @@ import torch
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import MaskedFake, MaskedReal, moments
-from vflsynth.methods.gan.method import GANServer
+from vflsynth.methods.gan.method import GANAlgorithm
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.networks.layers import frechet_distance_of_moments
 from vflsynth.protocol import Schedule
@@ -124,15 +124,15 @@ def test_parties_with_different_secrets_or_lengths_are_refused():
         moments({"a": mine["a"], "b": shorter["b"]})
 
 
-def server() -> GANServer:
-    names = Settings.__dataclass_fields__
-    return GANServer(Settings(**dict.fromkeys(names)), RandomStreams([b"0", b"1"]))
+def server() -> GANAlgorithm:
+    settings = Settings(**dict.fromkeys(Settings.__dataclass_fields__))
+    return GANAlgorithm(None, settings, RandomStreams([b"0", b"1"]), selects=True)
 
 
 def test_frechet_distance_from_messages_is_that_of_the_moments():
     real, fake = torch.randn(1, 400, 5), torch.randn(2, 300, 5) * 1.5 + 0.3
     judge = server()
-    judge.learn_real_moments(masked(real))
+    judge.real_moments = moments(masked(real))
     got = judge.frechet_distance(masked(fake, reuse=True))
     for r, rows in enumerate(fake.double()):
         plain = [m for table in (real[0].double(), rows) for m in (table.mean(0), table.T.cov())]

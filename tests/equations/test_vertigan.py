@@ -10,7 +10,6 @@ from torch import nn
 from vflsynth.columns import TableTransformer
 from vflsynth.learning.base import FromRecords
 from vflsynth.methods.gan.critics import Critic
-from vflsynth.methods.gan.method import GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vertigan.method import (
     BackboneGradients,
@@ -63,8 +62,7 @@ def trained(frames, streams):
         party.prepare(FromRecords(TableTransformer()))
         party.build_with(Critic(), SETTINGS, schedule, streams.child(party.name))
         party.records = party.records.double()
-    server = GANServer(SETTINGS, streams.child("server"))
-    algorithm = VertiGAN(channel, server, selects=False)
+    algorithm = VertiGAN(channel, SETTINGS, streams.child("server"), selects=False)
     return algorithm, parties
 
 
@@ -92,7 +90,7 @@ def test_all_parties_keep_the_same_backbone(trained):
 
 
 def test_server_sums(streams):
-    algorithm = VertiGAN(None, GANServer(SETTINGS, streams(1)), selects=False)
+    algorithm = VertiGAN(None, SETTINGS, streams(1), selects=False)
     sent = {
         name: BackboneGradients(name, "server", 4, torch.full((1, 3), value))
         for name, value in (("a", 1.0), ("b", 2.0), ("c", 5.0))

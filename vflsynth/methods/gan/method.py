@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError, TooFewRecordsError, TrainingDivergedError
-from vflsynth.learning.base import Algorithm, Duration, Method, RunningLosses
+from vflsynth.learning.base import Algorithm, Duration, Method
 from vflsynth.learning.messages import (
     MaskedFake,
     MaskedReal,
@@ -35,54 +35,6 @@ from vflsynth.protocol import SERVER, Channel, Message, Schedule, When
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
 from vflsynth.protocol.schedule import DEFAULT_STEPS, Length, default_epochs, power_of_two
 
-
-class GANServer:
-    """Computes the Fréchet distance from masked records; subclasses add what they train.
-
-    Streams are the server's own; never the parties' shared secret.
-    """
-
-    def __init__(self, settings: Settings, streams: RandomStreams) -> None:
-        self.settings, self.streams = settings, streams
-        self.losses = RunningLosses()
-        self._real_moments: tuple[Tensor, Tensor] | None = None
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore `state`."""
-
-    def learn_real_moments(self, received: Mapping[str, MaskedRecords]) -> None:
-        """Keep mean and covariance of the real records for `frechet_distance`."""
-        self._real_moments = moments(received)
-
-    def frechet_distance(self, received: Mapping[str, MaskedRecords]) -> Tensor:
-        """Compute the Fréchet distance (Eq. 23) of real and fake encoded records, (replica,).
-
-        Raises TrainingDivergedError if a generator's records are no longer finite.
-        """
-        if self._real_moments is None:
-            raise ProtocolError("the server has not received the masked real records")
-        mean, covariance = moments(received)
-        if not bool(torch.isfinite(covariance).all()):
-            raise TrainingDivergedError("training diverged: generated records are not finite")
-        return frechet_distance_of_moments(*self._real_moments, mean, covariance)
-
-    def learn_to_tell(self, blocks: Sequence[Mapping[str, RowFeatures]]) -> dict[str, RowScorer]:
-        """Train a classifier of drawn rows, of which nothing is kept, on all blocks of features."""
-        received = {
-            name: (
-                torch.cat([block[name].real for block in blocks], 1),
-                torch.cat([block[name].fake for block in blocks], 1),
-            )
-            for name in blocks[0]
-        }
-        found = learn_to_tell(received, self.streams.child("resampling"))
-        return {name: RowScorer(SERVER, name, 0, *weights) for name, weights in found.items()}
-
-
 _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
 """Fakes that an evaluation looks at, and evaluations that a fit has by default, both at most."""
 
@@ -92,7 +44,9 @@ so many units, unless its columns ask for more."""
 
 
 class GANAlgorithm(Algorithm):
-    """Steps, reports and model selection; subclasses say what a step is.
+    """Steps, reports and model selection by masked records; subclasses say what a step is.
+
+    Streams are the server's own; never the parties' shared secret.
 
     `selects` says whether the generators of the evaluation with the lowest Fréchet distance are
     kept, or those of the last epoch. `reports` is what the parties report after every epoch, under
@@ -103,18 +57,26 @@ class GANAlgorithm(Algorithm):
     advice = "Lower learning_rate or raise gradient_penalty_weight"
 
     def __init__(
-        self, channel: Channel, server: GANServer, *, selects: bool, reports: Reports = "losses"
+        self,
+        channel: Channel,
+        settings: Settings,
+        streams: RandomStreams,
+        *,
+        selects: bool,
+        reports: Reports = "losses",
     ) -> None:
         super().__init__(channel)
-        self.server, self.selects, self.reports = server, selects, reports
-        replicas = len(server.streams.secrets)
+        self.settings, self.streams = settings, streams
+        self.selects, self.reports = selects, reports
+        self.real_moments: tuple[Tensor, Tensor] | None = None
+        replicas = len(streams.secrets)
         self.best_distance = torch.full((replicas,), torch.inf, dtype=torch.float64)
 
     def begin(self) -> None:
-        """Let the server learn the real moments that model selection compares with."""
+        """Learn the real moments that model selection compares with."""
         if self.selects:
-            n_blocks = self.server.settings.n_masked_blocks
-            self.server.learn_real_moments(gather_masked(self.channel, n_blocks))
+            masked = gather_masked(self.channel, self.settings.n_masked_blocks)
+            self.real_moments = moments(masked)
 
     def report(self, epoch: int) -> dict[str, Tensor]:
         """Gather mean losses since the last report by name, each of shape (replica,)."""
@@ -143,7 +105,7 @@ class GANAlgorithm(Algorithm):
         if not self.selects or not evaluate:
             return {"kept": not self.selects}
         received = self.channel.gather(MaskedFake, epoch)
-        distance = self.server.frechet_distance(received).cpu()
+        distance = self.frechet_distance(received).cpu()
         best = distance < self.best_distance
         self.best_distance = torch.minimum(self.best_distance, distance)
         if best.any():
@@ -158,28 +120,51 @@ class GANAlgorithm(Algorithm):
         nothing_selected = ~torch.isfinite(self.best_distance)
         if nothing_selected.any():
             self.select(epoch, nothing_selected)
-        if n_blocks := self.server.settings.n_feature_blocks:
+        if n_blocks := self.settings.n_feature_blocks:
             blocks = [self.channel.gather(RowFeatures, block) for block in range(n_blocks)]
-            self.channel.scatter(self.server.learn_to_tell(blocks))
+            self.channel.scatter(self.learn_to_tell(blocks))
 
     def select(self, epoch: int, keep: Tensor) -> None:
         """Tell the parties which replicas' generators to keep, a bool of shape (replica,)."""
-        keep = keep.to(self.server.streams.device)
+        keep = keep.to(self.streams.device)
         self.tell(lambda name: SelectionNotice(SERVER, name, epoch, keep))
 
+    def frechet_distance(self, received: Mapping[str, MaskedRecords]) -> Tensor:
+        """Compute the Fréchet distance (Eq. 23) of real and fake encoded records, (replica,).
+
+        Raises TrainingDivergedError if a generator's records are no longer finite.
+        """
+        if self.real_moments is None:
+            raise ProtocolError("the server has not received the masked real records")
+        mean, covariance = moments(received)
+        if not bool(torch.isfinite(covariance).all()):
+            raise TrainingDivergedError("training diverged: generated records are not finite")
+        return frechet_distance_of_moments(*self.real_moments, mean, covariance)
+
+    def learn_to_tell(self, blocks: Sequence[Mapping[str, RowFeatures]]) -> dict[str, RowScorer]:
+        """Train a classifier of drawn rows, of which nothing is kept, on all blocks of features."""
+        received = {
+            name: (
+                torch.cat([block[name].real for block in blocks], 1),
+                torch.cat([block[name].fake for block in blocks], 1),
+            )
+            for name in blocks[0]
+        }
+        found = learn_to_tell(received, self.streams.child("resampling"))
+        return {name: RowScorer(SERVER, name, 0, *weights) for name, weights in found.items()}
+
     def state(self) -> dict[str, Tensor]:
-        """Return the server's state and the best distance so far."""
-        return self.server.state() | {"best_distance": self.best_distance}
+        """Return the best distance so far."""
+        return {"best_distance": self.best_distance}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state`."""
         self.best_distance = state["best_distance"].cpu()
-        self.server.load_state({k: v for k, v in state.items() if k != "best_distance"})
 
     def fingerprint(self) -> dict[str, Any]:
         """Schedule and selection."""
         return {
-            "discriminator_steps": self.server.settings.discriminator_steps,
+            "discriminator_steps": self.settings.discriminator_steps,
             "model_selection": "best" if self.selects else "last",
         }
 

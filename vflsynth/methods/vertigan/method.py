@@ -13,7 +13,7 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.mechanisms import DPSGD, Discriminators, FirstLayer
 from vflsynth.methods.gan.critics import Critic, CriticParty, DPSGDCritic, FirstLayerCritic
-from vflsynth.methods.gan.method import GANAlgorithm, GANMethod, GANServer
+from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vertigan.messages import BackboneGradients, SummedBackboneGradients
 from vflsynth.networks.layers import pulled_back
@@ -106,7 +106,7 @@ class VertiGAN(GANAlgorithm):
 
     def step(self, step: int) -> None:
         """After every T_d discriminator steps, a generator step."""
-        if self.server.settings.moves_generators(step):
+        if self.settings.moves_generators(step):
             gradients = self.channel.gather(BackboneGradients, step)
             self.channel.scatter(self.sum_gradients(step, gradients))
 
@@ -114,7 +114,7 @@ class VertiGAN(GANAlgorithm):
         self, step: int, received: Mapping[str, BackboneGradients]
     ) -> dict[str, SummedBackboneGradients]:
         """Sum of the parties' gradients of G_b (Eq. 5), the same for each of them."""
-        precision = self.server.settings.wire_precision
+        precision = self.settings.wire_precision
         gradients = {name: received[name].gradients for name in sorted(received)}
         shapes = {name: tuple(gradient.shape) for name, gradient in gradients.items()}
         if len(set(shapes.values())) > 1:
@@ -123,7 +123,7 @@ class VertiGAN(GANAlgorithm):
             unpack_from(received[name], gradient.unsqueeze(1), precision)
             for name, gradient in gradients.items()
         ]
-        draw = partial(self.server.streams.uniform, "rounding", step)
+        draw = partial(self.streams.uniform, "rounding", step)
         total = pack(torch.stack(unpacked).sum(0), precision, draw).squeeze(1)
         return {name: SummedBackboneGradients(SERVER, name, step, total) for name in gradients}
 
@@ -143,8 +143,7 @@ class VertiGANMethod(GANMethod):
 
     def algorithm(self, channel: Channel, settings: Settings, streams: RandomStreams) -> VertiGAN:
         """Make the algorithm."""
-        server = GANServer(settings, streams)
-        return VertiGAN(channel, server, selects=self.selects, reports=self.reports)
+        return VertiGAN(channel, settings, streams, selects=self.selects, reports=self.reports)
 
     def discriminator_settings(self, scale: int) -> dict[str, Any]:
         """Return sizes of the discriminators."""

@@ -48,16 +48,19 @@ class VFLGAN(GANAlgorithm):
     latents of that step.
     """
 
-    server: VFLGANServer
     features: type[DiscriminatorFeatures | SampledFeatures] = DiscriminatorFeatures
     """What the parties send of a batch with real records."""
+
+    def __init__(self, channel: Channel, server: VFLGANServer, **told: Any) -> None:
+        super().__init__(channel, server.settings, server.streams, **told)
+        self.server = server
 
     def step(self, step: int) -> None:
         """Train the discriminators, and after every T_d steps the generators.
 
         With several steps per exchange the first step of a window does all that the window has.
         """
-        settings = self.server.settings
+        settings = self.settings
         window = settings.window(step, self.server.steps_per_epoch)
         if step == window[0]:
             self.update_discriminators(step)
@@ -80,6 +83,15 @@ class VFLGAN(GANAlgorithm):
     def losses(self, epoch: int) -> dict[str, tuple[Tensor, Tensor]]:
         """Gather score and penalty of the shared and of the local discriminators."""
         return {"shared": self.server.losses.pop()} | super().losses(epoch)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the server's state, too."""
+        return self.server.state() | super().state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore `state`."""
+        super().load_state(state)
+        self.server.load_state(state)
 
 
 class VFLGANMethod(GANMethod):

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.learning.base import load_network_state, network_state
+from vflsynth.learning.base import RunningLosses, load_network_state, network_state
 from vflsynth.methods.gan.discriminator import Discriminator, directional_penalty, steepest
-from vflsynth.methods.gan.method import GANServer
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
     DiscriminatorFeatures,
@@ -32,7 +31,7 @@ from vflsynth.protocol.messages import IntermediateFeatures
 C = TypeVar("C", DiscriminatorGradients, GeneratorGradients)
 
 
-class VFLGANServer(GANServer):
+class VFLGANServer:
     """The server of VFLGAN: D_s and its optimiser.
 
     Sees intermediate features, masked records and sizes. Has no records, labels or generators.
@@ -42,7 +41,7 @@ class VFLGANServer(GANServer):
     def __init__(
         self, settings: Settings, shapes: Mapping[str, Shape], streams: RandomStreams
     ) -> None:
-        super().__init__(settings, streams)
+        self.settings, self.streams, self.losses = settings, streams, RunningLosses()
         self.feature_dims = {name: shape.feature_dim for name, shape in sorted(shapes.items())}
         n_records = max(shape.n_records for shape in shapes.values())
         self.steps_per_epoch = -(-n_records // settings.batch_size)
