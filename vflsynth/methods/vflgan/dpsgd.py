@@ -88,6 +88,8 @@ class DPSGDServer(VFLGANServer):
     computes from them.
     """
 
+    features = SampledFeatures
+
     def __init__(
         self,
         settings: Settings,

@@ -15,10 +15,8 @@ from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.dpsgd import DPSGDCut, DPSGDServer
 from vflsynth.methods.vflgan.messages import (
-    DiscriminatorFeatures,
     FeatureSlopes,
     GeneratorFeatures,
-    SampledFeatures,
     Shape,
 )
 from vflsynth.methods.vflgan.party import Cut, FirstLayerCut, VFLGANParty
@@ -48,9 +46,6 @@ class VFLGAN(GANAlgorithm):
     latents of that step.
     """
 
-    features: type[DiscriminatorFeatures | SampledFeatures] = DiscriminatorFeatures
-    """What the parties send of a batch with real records."""
-
     def __init__(self, channel: Channel, server: VFLGANServer, **told: Any) -> None:
         super().__init__(channel, server.settings, server.streams, **told)
         self.server = server
@@ -69,7 +64,7 @@ class VFLGAN(GANAlgorithm):
 
     def update_discriminators(self, step: int) -> None:
         """Train D_1..D_M and D_s, as Algorithm 1 does, for the window that begins with `step`."""
-        features = self.channel.gather(self.features, step)
+        features = self.channel.gather(self.server.features, step)
         self.channel.scatter(self.server.update_discriminator(step, features))
         if isinstance(self.server, EndToEndServer):
             slopes = self.channel.gather(FeatureSlopes, step)
@@ -106,8 +101,9 @@ class VFLGANMethod(GANMethod):
     @property
     def asks(self) -> frozenset[type[Message]]:  # type: ignore[override]
         """What the server may ask a party for, besides what every run asks."""
+        of_batch = (DPSGDServer if isinstance(self.privacy, DPSGD) else VFLGANServer).features
         jointly = {FeatureSlopes} if self.gradient_penalty == "end_to_end" else set()
-        return super().asks | {Shape, GeneratorFeatures, self._features} | jointly
+        return super().asks | {Shape, GeneratorFeatures, of_batch} | jointly
 
     @property
     def gradient_penalty(self) -> Penalty:
@@ -184,10 +180,6 @@ class VFLGANMethod(GANMethod):
             )
         return super().reason_against(parameters, mechanism)
 
-    @property
-    def _features(self) -> type[DiscriminatorFeatures | SampledFeatures]:
-        return SampledFeatures if isinstance(self.privacy, DPSGD) else DiscriminatorFeatures
-
     def algorithm(self, channel: Channel, settings: Settings, streams: RandomStreams) -> VFLGAN:
         """Make the algorithm and the shared discriminator; asks the parties for their shapes."""
         shapes: Mapping[str, Shape] = channel.gather(Shape, 0)
@@ -196,9 +188,7 @@ class VFLGANMethod(GANMethod):
         else:
             kind = EndToEndServer if settings.end_to_end else VFLGANServer
             server = kind(settings, shapes, streams)
-        algorithm = VFLGAN(channel, server, selects=self.selects, reports=self.reports)
-        algorithm.features = self._features
-        return algorithm
+        return VFLGAN(channel, server, selects=self.selects, reports=self.reports)
 
     def discriminator_settings(self, scale: int) -> dict[str, Any]:
         """Return sizes of the cut discriminator."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,6 +37,9 @@ class VFLGANServer:
     Sees intermediate features, masked records and sizes. Has no records, labels or generators.
     Streams, for initial weights and interpolation, are its own; never the parties' shared secret.
     """
+
+    features: ClassVar[type[DiscriminatorFeatures | SampledFeatures]] = DiscriminatorFeatures
+    """What the parties send of a batch with real records."""
 
     def __init__(
         self, settings: Settings, shapes: Mapping[str, Shape], streams: RandomStreams
