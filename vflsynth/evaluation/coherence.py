@@ -23,7 +23,7 @@ INCOHERENT = Metric(
     direction="lower",
     measures="The share of synthetic rows that have two common values which real rows hardly ever "
     "have together, such as a husband who is female.",
-    baseline="one half of the real rows, judged by the other half",
+    baseline="real rows, each judged by all others",
     naive="columns that have nothing to do with each other",
 )
 
@@ -88,7 +88,6 @@ def whole_rows(tables: Tables) -> MetricResult:
     excluded = _excluded(ours, sizes)
     broken, most_often = _broken(excluded, theirs), _most_often(levels, excluded, theirs)
     value = _share(broken)
-    one, other = np.array_split(rng.permutation(len(real)), 2)
     parts = [
         {
             "column": column.name,
@@ -103,7 +102,7 @@ def whole_rows(tables: Tables) -> MetricResult:
         value,
         interval=wilson(round(value * len(synthetic)), len(synthetic)),
         interval_method="95 %, Wilson over synthetic rows",
-        baseline=_share(_broken(_excluded(ours[:, one], sizes), ours[:, other])),
+        baseline=_share(_broken(_excluded(ours, sizes, itself=1), ours)),
         naive=_share(_broken(excluded, np.stack([rng.permutation(column) for column in ours]))),
         parts=pd.DataFrame(parts).sort_values("value", ascending=False, kind="stable"),
         notes=encoder.notes if excluded else (*encoder.notes, _ALL_TOGETHER),
@@ -167,15 +166,18 @@ def _codes(levels: Sequence[_Levels], frame: pd.DataFrame) -> Integers:
     return np.stack([column.of_rows(frame) for column in levels])
 
 
-def _excluded(codes: Integers, sizes: Sequence[int]) -> Excluded:
-    """Return the pairs of columns that have excluded cells, and which, shape (level, level)."""
+def _excluded(codes: Integers, sizes: Sequence[int], itself: int = 0) -> Excluded:
+    """Return the pairs of columns that have excluded cells, and which, shape (level, level).
+
+    `itself` rows of each cell do not count.
+    """
     found = {}
     n_rows = codes.shape[1]
     counts = [np.bincount(column, minlength=size) for column, size in zip(codes, sizes)]
     for a, b in combinations(range(len(codes)), 2):
         expected = np.outer(counts[a], counts[b]) / n_rows
         there = np.bincount(codes[a] * len(counts[b]) + codes[b], minlength=expected.size)
-        cells = there.reshape(expected.shape) <= _EXCEPTIONS * expected
+        cells = there.reshape(expected.shape) - itself <= _EXCEPTIONS * expected
         cells &= expected >= LEAST_EXPECTED
         cells[0], cells[:, 0] = False, False
         if cells.any():

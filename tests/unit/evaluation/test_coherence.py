@@ -99,6 +99,16 @@ def test_independent_columns_and_small_tables_exclude_nothing():
         assert "go together" in result.notes[-1]
 
 
+def test_fresh_rows_are_as_incoherent_as_their_baseline():
+    """Of 2,000 real rows, no two tenths are common enough in one half to exclude each other."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(4000, 1)) + 0.7 * rng.normal(size=(4000, 12))
+    real, fresh = (pd.DataFrame(half).rename(columns=str) for half in np.split(values, 2))
+    result = incoherent_rows(real, fresh)
+    assert result.value > 0.1
+    assert result.value == pytest.approx(result.baseline, abs=0.04)
+
+
 @pytest.mark.usefixtures("blank_pictures")
 def test_a_report_does_not_call_such_a_table_close():
     pytest.importorskip("matplotlib")
