@@ -31,7 +31,7 @@ class ReleaseTerms(Value, FileTable):
         columns with a correlation of .4 are then never published as unrelated.
     mass_at_extremes : float, default=0.01
         Largest share of a column's rows piled up at its ends beyond what the real column has there
-        and two standard errors. A percent is seen in any histogram, and is what clipping leaves.
+        and three standard errors. A percent is seen in any histogram, and is what clipping leaves.
     real_extremes : float, default=0
         Synthetic cells equal to a smallest or largest real value that fewer than `rare_records`
         records hold, in columns whose contract does not allow extremes: each is a person's.

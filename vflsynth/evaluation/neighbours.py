@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -12,6 +13,7 @@ from scipy.spatial import cKDTree
 
 from vflsynth.evaluation.columns import (
     CategoricalColumn,
+    Column,
     Floats,
     NumericColumn,
     TableEncoder,
@@ -136,12 +138,12 @@ def copies_in(tables: Tables, max_rows: int | None = 2_000) -> MetricResults:
     own = holdout is None
     new = search.matches(queries) == 0
     share_of_innocent = float((search.matches(innocent) <= int(own)).mean())
-    known, counts = np.unique(_row_hashes(encoder, real), return_counts=True)
-    copies = np.isin(_row_hashes(encoder, synthetic), known)
+    known, counts = np.unique(row_hashes(encoder.columns, real), return_counts=True)
+    copies = np.isin(row_hashes(encoder.columns, synthetic), known)
     if holdout is None:
         doubles = float(counts[counts > 1].sum() / len(real))
     else:
-        doubles = float(np.isin(_row_hashes(encoder, holdout), known).mean())
+        doubles = float(np.isin(row_hashes(encoder.columns, holdout), known).mean())
     found = [
         _closest_record(search.nearest(queries), search.nearest(innocent, skip_own=own), rng),
         _closer_to_training(encoder, real, queries, holdout, rng),
@@ -263,27 +265,27 @@ class _Search:
         return found
 
 
-def _row_hashes(encoder: TableEncoder, frame: pd.DataFrame) -> NDArray[np.uint64]:
-    """Return 64-bit hashes of rows that are equal whatever types the two tables store them in."""
+def row_hashes(columns: Sequence[Column], frame: pd.DataFrame) -> NDArray[np.uint64]:
+    """Return 64-bit hashes of rows' values in some columns, whatever types tables store them in."""
     hashes = []
     for chunk in pieces(frame):
         plain = pd.DataFrame(
             {
                 str(i): numbers(chunk[column.name]) + 0.0
                 if isinstance(column, NumericColumn)
-                else chunk[column.name].astype(object).map(_said, na_action="ignore").to_numpy()
-                for i, column in enumerate(encoder.columns)
+                else chunk[column.name].astype(object).map(written, na_action="ignore").to_numpy()
+                for i, column in enumerate(columns)
             }
         )
         found = pd.util.hash_pandas_object(plain, index=False).to_numpy()
-        for i, column in enumerate(encoder.columns):
+        for i, column in enumerate(columns):
             if pd.api.types.is_integer_dtype(chunk[column.name]):
                 found = found + beyond_floats(chunk[column.name]) * np.uint64(2 * i + 3)
         hashes.append(found)
     return np.concatenate(hashes)
 
 
-def _said(label: Any) -> str:
+def written(label: Any) -> str:
     """Write a label so that equal ones of different types (1, 1.0 and True) are written alike."""
     whole = isinstance(label, bool | float) and float(label).is_integer()
     return str(int(label) if whole else label)

@@ -22,7 +22,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vflsynth.contract import ColumnContract, Contract, Rule
-from vflsynth.evaluation.columns import Floats, NumericColumn, beyond_floats, present
+from vflsynth.evaluation.columns import Floats, NumericColumn, present
+from vflsynth.evaluation.neighbours import row_hashes, written
 from vflsynth.evaluation.tables import Tables
 from vflsynth.exceptions import ParameterError
 from vflsynth.release.clauses import Measured, NotMeasured
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from vflsynth.audit import AuditReport, Criteria
 
 
-_STANDARD_ERRORS = 2.0
+_STANDARD_ERRORS, _OF_MANY = 2.0, 3.0
+"""Of a difference, what chance may do; more where the worst of many columns is looked for."""
 
 
 def columns_of(contract: Contract) -> defaultdict[Hashable, ColumnContract]:
@@ -56,8 +58,9 @@ def mass_at_extremes(tables: Tables) -> Measured | NotMeasured:
     """Measure how many rows pile up at either end of a numeric column where real ones do not.
 
     The share of synthetic values that are exactly the synthetic or the real minimum, less that of
-    real ones and two standard errors of the difference; likewise at the maxima. What clipping
-    leaves is such a point; a distribution that is merely off shows in its distance.
+    real ones and three standard errors of the difference; likewise at the maxima. The one value
+    that is at its own table's end in any case does not count. What clipping leaves is such a point;
+    a distribution that is merely off shows in its distance.
     """
     worst = Measured(0.0, "No column's rows pile up at its ends more than the real ones do.")
     for column in tables.encoder.numeric:
@@ -65,12 +68,16 @@ def mass_at_extremes(tables: Tables) -> Measured | NotMeasured:
         if not len(ours) or not len(theirs):
             continue
         for where, end_of in (("lower", np.min), ("upper", np.max)):
-            for end in {float(end_of(ours)), float(end_of(theirs))}:
-                shares = [float((v == end).mean()) for v in (theirs, ours)]
-                excess = beyond_chance(shares[0], shares[1], len(theirs), len(ours))
+            ends = [float(end_of(values)) for values in (theirs, ours)]
+            for end in set(ends):
+                shown, usual = (
+                    float((values == end).sum() - (own == end)) / len(values)
+                    for values, own in zip((theirs, ours), ends)
+                )
+                excess = beyond_chance(shown, usual, len(theirs), len(ours), errors=_OF_MANY)
                 if excess > worst.value:
                     says = (
-                        f"{shares[0]:.1%} of the synthetic and {shares[1]:.1%} of the real rows "
+                        f"{shown:.1%} of the synthetic and {usual:.1%} of the real rows "
                         f"are at the {where} end of column {str(column.name)!r}."
                     )
                     worst = Measured(excess, says, column=column.name)
@@ -114,7 +121,7 @@ def copied_values(tables: Tables, contract: Contract) -> Measured | NotMeasured:
     holdout, each real record is held against all others. That share is Good's estimate of what
     fresh records would have, with the variance of Esty (1983): more than if records were asked
     independently, as two that have a value together count together. Three standard errors are taken
-    off, as the worst of many columns is looked for.
+    off.
     """
     worst: Measured | None = None
     said, others = columns_of(contract), tables.holdout
@@ -129,7 +136,7 @@ def copied_values(tables: Tables, contract: Contract) -> Measured | NotMeasured:
         shares = float((ours > 0).mean()), float((theirs > 0).mean())
         alone, twice = shares[1] * (1.0 - shares[1]), itself * float((theirs == 1).mean())
         as_good_as = max(1.0, len(theirs) * alone / (alone + twice)) if twice else len(theirs)
-        beyond = beyond_chance(*shares, len(ours), as_good_as, errors=3.0)
+        beyond = beyond_chance(*shares, len(ours), as_good_as, errors=_OF_MANY)
         excess = len(ours) / len(drawn) * beyond
         if worst is None or excess > worst.value:
             worst = Measured(
@@ -172,26 +179,23 @@ def rare_categories(tables: Tables, contract: Contract) -> Measured | NotMeasure
 def unique_combinations(tables: Tables, contract: Contract) -> Measured | NotMeasured:
     """Measure how many rows have the quasi-identifiers of one real record only, beyond chance."""
     real, synthetic = tables.real, tables.synthetic
-    names = [
-        label
-        for label, column in columns_of(contract).items()
-        if column.role == "quasi-identifier" and label in synthetic.columns
-    ]
-    if not names:
+    said = columns_of(contract)
+    columns = [c for c in tables.encoder.columns if said[c.name].role == "quasi-identifier"]
+    if not columns:
         return NotMeasured("the contract gives no column the role 'quasi-identifier'")
     known, unused = real, tables.holdout
     if unused is None:  # one half of the real rows is held against the other
         rng = np.random.default_rng([tables.random_state, 27559])
         order, half = rng.permutation(len(real)), len(real) // 2
         known, unused = real.iloc[order[:half]], real.iloc[order[half:]]
-    combinations, counts = np.unique(_hashes(known[names]), return_counts=True)
+    combinations, counts = np.unique(row_hashes(columns, known), return_counts=True)
     single = combinations[counts == 1]
-    shares = [float(np.isin(_hashes(t[names]), single).mean()) for t in (synthetic, unused)]
+    shares = [float(np.isin(row_hashes(columns, t), single).mean()) for t in (synthetic, unused)]
     return Measured(
         beyond_chance(shares[0], shares[1], len(synthetic), len(unused)),
         f"{shares[0]:.1%} of the synthetic rows have the quasi-identifiers "
-        f"({', '.join(map(str, names))}) of exactly one real record; of real rows not used, "
-        f"{shares[1]:.1%} do.",
+        f"({', '.join(str(c.name) for c in columns)}) of exactly one real record; of real rows not "
+        f"used, {shares[1]:.1%} do.",
     )
 
 
@@ -207,8 +211,8 @@ def identifiers(
         return NotMeasured(f"the real table has no column {str(missing[0])!r}")
     worst = Measured(-1.0, "")
     for label in published:
-        known = set(real[label].dropna().astype(str))
-        share = float(synthetic[label].dropna().astype(str).isin(known).mean())
+        ours, theirs = (t[label].dropna().astype(object).map(written) for t in (real, synthetic))
+        share = float(theirs.isin(set(ours)).mean())
         share = 0.0 if np.isnan(share) else share
         if share > worst.value:
             says = f"{share:.1%} of the values in column {str(label)!r} are real ones."
@@ -246,20 +250,6 @@ def _counted(found: Mapping[Hashable, int], what: str) -> Measured:
 
 def _present(column: NumericColumn, frame: pd.DataFrame) -> Floats:
     return present(column.values(frame))
-
-
-def _hashes(frame: pd.DataFrame) -> NDArray[np.uint64]:
-    """Hash rows of values that are equal whatever types two tables store them in."""
-    texts = pd.DataFrame({str(k): _plain(frame[name]) for k, name in enumerate(frame.columns)})
-    return np.asarray(pd.util.hash_pandas_object(texts, index=False), dtype=np.uint64)
-
-
-def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
-    if not pd.api.types.is_numeric_dtype(column.dtype):
-        return column.astype(str)
-    whole = pd.api.types.is_integer_dtype(column.dtype)
-    beyond = pd.Series(beyond_floats(column) if whole else 0, column.index)
-    return column.astype("float64").astype(str) + "+" + beyond.astype(str)
 
 
 QUESTIONS = {
