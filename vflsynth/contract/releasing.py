@@ -37,7 +37,8 @@ class ReleaseTerms(Value, FileTable):
         records hold, in columns whose contract does not allow extremes: each is a person's.
     copied_rows : float, default=0.005
         Largest share of rows that are copies of a real one beyond that of real rows not used and
-        two standard errors. Some rows coincide; half a percent more do not by chance.
+        two standard errors; or three, of copies to a hundredth of every standard deviation. Some
+        rows coincide; half a percent more do not by chance.
     copied_values : float, default=0.05
         Largest share of one numeric column's cells that equal a rare real value, likewise beyond
         other real rows. Models that store values copy nearly all of them.

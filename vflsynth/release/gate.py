@@ -12,6 +12,7 @@ import pandas as pd
 from vflsynth._version import __version__
 from vflsynth.contract import CLAUSES, Check, Contract, Rule
 from vflsynth.evaluation.metric import MetricResult, MetricResults, by_part
+from vflsynth.evaluation.neighbours import TOLERANCE
 from vflsynth.evaluation.rules import NOTHING_EXACT
 from vflsynth.evaluation.suite import all_metrics, results_of
 from vflsynth.evaluation.tables import Known, TableMetric, Tables
@@ -182,7 +183,9 @@ def _likeness(tables: Tables, evaluation: MetricResults) -> Findings:
     return {
         "worst_column": _worst(evaluation["marginal_distance"], "column"),
         "worst_pair": _worst(evaluation["association_error"], "columns"),
-        "copied_rows": _copied_rows(evaluation["exact_copies"], tables),
+        "copied_rows": _copied_rows(
+            evaluation["exact_copies"], evaluation["new_row_share"], tables
+        ),
         "incoherent_rows": _incoherent_rows(evaluation["incoherent_rows"]),
         "exact_structure": _exact_structure(evaluation["exact_structure"]),
         "detection": _detection(evaluation["detection_auc"]),
@@ -216,16 +219,26 @@ def _worst(result: MetricResult, noun: str) -> Measured | NotMeasured:
     )
 
 
-def _copied_rows(result: MetricResult, tables: Tables) -> Measured | NotMeasured:
-    if result.value is None:
-        return NotMeasured(str(result.not_applicable))
-    usual, unused = result.baseline or 0.0, tables.holdout
-    others = "real rows among themselves" if unused is None else "real rows not used"
-    n_usual = len(tables.real if unused is None else unused)
+def _copied_rows(exact: MetricResult, new: MetricResult, tables: Tables) -> Measured | NotMeasured:
+    """Take the worse of exact copies and of those that noise, or another float type, hides."""
+    if exact.value is None or new.value is None:
+        return NotMeasured(str(exact.not_applicable))
+    others = "real rows among themselves" if tables.holdout is None else "real rows not used"
+    n_usual = len(tables.real if tables.holdout is None else tables.holdout)
+    n, usual = int(new.parts["rows"].iloc[0]), exact.baseline or 0.0
+    near = 1.0 - new.value, 0.0 if new.baseline is None else 1.0 - new.baseline
+    hidden = measuring.beyond_chance(*near, n, min(n, n_usual), errors=measuring.OF_MANY)
+    found = measuring.beyond_chance(exact.value, usual, len(tables.synthetic), n_usual)
+    if hidden <= found:
+        return Measured(
+            found,
+            f"{exact.value:.2%} of the synthetic rows are copies of a real one; of {others}, "
+            f"{usual:.2%} are.",
+        )
     return Measured(
-        measuring.beyond_chance(result.value, usual, len(tables.synthetic), n_usual),
-        f"{result.value:.2%} of the synthetic rows are copies of a real one; of {others}, "
-        f"{usual:.2%} are.",
+        hidden,
+        f"{near[0]:.2%} of the synthetic rows are copies of a real one, numbers to "
+        f"{TOLERANCE:.0%} of a standard deviation; of {others}, {near[1]:.2%} are.",
     )
 
 

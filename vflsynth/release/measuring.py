@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vflsynth.audit import AuditReport, Criteria
 
 
-_STANDARD_ERRORS, _OF_MANY = 2.0, 3.0
+_STANDARD_ERRORS, OF_MANY = 2.0, 3.0
 """Of a difference, what chance may do; more where the worst of many columns is looked for."""
 
 
@@ -74,7 +74,7 @@ def mass_at_extremes(tables: Tables) -> Measured | NotMeasured:
                     float((values == end).sum() - (own == end)) / len(values)
                     for values, own in zip((theirs, ours), ends)
                 )
-                excess = beyond_chance(shown, usual, len(theirs), len(ours), errors=_OF_MANY)
+                excess = beyond_chance(shown, usual, len(theirs), len(ours), errors=OF_MANY)
                 if excess > worst.value:
                     says = (
                         f"{shown:.1%} of the synthetic and {usual:.1%} of the real rows "
@@ -136,7 +136,7 @@ def copied_values(tables: Tables, contract: Contract) -> Measured | NotMeasured:
         shares = float((ours > 0).mean()), float((theirs > 0).mean())
         alone, twice = shares[1] * (1.0 - shares[1]), itself * float((theirs == 1).mean())
         as_good_as = max(1.0, len(theirs) * alone / (alone + twice)) if twice else len(theirs)
-        beyond = beyond_chance(*shares, len(ours), as_good_as, errors=_OF_MANY)
+        beyond = beyond_chance(*shares, len(ours), as_good_as, errors=OF_MANY)
         excess = len(ours) / len(drawn) * beyond
         if worst is None or excess > worst.value:
             worst = Measured(
