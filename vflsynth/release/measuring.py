@@ -117,7 +117,8 @@ def real_extremes(
 def copied_values(tables: Tables, contract: Contract) -> Measured | NotMeasured:
     """Measure how many of one numeric column's cells equal a rare real value, beyond chance.
 
-    Cells whose value enough real records hold are left out: such a value may come out. Without a
+    Values are equal if they are to a millionth of a standard deviation, as float32 has them. Cells
+    whose value enough real records hold are left out: such a value may come out. Without a
     holdout, each real record is held against all others. That share is Good's estimate of what
     fresh records would have, with the variance of Esty (1983): more than if records were asked
     independently, as two that have a value together count together. Three standard errors are taken
@@ -126,9 +127,9 @@ def copied_values(tables: Tables, contract: Contract) -> Measured | NotMeasured:
     worst: Measured | None = None
     said, others = columns_of(contract), tables.holdout
     for column in tables.encoder.numeric:
-        known, drawn = _present(column, tables.real), _present(column, tables.synthetic)
+        known, drawn = _stored(column, tables.real), _stored(column, tables.synthetic)
         least = contract.least(said[column.name])
-        unused, itself = (known, 1) if others is None else (_present(column, others), 0)
+        unused, itself = (known, 1) if others is None else (_stored(column, others), 0)
         ours, theirs = _times(drawn, known), _times(unused, known) - itself
         ours, theirs = ours[ours < least], theirs[theirs < least]
         if not len(ours) or not len(theirs):
@@ -250,6 +251,11 @@ def _counted(found: Mapping[Hashable, int], what: str) -> Measured:
 
 def _present(column: NumericColumn, frame: pd.DataFrame) -> Floats:
     return present(column.values(frame))
+
+
+def _stored(column: NumericColumn, frame: pd.DataFrame) -> Floats:
+    """Return numbers to a millionth of a standard deviation, whatever floats held them."""
+    return np.round(present(column.standardised(frame)), 6)
 
 
 QUESTIONS = {

@@ -240,6 +240,8 @@ def test_copied_values_count_what_a_loop_counts(seed, held_out):
     found = measuring.copied_values(Tables(real, table, holdout=unused), Contract())
     assert f"{shares[0]:.1%} are some record's" in found.says
     assert f"{shares[1]:.1%} are another record's" in found.says
+    noisy = table.assign(x=table["x"] * (1 + 1e-9))
+    assert measuring.copied_values(Tables(real, noisy, holdout=unused), Contract()) == found
     n, n_usual = map(len, slow)
     if not held_out:
         counts = [(real["x"] == value).sum() for value in real["x"]]
