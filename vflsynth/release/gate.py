@@ -293,6 +293,10 @@ def _utility(result: MetricResult) -> Measured | NotMeasured:
     if result.value is None or result.baseline is None:
         return NotMeasured(str(result.not_applicable))
     score = {"accuracy": "accuracy", "r2": "R²"}[str(result.parts["score"].iloc[0])]
+    if score == "R²" and result.naive is not None and result.baseline <= result.naive:
+        # Below the mean's R² there is no floor, and fresh rows may be far below real ones.
+        because = "real rows themselves make no better model than the mean of the target"
+        return NotMeasured(because, applies=False)
     says = (
         f"On real rows, a model trained on synthetic ones (TSTR) reaches {score} "
         f"{result.value:.3f}, one trained on real ones (TRTR) {result.baseline:.3f}."

@@ -175,6 +175,17 @@ def test_lost_relations_fail(real, synthetic, evaluation):
     assert "income" in str(dossier["worst_pair"].column)
 
 
+@pytest.mark.parametrize(("real_score", "verdict"), [(-0.2, "not applicable"), (0.2, "failed")])
+def test_a_target_that_nothing_predicts_cannot_lose(
+    real, synthetic, evaluation, real_score, verdict
+):
+    found, parts = evaluation["train_synthetic_test_real"], pd.DataFrame({"score": ["r2"]})
+    numbers = {"value": -0.4, "baseline": real_score, "naive": -0.01}
+    of_a_number = replace(found, **numbers, interval=None, parts=parts)
+    dossier = judged_by(real, synthetic, evaluation, of_a_number)
+    assert dossier["utility"].verdict == verdict
+
+
 def test_one_failing_column_is_not_averaged_away(real, synthetic, evaluation):
     """A mean over columns would be a fifth of what the worst one is off by."""
     off = synthetic.assign(town="Ulm")
