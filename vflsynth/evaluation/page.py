@@ -42,7 +42,8 @@ _TABLE_TITLES = {"train_synthetic_test_real": "The four train and test settings"
 _COLUMNS_BESIDE = 18  # of heat maps that stand beside each other; larger ones take the page's width
 
 MOST_INCOHERENT = 0.01
-"""Share of rows, beyond that of real ones, whose values do not go together: above, not "close"."""
+"""Share of rows, beyond that of real ones, whose values do not go together: surely above it is not
+"close"."""
 
 TABLE_ROWS = 25
 """Rows of each metric's parts that the page shows."""
@@ -259,7 +260,7 @@ def _failing(result: MetricResult) -> str:
     """Say which columns, pairs or rows are far off, the worst first; nothing if none is."""
     if result.metric is INCOHERENT:
         usual = result.baseline or 0.0
-        if result.value is None or result.value - usual <= MOST_INCOHERENT:
+        if result.interval is None or result.interval[0] - usual <= MOST_INCOHERENT:
             return ""
         worst = result.parts.iloc[0]
         return (
