@@ -170,8 +170,8 @@ class _Job:
         if self.contract is None and not study.is_private:
             self.contract = self.out / "contract.toml"
         tables = [*map("{0[0]}={0[1]}".format, study.parties.items())]
-        keys = [part for text in study.on_options for part in ("--on", text)]
-        self._real = ["--real", *tables, *keys]
+        keys = [part for text in study.on_options for part in _said("--on", text)]
+        self._real = ["--real", *tables, *keys, *_said("--key-form", study.content.get("key_form"))]
         self.steps = tuple(self._steps())
         self.state: dict[str, Any] = {}
 
@@ -422,8 +422,8 @@ class _Job:
 
 
 def _said(option: str, value: object) -> list[object]:
-    """Return an option and its value; nothing without one."""
-    return [option, value] if value else []
+    """Return an option with its value, which may begin with a dash; nothing without one."""
+    return [f"{option}={value}"] if value else []
 
 
 def _with_records(tables: Mapping[str, Path]) -> tuple[Path, ...]:

@@ -172,7 +172,7 @@ class Study(Publishing):
         fitted.pop("contract", None)
         fitted |= {} if self.account is None else {"account": self.account}
         everything: dict[str, Any] = {
-            "inspect": fitted["on"],
+            "inspect": [fitted["on"], fitted.get("key_form"), fitted["parties"]],
             "fit": [self.seed, self.method, fitted],
             "sample": [self.seed, self.rows],
             "evaluate": [self.target],
@@ -208,7 +208,9 @@ class Study(Publishing):
         records has to be paid for. Raises ParameterError if an audit in the time that the study
         allows could not say anything.
         """
-        if self.is_private or "callbacks" not in self._takes:
+        if self.is_private:
+            return "fit: not tried, which would be paid for; once cut off, it is paid for again"
+        if "callbacks" not in self._takes:
             return "fit: in one go, without epochs"
         logger.info("trying the training for some seconds, to say how long it takes")
         frames = read()
