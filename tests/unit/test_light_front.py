@@ -48,16 +48,14 @@ def folder(tmp_path):
     key = tmp_path / "key.pem"
     (tmp_path / "public.key").write_text(public := new_key(key))
     (tmp_path / "out").mkdir()
-    table = tmp_path / "out" / "synthetic.parquet"
-    write_table(pd.DataFrame({"age": [1, 2]}), table)
     content = {
-        "table": publishing._described(table, pd.DataFrame({"age": [1, 2]}), set()),
+        "table": publishing._written(pd.DataFrame({"age": [1, 2]}), tmp_path / "out", "a.parquet"),
         "contract": {"changes_since_fit": [], "not_measured": []},
         "date": "2026-01-01",
         "headline": "passes",
     }
     artefacts.write_json(tmp_path / "out" / "release.json", content)
-    publishing._write_digests(tmp_path / "out", (key, public), content["table"])
+    publishing._write_digests(tmp_path / "out", (key, public))
     for name in ("lab", "clinic"):
         part = pd.DataFrame({name: [1, 2]})
         part.attrs["vflsynth sample"] = "mark"

@@ -21,7 +21,6 @@ import hmac
 import json
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 import warnings
@@ -78,7 +77,7 @@ def write_release(
     dossier : Dossier
     folder : path-like
     table : path-like
-        The file that was judged and is published; it is copied.
+        The file that was judged. It is written anew: files hold more than their rows show.
     inputs : mapping of name to path
         Files that the release was made of, for their digests.
     settings : mapping
@@ -119,12 +118,11 @@ def write_release(
     secret = secrets.token_bytes(32)
     opened = {**digests, "settings": _digest(_dump(dict(settings)))}
     commitments = {name: _committed(secret, name, digest) for name, digest in opened.items()}
-    published = _described(source, dossier.tables.synthetic, {*fresh_keys})
-    for name, digest in {**digests, "table": published["sha256"]}.items():
+    frame = _as_judged(source, dossier.tables.synthetic, {*fresh_keys})
+    for name, digest in {**digests, "table": file_digest(source)}.items():
         if (seen or {}).get(name, digest) != digest:
             path = inputs.get(name, source)
             raise ArtefactError(f"{path} changed while it was judged. Fix: judge again")
-    content = dossier.public_content(published, commitments)
     with artefacts.new_directory(folder, KIND, private=True) as root:
         internal, public = root / "internal", root / "public"
         internal.mkdir()
@@ -134,7 +132,8 @@ def write_release(
         artefacts.write_json(internal / "opening.json", opening)
         if dossier.passed:
             public.mkdir()
-            shutil.copyfile(source, public / published["file"])
+            published = _written(frame, public, source.name)
+            content = dossier.public_content(published, commitments)
             dossier.public_page(content, title).save(public / "release.html")
             artefacts.write_json(public / "release.json", content)
             for name, describe in (("croissant", croissant), ("health-dcat-ap", health_dcat)):
@@ -142,7 +141,7 @@ def write_release(
                     published, name=title, description=content["headline"], date=dossier.date
                 )
                 artefacts.write_json(public / f"{name}.json", described)
-            _write_digests(public, signer, published)
+            _write_digests(public, signer)
     return Path(folder)
 
 
@@ -228,12 +227,8 @@ def opens(opening: Mapping[str, Any], name: str, file: str | os.PathLike[str], t
     return hmac.compare_digest(_committed(secret, name, file_digest(Path(file))), to)
 
 
-def _write_digests(
-    public: Path, signer: tuple[Path, str] | None, published: Mapping[str, Any]
-) -> None:
+def _write_digests(public: Path, signer: tuple[Path, str] | None) -> None:
     files = {file.name: file_digest(file) for file in sorted(public.iterdir())}
-    if files[published["file"]] != published["sha256"]:
-        raise ArtefactError("the table changed while it was released. Fix: judge again")
     content: dict[str, Any] = {"files": files, "public_key": None, "signature": None}
     if signer is not None:
         key, content["public_key"] = signer
@@ -241,8 +236,8 @@ def _write_digests(
     artefacts.write_json(public / DIGESTS, content)
 
 
-def _described(path: Path, judged: pd.DataFrame, fresh_keys: Set[Hashable]) -> dict[str, Any]:
-    """Return what is said of the published table: nothing that its reader could not see.
+def _as_judged(path: Path, judged: pd.DataFrame, fresh_keys: Set[Hashable]) -> pd.DataFrame:
+    """Read the table that is published.
 
     Raises ArtefactError if it has not the rows that were judged, or more beside them than keys.
     """
@@ -258,9 +253,18 @@ def _described(path: Path, judged: pd.DataFrame, fresh_keys: Set[Hashable]) -> d
         beside.append(None if None in fresh_keys else other.index.name or "index")
     if unseen := [label for label in beside if label not in fresh_keys]:
         raise ArtefactError(f"{path} has {', '.join(map(repr, unseen))}, which nobody judged")
-    ending = ".csv.gz" if path.name.endswith(".csv.gz") else path.suffix
+    return frame
+
+
+def _written(frame: pd.DataFrame, folder: Path, name: str) -> dict[str, Any]:
+    """Write the published table and say of it nothing that its reader could not see."""
+    from vflsynth.frames import write_table
+    from vflsynth.frames.io import suffix_of
+
+    path = folder / f"synthetic{suffix_of(Path(name))}"
+    write_table(frame, path)
     return {
-        "file": f"synthetic{ending.lower()}",
+        "file": path.name,
         "sha256": file_digest(path),
         "bytes": path.stat().st_size,
         "rows": len(frame),

@@ -312,12 +312,13 @@ def test_what_nobody_judged_is_not_published_unless_it_is_fresh_keys(
     """The verdict is about the columns that were judged: a column beside them has none."""
     secret = pd.Index([f"patient {i}" for i in range(len(synthetic))], name="secret")
     more = synthetic.assign(secret=secret) if what == "column" else synthetic.set_index(secret)
+    more.attrs["source"] = "ward 7"
     more.to_parquet(tmp_path / "more.parquet")
     arguments = published[3], tmp_path / "r", tmp_path / "more.parquet"
     with pytest.raises(ArtefactError, match="has 'secret', which nobody judged"):
         write_release(*arguments, inputs={}, settings={})
     write_release(*arguments, inputs={}, settings={}, fresh_keys=["secret"])
-    assert (tmp_path / "r" / "public").is_dir()
+    assert b"ward 7" not in (tmp_path / "r/public/synthetic.parquet").read_bytes(), "nor notes"
 
 
 @pytest.mark.usefixtures("blank_pictures")
