@@ -34,6 +34,7 @@ from vflsynth.codec import check_names
 from vflsynth.exceptions import MissingKeyError, TableFileError
 from vflsynth.frames.io import (
     CsvStyle,
+    check_closed,
     csv_options,
     kind_of_file,
     naming_file,
@@ -439,6 +440,8 @@ class _Stored:
                 if last > first:
                     kept.append(batch.take(pa.array(rows[first:last] - start)))
                 start += batch.num_rows
+            if self._is_csv:
+                check_closed(self.path, batch, start, self.party)
             if start == n_rows:
                 table = pa.Table.from_batches(kept)
                 return (

@@ -340,6 +340,8 @@ def read_csv(
             return pa.csv.read_csv(source, read, parse, convert)
 
     table = parsed()
+    if lines is None:
+        check_closed(path, table, len(table), party)
     names = table.column_names
     check_names(names, party)
     for field in table.schema:
@@ -366,6 +368,25 @@ def read_csv(
     for name in found:
         typed[name] = found[name]
     return typed
+
+
+def check_closed(path: Path, last: Any, n_rows: int, party: str | None) -> None:
+    """Refuse a csv file of which a quotation mark has all lines to the end in one cell, the last.
+
+    `last` are its last rows.
+    """
+    if not last.num_rows or not re.search(r"[\r\n]", str(last[-1][-1])):
+        return
+    with pa.input_stream(path, compression="detect") as stream:
+        if stream.read().rstrip(b"\r\n\0 ").endswith(b'"'):
+            return
+    raise TableFileError(
+        f"{str(path)!r} has a quotation mark in row {n_rows + 1} (the header is row 1) that is "
+        "never closed: all lines after it would be one cell",
+        fix="close it, or remove it",
+        party=party,
+        column=last.schema.names[-1],
+    )
 
 
 def _is_row_number(column: pa.ChunkedArray, rows: Sequence[int] | None) -> bool:

@@ -120,6 +120,12 @@ def test_row_numbers_of_an_index_are_left_out_of_drawn_rows_too(frames, tmp_path
     assert list(drawn["lab"]) == list(frames["lab"])
 
 
+def test_rows_behind_an_open_quotation_mark_are_not_lost(tmp_path):
+    (tmp_path / "lab.csv").write_text('id,ward\n1,a\n2,"b\n3,c\n')
+    with pytest.raises(TableFileError, match=r"in row 3 .* never closed"):
+        read_records({"lab": tmp_path / "lab.csv"}, "id", max_records=1)
+
+
 def test_without_a_key_row_i_is_the_same_record(frames, tmp_path):
     halves = {"a": frames["lab"][["glucose"]], "b": frames["lab"][["ward"]]}
     drawn = read_records(write(halves, tmp_path, ".csv"), max_records=9, random_state=0)

@@ -189,6 +189,7 @@ def test_csv_keeps_values(tmp_path, rows):
         ("t.csv", "", ["Empty"]),
         ("t.csv", "a,b\n1\n", ["in row 2 (the header is row 1)", "Expected 2 columns"]),
         ("t.csv", 'a,b\n"x\ny",1\n1,2,3\n', ["in row 3", "got 3"]),
+        ("t.csv", 'a,b\n1,x\n2,"y\n3,z\n', ["'b'", "in row 3", "never closed"]),
         ("t.csv", "a,a\n1,2\n", ["'a'", "same name"]),
         ("t.csv", "a\nh\xe9\n".encode("latin-1"), ["UTF-8", "'a'"]),
         ("t.csv", "h\xe9,a\n1,2\n".encode("latin-1"), ["UTF-8", "TOML file"]),
