@@ -265,6 +265,17 @@ def test_two_jobs_at_once_in_a_folder_are_refused(study, tmp_path, capsys):
     assert [entry.name for entry in (tmp_path / "published").iterdir()] == [".lock"]
 
 
+def test_what_is_somebody_s_own_stays(study, tmp_path, cli):
+    path, out = copied(study, tmp_path), tmp_path / "published"
+    out.touch()
+    assert "published is not a folder" in cli(["publish", str(path)], 2).err
+    out.unlink()
+    out.mkdir()
+    write_table(own := read_table(tmp_path / "hospital.csv"), out / "synthetic.parquet")
+    assert "was not drawn from it" in cli(["publish", str(path), "-q"], 2).err
+    assert read_table(out / "synthetic.parquet").equals(own)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
 def test_reports_of_real_rows_are_their_owner_s(study, tmp_path, monkeypatch):
     path = copied(study, tmp_path)

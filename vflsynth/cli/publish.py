@@ -26,7 +26,7 @@ from vflsynth._schema import read_toml
 from vflsynth._signals import handling
 from vflsynth._version import __version__
 from vflsynth.cli.console import say, table
-from vflsynth.cli.options import Option, declare
+from vflsynth.cli.options import Option, check_folder, declare
 from vflsynth.cli.study import Study
 from vflsynth.cli.tables import check_target
 from vflsynth.exceptions import ArtefactError, ContractError, VFLSynthError
@@ -69,6 +69,7 @@ OPTIONS = [
 def run(options: argparse.Namespace) -> int:
     """Do what is left to do; 1 if the release does not pass."""
     job = _Job(Study.read(options.study), quiet=options.quiet)
+    check_folder("publish.output", job.out)
     with _ending_at_ctrl_c() as check:
         say(job.plan())
         check()
@@ -352,7 +353,7 @@ class _Job:
         for path in step.outputs if step.name == "inspect" else ():
             if path.is_file() and last.get(path.name) == _digest(path):
                 path.unlink()  # as it was proposed, of other tables
-        if step.name == "sample":  # the study's own, whatever became of it
+        if step.name == "sample" and last:  # the study's own, whatever became of it
             step.outputs[0].unlink(missing_ok=True)
         arguments = [str(part) for part in step.arguments()]
         logger.info("\n$ vflsynth %s %s", step.name, shlex.join(arguments))
