@@ -203,11 +203,13 @@ def test_a_ctrl_c_that_a_step_swallows_ends_the_job(study, tmp_path, monkeypatch
         ('key = "lost.pem"', "lost.pem cannot be read as a private key"),
         ('key = "study.toml"', "study.toml cannot be read as a private key"),
         ('holdout.hospital = "lost.csv"', "party 'hospital': there is no file"),
+        ('holdout.hospital = "hospital.csv"', "110 of the 120 records of --holdout are in"),
     ],
 )
 def test_what_the_last_steps_read_is_looked_for_first(study, tmp_path, cli, said, says):
     text = study.read_text().replace('key = "publisher.pem"\n', "")
     copied = tmp_path / "study.toml"
+    shutil.copy(study.parent / "hospital.csv", tmp_path)
     copied.write_text(text.replace("[publish]", f"[publish]\n{said}"))
     assert says in cli(["publish", str(copied)], 3).err
     assert not (tmp_path / "published").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,10 +146,7 @@ def read_judged(options: argparse.Namespace, *, in_batches: bool = False) -> Jud
         texts = texts_of(real.dtypes.to_dict())
         synthetic = read(options.synthetic, dtypes=texts)
         if options.holdout:
-            held_out = read_party_frames(by_party(options.holdout), texts)
-            holdout, _, others = _side_by_side(held_out, on)
-            if on is not None:
-                _check_disjoint(keys, others)
+            holdout = _held_out(by_party(options.holdout), on, keys, texts)
     target = None if options.target is None else label([real], options.target)
     categorical = [label([real], name) for name in options.categorical]
     return Judged(frames, on, real, synthetic, parties, holdout, target, categorical)
@@ -165,7 +162,7 @@ def _stored_like(real: StoredTable, path: Path) -> StoredTable:
 
 
 def _side_by_side(
-    frames: dict[str, pd.DataFrame], on: Any
+    frames: Mapping[str, pd.DataFrame], on: Any
 ) -> tuple[pd.DataFrame, dict[str, list[Any]], pd.Index]:
     """Join the parties' records, say who owns which column, and return the records' keys."""
     aligned, keys, alignment = align_party_frames(frames, on=on, allow_empty_columns=True)
@@ -174,13 +171,24 @@ def _side_by_side(
     return pd.concat(list(aligned.values()), axis="columns"), owned, keys
 
 
-def _check_disjoint(keys: pd.Index, held_out: pd.Index) -> None:
-    """Check that no record was held out and trained on, which would make copies look like chance.
+def check_held_out(frames: Mapping[str, Any], on: Any, paths: Mapping[str, Path]) -> None:
+    """Check what `read_judged` does of tables of records that are held out, before a training."""
+    real, _, keys = _side_by_side(frames, on)
+    _held_out(paths, on, keys, texts_of(real.dtypes.to_dict()))
 
-    PartyDataError if there is one.
+
+def _held_out(
+    paths: Mapping[str, Path], on: Any, keys: pd.Index, texts: Mapping[Hashable, str]
+) -> pd.DataFrame:
+    """Read records that are held out; PartyDataError if one was trained on.
+
+    That would make copies look like chance.
     """
-    if n := int(held_out.isin(keys).sum()):
+    frames = read_party_frames(paths, texts)
+    held_out, _, others = _side_by_side(frames, on)
+    if on is not None and (n := int(others.isin(keys).sum())):
         raise PartyDataError(
-            f"{n:,} of the {len(held_out):,} records of --holdout are in the tables of --real, too",
+            f"{n:,} of the {len(others):,} records of --holdout are in the tables of --real, too",
             fix="give each record to one of them: what is held out, no model was fitted on",
         )
+    return held_out

@@ -28,10 +28,11 @@ from vflsynth._version import __version__
 from vflsynth.cli.console import say, table
 from vflsynth.cli.options import Option, check_folder, declare
 from vflsynth.cli.study import Study
-from vflsynth.cli.tables import check_target
+from vflsynth.cli.tables import check_target, match_on
 from vflsynth.exceptions import ArtefactError, ContractError, VFLSynthError
 from vflsynth.frames.io import kind_of_file
 from vflsynth.frames.sources import records_of
+from vflsynth.reporting import quiet
 
 logger = logging.getLogger("vflsynth")
 
@@ -289,6 +290,12 @@ class _Job:
         read = cache(study.read_tables)
         if study.target and not self._is_done(fit):
             check_target(read(), study.configuration.on, study.target)
+        if study.held_out and study.configuration.max_records is None and not self._is_done(fit):
+            from vflsynth.cli.judged import check_held_out
+
+            with quiet(logging.ERROR):
+                on = match_on(read(), study.configuration.on, study.configuration.key_form)
+                check_held_out(read(), on, study.held_out)
         if not self.quiet and not self._is_done(fit):
             logger.info("%s", study.estimate(read, self.contract))
         if study.private_key is None:
