@@ -568,6 +568,11 @@ def test_what_is_public_on_the_command_line(text, read):
     assert command_parser().parse_args(["fit", "-o", "m", "--bounds", text]).bounds == [read]
 
 
+def test_tables_may_be_named_one_at_a_time():
+    said = ["evaluate", "--real", "a=a.csv", "--real", "b=b.csv", "--synthetic", "s.csv"]
+    assert [own.party for own in command_parser().parse_args(said).real] == ["a", "b"]
+
+
 def test_methods_are_listed_with_what_goes_with_them(cli):
     groups = ("synthesizers", "classifiers")
     found = {name: modes(kind) for group in groups for name, kind in Members(group).items()}

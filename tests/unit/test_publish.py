@@ -300,6 +300,8 @@ def test_only_what_changed_is_done_again(study, tmp_path, monkeypatch):
 
     for step in STEPS:
         monkeypatch.setattr(f"vflsynth.cli.{step}.run", partial(wrote, step=step))
+    roles = {"sensitive": ["-x"], "quasi-identifier": ["-y"]}
+    monkeypatch.setattr("vflsynth.cli.study.Study.roles", lambda *_: roles)
 
     def three_rows(job):
         seed, table = job.study.seed, job.out / "synthetic.parquet"

@@ -57,7 +57,7 @@ class Option:
             metavar = word.rstrip(".*")
             said = {"metavar": metavar, "type": _TYPES.get(metavar)}
             if word.endswith("..."):
-                said |= {"nargs": "+", "default": []}
+                said |= {"nargs": "+", "action": "extend", "default": []}
             if word.endswith("*"):
                 said |= {"action": "append", "default": []}
         self.names, self.said = names, said | more | {"help": help}

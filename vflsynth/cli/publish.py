@@ -253,8 +253,10 @@ class _Job:
         roles = study.roles(self.contract)
         sensitive = roles["sensitive"] or ([study.target] if study.target else [])
         known = [name for name in roles["quasi-identifier"] if name not in sensitive]
-        command += ["--sensitive", *sensitive] if sensitive else []
-        command += ["--quasi-identifiers", *known] if known and sensitive else []
+        for name in sensitive:
+            command += _said("--sensitive", name)
+        for name in known if sensitive else ():
+            command += _said("--quasi-identifiers", name)
         return [*command, "-o", out / "audit.html"]
 
     def _release(self) -> Sequence[object]:
