@@ -4,7 +4,7 @@ and that it finds what it is there for."""
 import json
 import re
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import SimpleNamespace
 from typing import ClassVar
@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tests.contract.test_combinations import (
     ACROSS,
@@ -30,7 +31,7 @@ from vflsynth.exceptions import ParameterError, ProtocolError
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Budget
 from vflsynth.learning import Learning, Releasing
-from vflsynth.mechanisms import DPSGD, Asked, Discriminators, HistogramMechanism, Plan
+from vflsynth.mechanisms import DPSGD, Asked, Cover, Discriminators, HistogramMechanism, Plan
 from vflsynth.mechanisms.planning import histogram_event, ledger_of, split_budget
 from vflsynth.methods.marginals.method import IndependentMethod, MarginalParty, MarginalSampler
 from vflsynth.methods.pairwise.method import PairwiseMethod
@@ -39,6 +40,8 @@ from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.ledger import LedgerEntry
+from vflsynth.privacy.releases import Grid
+from vflsynth.protocol import MESSAGES, SERVER, MadeOf, Message, holds, message
 from vflsynth.run import Options
 from vflsynth.splitdefense import MarvellClassifier, RandomizedResponse, SplitNNClassifier
 from vflsynth.splitdefense.targets import Classes
@@ -463,6 +466,76 @@ def test_an_array_is_of_records_if_it_is_as_long_whatever_the_noise(monkeypatch,
     synth = ready(made("DPLTSynthesizer", "latent_tree", ADD))
     with ends:
         observe(synth, private_tables(USUAL)[0], KEY, Tape())
+
+
+class Telling(SmugglingParty):
+    """Publishes sums over its records that no entry is of, or tells them as they are."""
+
+    kind: ClassVar[type[Message] | None] = None
+
+    def quantiles(self):
+        grid = Grid.of(0.1)
+        return [] if self.kind else [grid.release(grid.truncate(self.encode()).sum(0))]
+
+    def answer(self, kind, step):
+        if kind is not self.kind:
+            return super().answer(kind, step)
+        return kind(self.name, SERVER, step, torch.tensor(self.encode().sum(0)))
+
+
+class Publishing(Smuggling):
+    def samplers(self):
+        return [MarginalSampler((), None, width=self.transformer.width_)]
+
+
+class TellingMethod(SmugglingMethod):
+    party, learner = Telling, Publishing
+
+    def algorithm(self, channel, settings, streams):
+        made = super().algorithm(channel, settings, streams)
+        if Telling.kind is not None:
+            made.begin = lambda: channel.gather(Telling.kind, 0)
+        return made
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Have plans of histograms say something else."""
+    honest = HistogramsAlone.plan
+    return lambda **other: monkeypatch.setattr(
+        HistogramsAlone, "plan", lambda own, *asked: replace(honest(own, *asked), **other)
+    )
+
+
+@pytest.mark.parametrize("cheat", ["a sum without an entry", "less noise than is booked"])
+def test_noise_that_is_not_paid_for_is_found(carried_to, planned, monkeypatch, cheat):
+    if cheat == "less noise than is booked":
+        monkeypatch.setattr(Telling, "quantiles", lambda party: [])
+        planned(histogram_noise_multiplier=0.2)
+    with pytest.raises(AssertionError, match=r"moves what is released by .* ledger pays for 0\.25"):
+        the_law(carried_to(TellingMethod, noise_multiplier=2.0).privacy)()
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ({"made_of": MadeOf.KEYS}, "refuses Sums: the privacy ledger has no entry for it"),
+        ({"masked": True}, "Sums.sums of 'a', masked, is the same with another secret"),
+        ({}, r"lacks 'the server: ...', which gets \['Sums'\]"),
+    ],
+    ids=["keys", "masked", "bare"],
+)
+def test_what_a_message_says_of_itself_is_tried(carried_to, planned, monkeypatch, declared, says):
+    class Sums(Message):
+        sums: torch.Tensor = holds(torch.float32, "column")
+
+    declared = {"from_party": True, "made_of": MadeOf.RECORDS, "contents": "sums"} | declared
+    monkeypatch.setitem(MESSAGES, "Sums", None)
+    monkeypatch.setattr(Telling, "kind", kind := message(**declared)(Sums))
+    if kind.declared.made_of is MadeOf.RECORDS:
+        planned(covers={"Sums": Cover("preprocessing", noised=False)})
+    with pytest.raises(AssertionError, match=says):
+        the_law(carried_to(TellingMethod, noise_multiplier=2.0).privacy)()
 
 
 class Keeping(Smuggling):

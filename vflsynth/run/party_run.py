@@ -377,7 +377,8 @@ class PartyRun(Participant):
 
     def _pay_for(self, kind: type[Message], step: int) -> None:
         declared, plan = kind.declared, self.method.plan
-        if plan is None or declared.made_of not in (MadeOf.RECORDS, MadeOf.NETWORKS):
+        matching = self.settings is None and declared.made_of is MadeOf.KEYS
+        if plan is None or matching or declared.made_of in (MadeOf.PLANS, MadeOf.COLUMNS):
             return
         name, length = kind.__name__, plan.length
         if name not in plan.paid:

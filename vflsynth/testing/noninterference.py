@@ -26,6 +26,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -40,6 +41,7 @@ from vflsynth.exceptions import OwnTableWarning
 from vflsynth.learning.base import Method, Party
 from vflsynth.methods.parameters import reason_against
 from vflsynth.privacy import NeighbouringRelation
+from vflsynth.privacy.events import sampled_releases
 from vflsynth.privacy.noise import discrete_gaussian
 from vflsynth.privacy.releases import Grid, Ints, Release
 from vflsynth.protocol import MadeOf, Message, Transcript, When
@@ -106,8 +108,8 @@ class Tape:
         return [release for own in sorted(self._made) for _, release in self._made[own]]
 
     @contextmanager
-    def running(self) -> Iterator[Tape]:
-        """Have all that is released meanwhile go through the tape, and batches drawn alike."""
+    def running(self, secret: bytes = _SAME_BATCHES) -> Iterator[Tape]:
+        """Have all that is released go through the tape, and batches drawn of a secret."""
         signed, respond = Arithmetic.signed, RandomizedResponse.transform
         with ExitStack() as stack:
             for where, name, new in (
@@ -115,7 +117,7 @@ class Tape:
                 (Grid, "release", lambda grid, total, *, rng=None: self._release(grid, total, rng)),
                 (Grid, "noise", lambda grid, shape, *, rng=None: self._of_a_party(grid, shape)),
                 (Arithmetic, "signed", lambda own, steps: self._of_all(signed(own, steps))),
-                (local, "_entropy", lambda noise: _SAME_BATCHES),
+                (local, "_entropy", lambda noise: secret),
                 (party_run, "_nonce", lambda: "the same batches at all sites"),
             ):
                 stack.enter_context(patch.object(where, name, new))
@@ -257,8 +259,8 @@ def _is_public(message: Message, method: Method) -> bool:
     declared = type(message).declared
     if method.privacy is None:  # of labels, which are randomised first
         return True
-    if declared.made_of is MadeOf.RECORDS:
-        cover = method.private_plan.covers.get(type(message).__name__)
+    cover = method.private_plan.covers.get(type(message).__name__)
+    if cover is not None or declared.made_of is MadeOf.RECORDS:
         return cover is not None and cover.noised
     return declared.made_of is not MadeOf.KEYS and not declared.masked
 
@@ -375,7 +377,7 @@ def _neighbours_for(estimator: Any) -> dict[str, Tables]:
 def carriers(mechanism: Any) -> list[Any]:
     """Return the registered synthesizers that can have a mechanism, as small as can be.
 
-    Raises AssertionError if one carries it to a method that makes halves of records.
+    Raises AssertionError if none does, or one carries it to a method that makes halves of records.
     """
     found = []
     for kind in Members("synthesizers").values():
@@ -390,6 +392,7 @@ def carriers(mechanism: Any) -> list[Any]:
             made = kind(**small, privacy=clone(mechanism))
             if reason_against(made) is None:
                 found.append(made)
+    require(found, "no registered synthesizer has it among its methods: nothing was tried")
     return found
 
 
@@ -404,10 +407,63 @@ def what_tells_records_apart(estimator: Any) -> list[str]:
     require(model is not None, f"the law needs a fit that ends well: {one['how it ends']}")
     found = []
     for how, changed in _neighbours_for(estimator).items():
-        other, _ = observe(estimator, changed, KEY, Tape(tape))
-        if said := difference(one, other):
+        other, _ = observe(estimator, changed, KEY, again := Tape(tape))
+        if said := difference(one, other) or overspent(model, tape, again):
             found.append(f"a table {how}: {said}")
     return found
+
+
+def overspent(model: Any, tape: Tape, again: Tape) -> str:
+    """Say how far a record moved all that was released, if its ledger pays for less; else nothing.
+
+    In squared standard deviations of the noise, which add up; batches are not drawn anew.
+    """
+    if not getattr(model, "privacy", None):
+        return ""
+    made = zip(tape.totals, again.totals, tape.releases, strict=False)
+    moved = sum(float(np.square((a - b) / release.grid.sigma).sum()) for a, b, release in made)
+    parts = sampled_releases(model.privacy_ledger_.event)
+    paid = sum(part.steps / part.joint_noise_multiplier**2 for part in parts)
+    if moved <= paid * (1.0 + 1e-9):
+        return ""
+    return (
+        f"it moves what is released by {moved:.3g} squared noises; the ledger pays for {paid:.3g}"
+    )
+
+
+def what_is_as_it_is(estimator: Any) -> list[str]:
+    """Return what messages hold without noise, though they or the ledger say otherwise.
+
+    That is tensors of masked messages that are the same whatever the parties' secret, and messages
+    with neither noise nor mask if the ledger does not except the server, which gets them.
+    """
+    runs: list[list[Message]] = []
+    tape = None
+    for secret in (_SAME_BATCHES, _SAME_BATCHES[::-1]):
+        spoken, tape = Transcript(keep_messages=True), Tape(tape)
+        with (
+            tape.running(secret),
+            patch.object(local, "Transcript", partial(_given, spoken)),
+            warnings.catch_warnings(action="ignore"),
+        ):
+            run = _fit(ready(estimator), _tables_for(estimator, USUAL), KEY)
+        runs.append([own for own in spoken.messages or [] if own.declared.masked])
+    found = [
+        f"{type(one).__name__}.{name} of {one.sender!r}, masked, is the same with another secret"
+        for one, other in zip(*runs, strict=True)
+        for name in one.held
+        if torch.equal(getattr(one, name), getattr(other, name)) and getattr(one, name).numel()
+    ]
+    covers, ledger = run.method.private_plan.covers, run.method.private_plan.ledger
+    bare = {type(own).__name__ for own in spoken.messages or [] if not own.declared.masked}
+    bare = {name for name in bare & covers.keys() if not covers[name].noised}
+    if bare and not any(whom.startswith("the server:") for whom in ledger.not_protected_against):
+        found.append(f"not_protected_against lacks 'the server: ...', which gets {sorted(bare)}")
+    return found
+
+
+def _given(transcript: Transcript) -> Transcript:
+    return transcript
 
 
 def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> list[str]:
@@ -443,13 +499,13 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
 def check_private(estimator: Any) -> None:
     """Check that nothing but its releases shows what records a private fit had, or how many.
 
-    If the mechanism does not protect the synthetic data, there is nothing to check. Raises
+    A record moves these by no more than its ledger pays for, and messages hide what they say. If the mechanism does not protect the synthetic data, there is nothing to check. Raises
     AssertionError with all that was found.
     """
     privacy = estimator.get_params(deep=False).get("privacy")
     if privacy is None or not privacy.protects_synthetic_data:
         return
-    found = what_tells_records_apart(estimator)
+    found = what_tells_records_apart(estimator) + what_is_as_it_is(estimator)
     if privacy.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
         found += what_tells_numbers_apart(estimator)
     require(not found, "; ".join(found))
