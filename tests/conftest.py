@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -221,25 +221,3 @@ def party_frames() -> Callable[..., dict[str, pd.DataFrame]]:
     return lambda n_parties=2, n_records=60, **options: make_party_frames(
         n_records, n_parties, random_state=7, **options
     )
-
-
-@pytest.fixture
-def find_record() -> Callable[[Iterable[np.ndarray], np.ndarray], int | None]:
-    """Look for a record among arrays, whatever their shapes: its position in `records`, or None."""
-
-    def find(
-        arrays: Iterable[np.ndarray], records: np.ndarray, tolerance: float = 1e-5
-    ) -> int | None:
-        apart = np.array([np.nan])  # no record begins in one array and ends in another
-        parts = [np.asarray(array, dtype=np.float64).ravel() for array in arrays]
-        flat = np.concatenate([piece for part in parts for piece in (part, apart)])
-        width = records.shape[1]
-        for position, record in enumerate(np.asarray(records, dtype=np.float64)):
-            starts = np.arange(max(0, len(flat) - width + 1))
-            for offset, value in enumerate(record):
-                starts = starts[np.abs(flat[starts + offset] - value) <= tolerance]
-            if len(starts):
-                return position
-        return None
-
-    return find

@@ -118,6 +118,8 @@ SHOWN_BY = {
     "a_failed_fit_keeps_the_model": {"VertiGAN", "DPLT"},
     "any_number_of_parties_will_do": {"VFLGAN", "autoregressive"},
     "a_longer_sample_begins_like_a_shorter_one": {"VFLGAN", "autoregressive"},
+    "others_show_by_their_messages_alone": {"VFLGAN", "VertiGAN", "autoregressive"},
+    "a_resumed_fit_is_the_whole_one": {"VertiGAN", "autoregressive"},
     "records_are_completed": {"VertiGAN", "autoregressive", "mixture", "DPLT"},
     "conditions_hold": {"VFLGAN", "independent", "autoregressive"},
     "fit_forgets_the_previous_fit": {"autoregressive"},

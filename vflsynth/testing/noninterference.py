@@ -49,6 +49,7 @@ from vflsynth.registry import Members
 from vflsynth.run import Options, local, party_run
 from vflsynth.secure import Arithmetic
 from vflsynth.splitdefense import RandomizedResponse
+from vflsynth.testing.kept import files_within
 from vflsynth.testing.laws import (
     CLASSES,
     KEY,
@@ -217,15 +218,6 @@ def _fit(model: Any, tables: Tables, on: Any) -> Any:
         labels = labels.reindex(own[model.active][on]).to_numpy()
     model._prepare()
     return model._train([model], own, labels, on, options)
-
-
-def files_within(folder: Path) -> Seen:
-    """Return the bytes of all files of a folder, by where they are."""
-    return {
-        f"file {file.relative_to(folder).as_posix()}": file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
 
 
 def records_within(learning: object) -> list[str]:
@@ -499,7 +491,8 @@ def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> li
 def check_private(estimator: Any) -> None:
     """Check that nothing but its releases shows what records a private fit had, or how many.
 
-    A record moves these by no more than its ledger pays for, and messages hide what they say. If the mechanism does not protect the synthetic data, there is nothing to check. Raises
+    A record moves these by no more than the ledger pays for, and messages hide what they say they
+    hide. If the mechanism does not protect the synthetic data, there is nothing to check. Raises
     AssertionError with all that was found.
     """
     privacy = estimator.get_params(deep=False).get("privacy")

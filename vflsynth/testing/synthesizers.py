@@ -8,7 +8,10 @@ import re
 import tempfile
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -22,6 +25,8 @@ from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import KeyTypeError, ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
+from vflsynth.protocol import LocalChannel, MadeOf
+from vflsynth.testing.kept import find_record, halves_of, numbers_in, without_pickle, words_in
 from vflsynth.testing.laws import (
     KEY,
     Case,
@@ -35,6 +40,9 @@ from vflsynth.testing.laws import (
     zoo,
 )
 from vflsynth.testing.noninterference import check_private
+
+Told = dict[Any, Mapping[str, Any]]
+"""Messages by party, by kind and step."""
 
 
 class Fitted(NamedTuple):
@@ -76,6 +84,35 @@ class SynthesizerCase(Case[BaseSynthesizer]):
     def fit_small(self, **parameters: Any) -> Any:
         """Return a clone that is fitted to `small`."""
         return self.make(**parameters).fit(small(), on=KEY)
+
+    def fit_told(self, told: Told, own: str) -> Any:
+        """Return a clone that is fitted to the table of `own` and to others of other records.
+
+        Of these, it is told what was told before; without `own`, tables are `small`, and that is
+        written down.
+        """
+        gather = LocalChannel.gather
+
+        def replayed(channel: Any, kind: Any, step: int) -> Any:
+            found = gather(channel, kind, step)
+            if kind.declared.made_of not in (MadeOf.RECORDS, MadeOf.NETWORKS):
+                return found
+            before = told.setdefault((kind, step), found)
+            return {name: (found if name == own else before)[name] for name in found}
+
+        frames = {
+            name: frame if own in ("", name) else _other_records(frame)
+            for name, frame in small().items()
+        }
+        with patch.object(LocalChannel, "gather", replayed):
+            return self.make().fit(frames, on=KEY)
+
+
+def _other_records(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of other records, with the same keys and widths of columns."""
+    other = frame.take(np.roll(np.arange(len(frame)), 1)).set_axis(frame.index)
+    measured = {str(column): -other[column] for column in other.filter(like="measure")}
+    return other.assign(**measured, **{KEY: frame[KEY]})
 
 
 def global_random_state() -> tuple[Any, ...]:
@@ -460,7 +497,51 @@ def declared_kinds_are_used(case: SynthesizerCase) -> None:
         same(kinds["score_2"], "integer", "the kind of a column of integers")
 
 
+def others_show_by_their_messages_alone(case: SynthesizerCase) -> None:
+    """What they sent being the same, a party's half is the same, whatever records they have."""
+    told: Told = {}
+    expected = halves_of(case.fit_told(told, ""))
+    for name in small():
+        found = halves_of(case.fit_told(told, name))[name]
+        alike = found == expected[name]
+        require(alike, f"the half of {name!r} depends on others' records beyond their messages")
+
+
 # -- artefacts -------------------------------------------------------------------------------------
+
+
+def no_record_is_saved(case: SynthesizerCase) -> None:
+    """Neither as it is nor encoded, nor its key; all is JSON and safetensors, nothing a pickle."""
+    synth = case.zoo.model
+    with tempfile.TemporaryDirectory() as folder:
+        with without_pickle():
+            synth.save(f"{folder}/model")
+            type(synth).load(f"{folder}/model", device="cpu")
+        arrays, words = [*numbers_in(Path(folder))], words_in(Path(folder))
+    for name, frame in zoo().items():
+        raw = frame.select_dtypes("number").to_numpy(np.float64, na_value=0.0)
+        for records in (raw, synth.parties_[name].transformer.transform(frame)):
+            told = records[[len(set(record)) > 2 for record in records.tolist()]]  # not all missing
+            found = find_record(arrays, told)
+            require(found is None, f"a record of {name!r} is in the saved model")
+        keys = sorted(words & set(frame.index))
+        require(not keys, f"keys of {name!r} are in the saved model: {keys}")
+
+
+def a_resumed_fit_is_the_whole_one(case: SynthesizerCase) -> None:
+    """To the last byte of every half and of the history, if it stopped after its first epoch."""
+    stop = SimpleNamespace(on_epoch_end=lambda state: True)
+    with tempfile.TemporaryDirectory() as path:
+        kept: dict[str, Any] = {
+            "checkpoint": f"{path}/kept",
+            "checkpoint_every": 1,
+            "callbacks": [stop],
+        }
+        case.make().fit(small(), KEY, **kept)
+        resumed = case.make().fit(small(), KEY, resume=f"{path}/kept")
+    one, other = (s.history_.drop(columns="seconds") for s in (resumed, case.small.model))
+    same_table(one, other, "the history of a resumed fit")
+    require(halves_of(resumed) == halves_of(case.small.model), "a resumed fit has other halves")
 
 
 def a_loaded_model_goes_on_with_the_same_samples(case: SynthesizerCase) -> None:
@@ -495,6 +576,8 @@ REPEATABLE_LAWS = (
     the_order_of_the_parties_changes_no_value,
     the_order_of_rows_changes_no_value,
     names_of_columns_change_no_value,
+    others_show_by_their_messages_alone,
+    a_resumed_fit_is_the_whole_one,
 )
 PRIVATE_LAWS = (no_two_private_fits_are_alike, nothing_but_releases_shows)
 
@@ -518,4 +601,8 @@ def synthesizer_checks(estimator: BaseSynthesizer) -> list[Check]:
     others = [*(REPEATABLE_LAWS if case.is_private else PRIVATE_LAWS)]
     if "column_kinds" not in estimator.get_params(deep=False):
         others.append(declared_kinds_are_used)
+    if estimator.joins:
+        others.append(others_show_by_their_messages_alone)
+    if "resume" not in inspect.signature(estimator.fit).parameters:
+        others.append(a_resumed_fit_is_the_whole_one)
     return [check for check in checks_of(case) if check.law not in others]

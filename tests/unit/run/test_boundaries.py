@@ -17,6 +17,7 @@ from vflsynth._random import derive, secret_from
 from vflsynth.learning import Party
 from vflsynth.protocol import MESSAGES, Declaration, Message, Schedule, Transcript
 from vflsynth.run import local
+from vflsynth.testing.kept import find_record
 
 
 class Watched(VFLGANSynthesizer):
@@ -193,7 +194,7 @@ def test_totals_equal_hand_counts(watched):
     pd.testing.assert_frame_equal(transcript.to_frame(), synth.transcript_)
 
 
-def test_no_message_holds_a_record(watched, find_record):
+def test_no_message_holds_a_record(watched):
     """Neither as it is in the table nor as it is encoded."""
     synth, transcript, frames = watched
     raw = {

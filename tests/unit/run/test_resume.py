@@ -22,6 +22,7 @@ from vflsynth import _artefacts as artefacts
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ArtefactError
 from vflsynth.run.local import KIND, check_same_run
+from vflsynth.testing.kept import find_record
 
 KEY = "record_id"
 
@@ -358,7 +359,7 @@ def test_a_real_interrupt_of_a_real_process(tmp_path):
     assert_same(resumed, VFLGANSynthesizer(**parameters).fit(frames, KEY))
 
 
-def test_a_checkpoint_holds_no_record(make_vflgan, frames, checkpoint, find_record):
+def test_a_checkpoint_holds_no_record(make_vflgan, frames, checkpoint):
     """It holds networks; the records are only a keyed digest."""
     encoded = {}
     for name, party in make_vflgan(epochs=1).fit(frames, KEY).parties_.items():

@@ -5,16 +5,15 @@ import json
 import re
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 from tests.later import later
 from vflsynth import IndependentSynthesizer, PartyModel, VFLGANSynthesizer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ArtefactError, ArtefactVersionError, ParameterError
+from vflsynth.testing.kept import find_record, numbers_in
 
 N_RECORDS = 97  # a prime that no layer has
 KEY = "record_id"
@@ -117,31 +116,7 @@ def test_a_half_samples_the_edges(synth):
 # -- what is in it ------------------------------------------------------------------------------
 
 
-def number_lists(content):
-    """Every list of numbers in JSON, whatever it is nested in."""
-    if isinstance(content, dict):
-        for value in content.values():
-            yield from number_lists(value)
-    elif isinstance(content, list):
-        if content and all(isinstance(item, (int, float)) for item in content):
-            yield np.asarray(content, dtype=float)
-        for item in content:
-            yield from number_lists(item)
-    elif isinstance(content, (int, float)):
-        yield np.asarray([content], dtype=float)
-
-
-def numbers_in(folder):
-    for file in folder.rglob("*"):
-        if file.suffix == ".json":
-            lists = list(number_lists(json.loads(file.read_text())))
-            yield from lists
-            yield np.concatenate([*lists, [0.0] * 1000])  # a row may be spread over lists
-        elif file.suffix == ".safetensors":
-            yield from load_file(file).values()
-
-
-def test_no_training_row_and_nothing_of_the_table_s_length(synth, frames, saved, find_record):
+def test_no_training_row_and_nothing_of_the_table_s_length(synth, frames, saved):
     arrays = list(numbers_in(saved))
     assert len(arrays) > 50
     for array in arrays:
@@ -155,19 +130,6 @@ def test_no_training_row_and_nothing_of_the_table_s_length(synth, frames, saved,
     keys = {str(key) for frame in frames.values() for key in frame[KEY]}
     for file in saved.rglob("*.json"):
         assert not keys & set(re.findall(r"\w+", file.read_text()))
-
-
-def test_the_scan_finds_a_planted_row(synth, frames, saved, find_record):
-    table = frames["party_1"].drop(columns=KEY)
-    encoded = synth.parties_["party_1"].transformer.transform(table)
-    content = json.loads((saved / "synthesizer.json").read_text())
-    content["extra"] = {"deep": [[1, 2], encoded[17].tolist()]}
-    (saved / "synthesizer.json").write_text(json.dumps(content))
-    assert find_record(numbers_in(saved), encoded) == 17
-
-
-def test_there_are_only_json_and_safetensors(saved):
-    assert {file.suffix for file in saved.rglob("*") if file.is_file()} == {".json", ".safetensors"}
 
 
 # -- damage -------------------------------------------------------------------------------------

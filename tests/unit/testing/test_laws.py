@@ -1,5 +1,6 @@
 """The laws find planted bugs, and say which law, of what, and what was found."""
 
+import pickle
 from typing import ClassVar
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator
 
-from vflsynth import IndependentSynthesizer, registry
+from vflsynth import IndependentSynthesizer, VertiGANSynthesizer, registry
 from vflsynth.columns import ContinuousTransformer
 from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.methods.marginals.method import CopulaMethod, MarginalSampler
+from vflsynth.methods.vertigan.method import VertiGANMethod, VertiGANParty
 from vflsynth.privacy import GaussianRelease, LedgerEntry, NeighbouringRelation, PrivacyLedger
 from vflsynth.splitdefense import Isotropic, Protection
 from vflsynth.splitdefense.protections.gradients import root_mean_square
@@ -70,9 +73,67 @@ class Overwriting(IndependentSynthesizer):
         )
 
 
+class Planting(MarginalSampler):
+    def to_dict(self):
+        return super().to_dict() | {"example": self.row}
+
+
+class Pickling(MarginalSampler):
+    def to_dict(self):
+        return super().to_dict() | {"example": str(pickle.dumps(self.width))}
+
+
+class CheatingMethod(CopulaMethod):
+    def build(self, party, *arguments):
+        super().build(party, *arguments)
+        self.first = getattr(self, "first", party)
+
+    def samplers(self, party, settings):
+        (made,) = super().samplers(party, settings)
+        made.row = party.encode()[3].tolist()
+        if self.parameters.cheat is None:
+            made.loadings += float(self.first.encode().sum())
+        else:
+            made.__class__ = self.parameters.cheat
+        return [made]
+
+
+class Reading(IndependentSynthesizer):
+    methods: ClassVar = {None: CheatingMethod}
+    cheat = None
+
+
+class Keeping(Reading):
+    cheat = Planting
+
+
+class Pickles(Reading):
+    cheat = Pickling
+
+
+class Forgetting(VertiGANParty):
+    def load_state(self, state):
+        super().load_state({n: own * 0 if "optim" in n else own for n, own in state.items()})
+
+
+class ForgettingMethod(VertiGANMethod):
+    party = Forgetting
+
+
+class Forgetful(VertiGANSynthesizer):
+    methods: ClassVar = {None: ForgettingMethod}
+
+    def __init__(self, *, epochs=2, device="cpu", random_state=None, verbose=0):
+        super().__init__(epochs=epochs, device=device, random_state=random_state, verbose=verbose)
+
+
 @pytest.mark.parametrize(
     ("kind", "laws"),
     [
+        (Reading, {"others_show_by_their_messages_alone"}),
+        (Keeping, {"no_record_is_saved"}),
+        (Pickles, {"no_record_is_saved"}),
+        (Forgetful, {"a_resumed_fit_is_the_whole_one"}),
         (Overwriting, {"init_only_stores_its_arguments", "clone_and_set_params_round_trip"}),
         (Undocumented, {"learned_attributes_are_the_documented_ones"}),
         (
