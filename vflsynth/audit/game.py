@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,7 +15,13 @@ from sklearn.base import BaseEstimator, clone
 
 from vflsynth.audit.targets import RULES
 from vflsynth.evaluation.columns import is_categorical
-from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyDataError, did_you_mean
+from vflsynth.exceptions import (
+    ColumnMismatchError,
+    ParameterError,
+    PartyDataError,
+    PublishingWarning,
+    did_you_mean,
+)
 from vflsynth.frames import align_party_frames, check_party_frames, key_of, party_keys
 from vflsynth.privacy.releases import watched_releases
 
@@ -205,23 +212,28 @@ def train(
     template = clone(synthesizer).set_params(**said)
     watch = {"callbacks": list(callbacks)} if callbacks else {}
     keep = {"keep_discriminators": True} if keep_discriminators else {}
-    if trains_many(template):
-        models = template.fit_replicas(
-            party_frames, on, random_states=list(random_states), **keep, **watch
-        )
-    else:
-        models = []
-        for state in random_states:
-            with watched_releases() as released:
-                if keep:  # of a private model: it is trained alone, and so releases alone
-                    states = {"random_states": [state]}
-                    (model,) = template.fit_replicas(party_frames, on, **states, **keep, **watch)
-                else:
-                    seeded = {"random_state": state} if "random_state" in parameters else {}
-                    model = clone(template).set_params(**seeded).fit(party_frames, on, **watch)
-            if watch_releases:
-                model.releases_ = released
-            models.append(model)
+    with warnings.catch_warnings(
+        action="ignore", category=PublishingWarning
+    ):  # it is not published
+        if trains_many(template):
+            models = template.fit_replicas(
+                party_frames, on, random_states=list(random_states), **keep, **watch
+            )
+        else:
+            models = []
+            for state in random_states:
+                with watched_releases() as released:
+                    if keep:  # of a private model: it is trained alone, and so releases alone
+                        states = {"random_states": [state]}
+                        (model,) = template.fit_replicas(
+                            party_frames, on, **states, **keep, **watch
+                        )
+                    else:
+                        seeded = {"random_state": state} if "random_state" in parameters else {}
+                        model = clone(template).set_params(**seeded).fit(party_frames, on, **watch)
+                if watch_releases:
+                    model.releases_ = released
+                models.append(model)
     if any(getattr(model, "interrupted_", False) for model in models):
         raise KeyboardInterrupt
     return list(models)

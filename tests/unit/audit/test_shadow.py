@@ -14,6 +14,7 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator
 
+from vflsynth import GaussianCopulaSynthesizer
 from vflsynth.audit import shadow
 from vflsynth.audit.game import LeaveOneOutGame, World, train
 from vflsynth.audit.kept import Store
@@ -278,3 +279,10 @@ def test_blocks_shrink_to_fit_into_memory(small_frames, tiny, monkeypatch):
     monkeypatch.setattr("vflsynth.audit.shadow.available_memory", lambda device: room)
     result = run(tiny, worlds, "record_id", Means(), n_models=6, verbose=0)
     assert result.block_size == 3
+
+
+@pytest.mark.filterwarnings("error:less than two thirds")
+def test_nothing_is_said_of_what_a_shadow_model_would_publish():
+    """Forty models of tables that have few records in common warned forty times."""
+    frames = make_party_frames(60, 2, random_state=0, n_unmatched=60)
+    assert len(train(GaussianCopulaSynthesizer(), frames, "record_id", [0, 1])) == 2
