@@ -225,6 +225,11 @@ def test_nothing_uses_pickle_or_global_random_state():
                 assert not re.fullmatch(r"np\.random\.[a-z]\w+", used.replace(ALLOWED, "")), file
 
 
+def test_docstrings_have_no_roles():
+    """Pages are Markdown, which shows them as they are."""
+    assert not [f for f in MODULES if re.search(r":(attr|class|func|meth|mod):`", f.read_text())]
+
+
 def test_no_fixture_is_of_a_package():
     """Folders of tests are no packages: such a fixture would last to the end of the session."""
     tests = ROOT / "tests"

@@ -1,6 +1,6 @@
 """Every error this package raises on purpose: what happened, where, and what to do next.
 
-All of them derive from :class:`VFLSynthError`. Errors about input tables carry the party, the
+All of them derive from `VFLSynthError`. Errors about input tables carry the party, the
 column and positions of example rows as attributes, so that a program can react to them as well as a
 person.
 """

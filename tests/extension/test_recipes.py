@@ -7,6 +7,7 @@ import pytest
 
 import vflsynth
 from tests.extension.fresh import run_python
+from vflsynth.registry import OWN_MODULES
 
 ROOT = Path(vflsynth.__file__).parents[1]
 CODE = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
@@ -77,3 +78,8 @@ def test_a_recipe_s_code_obeys_the_laws_and_is_found_by_name(tmp_path, base, mod
 def test_the_example_package_needs_no_private_name():
     package = Path(__file__).parent / "package"
     assert not [file for file in package.rglob("*.py") if "vflsynth._" in file.read_text()]
+
+
+def test_every_group_of_entry_points_is_named():
+    page = (ROOT / "docs" / "how-to" / "extend" / "index.md").read_text()
+    assert [group for group in OWN_MODULES if not re.search(rf"[`.]{group}[`\"]", page)] == []

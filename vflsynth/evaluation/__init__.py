@@ -1,9 +1,9 @@
 """Judge any synthetic table against a real one, whoever made it.
 
-Every metric takes two DataFrames and returns a :class:`MetricResult` (or several): a value with its
+Every metric takes two DataFrames and returns a `MetricResult` (or several): a value with its
 direction, range and interval, what real data score, what a table scores that knows next to nothing,
 and its parts as a DataFrame. None of them returns NaN; what cannot be computed is "not applicable,
-because ...". :func:`report` makes one HTML page of all of them. A :class:`TableMetric` of your own
+because ...". `report` makes one HTML page of all of them. A `TableMetric` of your own
 joins them.
 
 Nothing in here imports the synthesizer. Metrics that look across parties need real rows of all

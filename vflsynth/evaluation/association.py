@@ -129,7 +129,7 @@ def association_errors(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`. Without `parties` only the error over all pairs applies.
+        As in `evaluate`. Without `parties` only the error over all pairs applies.
 
     Returns
     -------
@@ -158,12 +158,12 @@ def association_errors(
 def associations(
     real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
 ) -> Associations:
-    """Return the association matrices behind :func:`association_errors`, which see."""
+    """Return the association matrices behind `association_errors`, which see."""
     return related(Tables(real, synthetic, **known))
 
 
 def related(tables: Tables) -> Associations:
-    """Compute :func:`associations`, which see."""
+    """Compute `associations`, which see."""
     real, synthetic = tables.real, tables.synthetic
     encoder, rng = tables.encoder, tables.generator(ERRORS["all"].name)
     layout = _Layout(encoder)

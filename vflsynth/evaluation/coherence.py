@@ -56,7 +56,7 @@ def incoherent_rows(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`.
+        As in `evaluate`.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def incoherent_rows(
 
 
 def whole_rows(tables: Tables) -> MetricResult:
-    """Compute :func:`incoherent_rows`, which see."""
+    """Compute `incoherent_rows`, which see."""
     encoder, rng = tables.encoder, tables.generator("incoherent rows")
     real, synthetic = (
         sample_rows(table, _MOST_ROWS, rng) for table in (tables.real, tables.synthetic)

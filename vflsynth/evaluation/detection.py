@@ -42,7 +42,7 @@ def detection_auc(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`. The larger table is thinned out at random to the other's size.
+        As in `evaluate`. The larger table is thinned out at random to the other's size.
     classifier : estimator, optional
         With ``predict_proba``; it is cloned. Default: gradient boosting, 50 trees.
     max_rows : int or None, default 10000
@@ -75,7 +75,7 @@ def detection_auc(
 def told_apart(
     tables: Tables, classifier: BaseEstimator | None, max_rows: int | None
 ) -> MetricResult:
-    """Compute :func:`detection_auc`, which see."""
+    """Compute `detection_auc`, which see."""
     real, synthetic, encoder = tables.real, tables.synthetic, tables.encoder
     n = min(len(real), len(synthetic), max_rows or len(real))
     if n < 2 * FOLDS:

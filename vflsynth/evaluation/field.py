@@ -81,7 +81,7 @@ def shape(real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`.
+        As in `evaluate`.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def trend(real: pd.DataFrame, synthetic: pd.DataFrame, **known: Unpack[Compared]
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`.
+        As in `evaluate`.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def detection_score(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`.
+        As in `evaluate`.
     detector : {"gradient_boosting", "logistic_regression"}
         scikit-learn's histogram gradient boosting with its defaults, in place of the XGBoost of
         published figures; or logistic regression on robustly scaled numbers and one-hot labels.
@@ -157,7 +157,7 @@ def detection_score(
 
     Notes
     -----
-    Folds are drawn without regard to equal rows, as published code does; :func:`detection_auc`
+    Folds are drawn without regard to equal rows, as published code does; `detection_auc`
     keeps them together and is the one to trust on tables with copies.
 
     Examples

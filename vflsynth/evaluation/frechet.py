@@ -37,7 +37,7 @@ def frechet_distance(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`; `parties` adds one part per party.
+        As in `evaluate`; `parties` adds one part per party.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def frechet_distance(
     covariance between different columns set to zero.
 
     Departs from the paper's code where that returns NaN, see
-    :func:`vflsynth.networks.layers.frechet_distance_of_moments`.
+    `vflsynth.networks.layers.frechet_distance_of_moments`.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def frechet_distance(
 
 
 def all_columns(tables: Tables) -> MetricResult:
-    """Compute :func:`frechet_distance`, which see."""
+    """Compute `frechet_distance`, which see."""
     real, synthetic, owner = tables.real, tables.synthetic, tables.owner or {}
     encoder, rng = tables.encoder, tables.generator(FRECHET_DISTANCE.name)
     ours, theirs = (GroupedSums.of(table, encoder.encode, rng) for table in (real, synthetic))

@@ -59,7 +59,7 @@ def marginal_distance(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`; `parties` adds the owner to every part.
+        As in `evaluate`; `parties` adds the owner to every part.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def marginal_distance(
 
 
 def single_columns(tables: Tables) -> MetricResult:
-    """Compute :func:`marginal_distance`, which see."""
+    """Compute `marginal_distance`, which see."""
     real, synthetic, owner = tables.real, tables.synthetic, tables.owner
     encoder, rng = tables.encoder, tables.generator(MARGINAL_DISTANCE.name)
     groups = [random_groups(len(table), rng) for table in (real, synthetic)]
@@ -109,7 +109,7 @@ def average_variation_distance(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`. Numbers count only if they are named in `categorical`.
+        As in `evaluate`. Numbers count only if they are named in `categorical`.
     ways : int, default 2
         Size of the groups.
 
@@ -136,7 +136,7 @@ def average_variation_distance(
 
 
 def discrete_columns(tables: Tables, ways: int = 2) -> MetricResult:
-    """Compute :func:`average_variation_distance`, which see."""
+    """Compute `average_variation_distance`, which see."""
     encoder, owner, discrete = tables.encoder, tables.owner, tables.encoder.discrete
     if len(discrete) < ways:
         found = "no discrete column" if not discrete else f"{len(discrete)} discrete column(s)"

@@ -48,7 +48,7 @@ class Metric:
     Parameters
     ----------
     name : str
-        Identifier, as in :meth:`MetricResults.to_frame`.
+        Identifier, as in `MetricResults.to_frame`.
     title : str
         Name in words.
     direction : {"lower", "higher", "baseline"}

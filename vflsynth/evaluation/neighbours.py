@@ -87,7 +87,7 @@ def proximity(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`. Without `holdout` each real row's nearest *other* real row is the
+        As in `evaluate`. Without `holdout` each real row's nearest *other* real row is the
         baseline.
     max_rows : int or None, default 2000
         Largest number of synthetic (and of baseline) rows looked up; exact copies are always
@@ -117,7 +117,7 @@ def proximity(
 
 
 def copies_in(tables: Tables, max_rows: int | None = 2_000) -> MetricResults:
-    """Compute :func:`proximity`, which see."""
+    """Compute `proximity`, which see."""
     real, synthetic, holdout = tables.real, tables.synthetic, tables.holdout
     encoder = TableEncoder(
         real,

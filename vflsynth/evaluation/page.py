@@ -96,7 +96,7 @@ def report(
     Parameters
     ----------
     real, synthetic, metrics, **known
-        As in :func:`evaluate`.
+        As in `evaluate`.
     history : DataFrame, optional
         One row per epoch, for pictures, such as a synthesizer's `history_`: `epoch` (or the
         index), `frechet_distance`, and columns named "...loss..." or "...wasserstein...".
@@ -140,7 +140,7 @@ def page_of(
 ) -> Report:
     """Make the page of results that are there already; the verdict of a `release` heads it.
 
-    `results` has every built-in metric; all else is as in :func:`report`.
+    `results` has every built-in metric; all else is as in `report`.
     """
     cards = [_card(result) for name in QUESTIONS if (result := _headline(results, name))]
     page = render(

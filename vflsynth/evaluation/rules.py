@@ -59,7 +59,7 @@ def exact_structure(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`.
+        As in `evaluate`.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def exact_structure(
 
 
 def structure_kept(tables: Tables) -> MetricResult:
-    """Compute :func:`exact_structure`, which see."""
+    """Compute `exact_structure`, which see."""
     names, rng = list(tables.columns or ()), tables.generator("exact structure")
     real, synthetic = tables.real[names], tables.synthetic[names]
     rules, notes = _exact_rules(real), []
@@ -179,7 +179,7 @@ def _kept(name: str, said: Any, n: int) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class RuleViolations(TableMetric):
-    """See :func:`rule_violations`.
+    """See `rule_violations`.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class RuleViolations(TableMetric):
 
 @dataclass(frozen=True, eq=False)
 class RuleCost(TableMetric):
-    """See :func:`rule_cost`.
+    """See `rule_cost`.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def rule_cost(
         Before any rule computed a column or left out a row.
     rules : sequence of Rule or str
     columns, categorical
-        As in :func:`evaluate`.
+        As in `evaluate`.
 
     Returns
     -------

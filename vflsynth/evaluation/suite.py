@@ -43,19 +43,19 @@ def _metric(
 
 
 def pairs_of_columns(tables: Tables) -> MetricResults:
-    """See :func:`association_errors`."""
+    """See `association_errors`."""
     return tables.once(related).errors()
 
 
 def train_and_test(tables: Tables) -> MetricResults:
-    """See :func:`utility`; not applicable if no target is named."""
+    """See `utility`; not applicable if no target is named."""
     if tables.target is None:
         return not_applicable("no target column was named")
     return Usefulness(tables, max_rows=10_000).measured()
 
 
 def detection(tables: Tables) -> MetricResult:
-    """See :func:`detection_auc`."""
+    """See `detection_auc`."""
     return told_apart(tables, None, 5_000)
 
 

@@ -46,7 +46,7 @@ def precision_and_recall(
     Parameters
     ----------
     real, synthetic, **known
-        As in :func:`evaluate`.
+        As in `evaluate`.
     max_rows : int or None, default 5000
         Largest number of rows taken from each table. β-recall depends on it: denser tables have
         nearer neighbours.

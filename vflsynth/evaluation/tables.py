@@ -34,7 +34,7 @@ SAMPLED = 100_000
 
 
 class Known(TypedDict, total=False):
-    """What is known about two tables beside their rows; each as in :func:`evaluate`."""
+    """What is known about two tables beside their rows; each as in `evaluate`."""
 
     parties: Parties | None
     target: Hashable | None
@@ -56,7 +56,7 @@ class Tables:
     Parameters
     ----------
     real, synthetic, parties, target, holdout, columns, categorical, random_state
-        As in :func:`evaluate`. Tables on disk have of a DataFrame what metrics that read batches
+        As in `evaluate`. Tables on disk have of a DataFrame what metrics that read batches
         use: `columns`, `len`, a column by its label, and `take`.
 
     Raises
@@ -170,7 +170,7 @@ def typed_table(table: Any) -> Any:
 
 
 class TableMetric(ABC):
-    """A metric that :func:`evaluate` and :func:`report` compute beside the others.
+    """A metric that `evaluate` and `report` compute beside the others.
 
     A class needs a `name` and `compute`, and must be made without arguments to be found by name.
     Each result carries its `Metric`, which says in which direction and range it is to be read.

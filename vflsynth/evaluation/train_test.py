@@ -165,7 +165,7 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Usefulness:
-    """A plan for :func:`utility`: choose rows, see whether they will do, try, compare."""
+    """A plan for `utility`: choose rows, see whether they will do, try, compare."""
 
     tables: Tables
     protocol: Protocol = "holdout"

@@ -2,7 +2,7 @@
 
 Nothing here models anything. A party's table is only ever looked at on its own; what is compared
 between parties is their column names, the type of their keys, and, in
-:mod:`vflsynth.frames.keys`, the keys themselves.
+`vflsynth.frames.keys`, the keys themselves.
 """
 
 from vflsynth.frames.batches import (

@@ -272,7 +272,7 @@ def stored_table(
     Parameters
     ----------
     files : mapping of party name to path
-        As of :func:`read_records`. The table may be of one party.
+        As of `read_records`. The table may be of one party.
     on : hashable, mapping of party name to hashable, or MatchOn, optional
         As in `fit`. Default: row i is the same record everywhere.
 
@@ -286,7 +286,7 @@ def stored_table(
     SharedColumnError
         If two parties have a column of the same name.
     TableFileError, MissingKeyError, KeyTypeError, DuplicateKeyError, NoOverlapError
-        As of :func:`read_records`.
+        As of `read_records`.
 
     Examples
     --------

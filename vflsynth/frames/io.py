@@ -1,7 +1,7 @@
 """Tables in files: csv and parquet, through Arrow; Excel files and databases are read only.
 
 Parquet keeps every dtype exactly. A csv file holds no dtypes, so reading one infers them, with a
-few rules that protect keys and missing values; see :func:`read_table`.
+few rules that protect keys and missing values; see `read_table`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def read_table(
 
     Notes
     -----
-    All files are read in the types of `vflsynth.codec`. Parquet written by :func:`write_table`
+    All files are read in the types of `vflsynth.codec`. Parquet written by `write_table`
     comes back with the dtypes it had. From csv (UTF-8, a header line):
 
     - whole numbers become ``int64``, with missing values ``Int64``; true and false ``bool``, with

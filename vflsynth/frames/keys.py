@@ -11,13 +11,13 @@ form says how all parties write keys before these are compared; each of its word
 ``digits``   whole numbers are text, and zeros before a number are left out: 7, "7" and "007"
 ===========  =====================================================================================
 
-Keys are never modelled. A :class:`KeyMinter` knows the type of the real keys and how many digits
+Keys are never modelled. A `KeyMinter` knows the type of the real keys and how many digits
 the largest number among them has, those in minted keys of an earlier table included: enough to mint
 keys of the same type that no real record has, and all that a saved model says about them.
 
 Matching is the one place where two parties' keys meet. A party shows its keys, nothing else (a
-:class:`pandas.Index`), and learns which of them every party has. It then reorders its own rows on
-its own, with :func:`positions`. Replacing :func:`intersect` by a private set intersection therefore
+`pandas.Index`), and learns which of them every party has. It then reorders its own rows on
+its own, with `positions`. Replacing `intersect` by a private set intersection therefore
 changes nothing around it. The common order is that of the sorted keys, so that no party's row order
 shows in it.
 
@@ -266,7 +266,7 @@ _MINTED_TEXT = re.compile(r"synthetic-([0-9]{1,99})")
 
 @dataclass(frozen=True)
 class KeyMinter:
-    """Mints keys of one party's key type. Made by :func:`learn_key_minters`.
+    """Mints keys of one party's key type. Made by `learn_key_minters`.
 
     Attributes
     ----------
@@ -336,7 +336,7 @@ class KeyMinter:
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> KeyMinter:
-        """Rebuild a minter from :meth:`to_dict`; ArtefactError if it is none of one."""
+        """Rebuild a minter from `to_dict`; ArtefactError if it is none of one."""
         with refusing("Not the description of a key minter"):
             minter = cls(**description)
             dtype_from_json(minter.dtype)
@@ -579,7 +579,7 @@ def positions(own_keys: pd.Index, common: pd.Index) -> npt.NDArray[np.intp]:
     """Return where each common key stands in a party's own table, int (common,).
 
     This is what a party does by itself: ``frame.iloc[positions(keys, common)]`` puts its rows into
-    the common order, that of :func:`intersect`. ProtocolError if it lacks a common key, or has a
+    the common order, that of `intersect`. ProtocolError if it lacks a common key, or has a
     key twice.
     """
     own_keys = _comparable(own_keys)
@@ -597,10 +597,10 @@ def positions(own_keys: pd.Index, common: pd.Index) -> npt.NDArray[np.intp]:
 def align_keys(
     keys_by_party: Mapping[str, pd.Index], matched_by: str = "index", *, compare: bool = True
 ) -> tuple[pd.Index, AlignmentReport]:
-    """Match the parties' records: :func:`intersect`, counted and checked.
+    """Match the parties' records: `intersect`, counted and checked.
 
     The report says that they were `matched_by` so; ``"index"`` becomes ``"position"`` where every
-    party has a plain index (see :func:`positional_keys`). `compare` says whether a form is looked
+    party has a plain index (see `positional_keys`). `compare` says whether a form is looked
     for in which more keys match, not for private fits. Raises the errors of these functions,
     DuplicateKeyError with all parties' counts, and NoOverlapError if no key is in every table.
     """

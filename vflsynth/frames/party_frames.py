@@ -1,6 +1,6 @@
 """What a set of party tables must satisfy before anything is learned from it.
 
-A *party frame* is one party's :class:`pandas.DataFrame`: its own columns about its own records.
+A *party frame* is one party's `pandas.DataFrame`: its own columns about its own records.
 Parties are named, in a mapping ``{name: frame}``; names, not positions, are their identity.
 """
 
@@ -103,7 +103,7 @@ def check_party_frames(
 
     Notes
     -----
-    Whether the keys match is checked by :func:`~vflsynth.frames.keys.align_keys`.
+    Whether the keys match is checked by `vflsynth.frames.keys.align_keys`.
     """
     if not isinstance(party_frames, Mapping) or not party_frames:
         raise PartyDataError(
@@ -162,7 +162,7 @@ def align_party_frames(
     Parameters
     ----------
     party_frames, on, allow_empty_columns
-        As in :func:`check_party_frames`.
+        As in `check_party_frames`.
 
     Returns
     -------
@@ -176,8 +176,8 @@ def align_party_frames(
     Raises
     ------
     VFLSynthError
-        Those of :func:`check_party_frames` and :func:`~vflsynth.frames.keys.align_keys`, and
-        :class:`EmptyColumnError` if a column has values, but none in a matched record.
+        Those of `check_party_frames` and `vflsynth.frames.keys.align_keys`, and
+        `EmptyColumnError` if a column has values, but none in a matched record.
 
     Examples
     --------
