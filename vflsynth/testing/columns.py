@@ -29,7 +29,15 @@ from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.encoders import Curve
 from vflsynth.columns.table import check_public
 from vflsynth.exceptions import ArtefactError, EmptyColumnError, EncodedMatrixError, ParameterError
-from vflsynth.testing.laws import Case, Check, checks_of, refused, require, same
+from vflsynth.testing.laws import (
+    Case,
+    Check,
+    checks_of,
+    global_random_state_left_alone,
+    refused,
+    require,
+    same,
+)
 
 
 @dataclass(frozen=True)
@@ -174,7 +182,16 @@ def the_order_of_records_changes_no_code(case: ColumnCase) -> None:
     order = np.random.default_rng(0).permutation(len(case.column))
     shuffled = case.column.iloc[order]
     matrix = case.fitted().transform(case.column)
-    np.testing.assert_array_equal(case.fitted(shuffled).transform(shuffled), matrix[order])
+    again = case.fitted(shuffled)
+    np.testing.assert_array_equal(again.transform(shuffled), matrix[order])
+    same(again.to_dict(), case.fitted().to_dict(), "what is learned of records in another order")
+
+
+def global_random_state_is_left_alone(case: ColumnCase) -> None:
+    """Nothing is drawn, neither to encode nor to decode."""
+    with global_random_state_left_alone():
+        transformer = case.fitted()
+        transformer.inverse_transform(transformer.transform(case.column))
 
 
 def a_constant_column_takes_no_room(case: ColumnCase) -> None:
@@ -313,6 +330,13 @@ def scores_are_of_unit_size(case: EncoderCase) -> None:
     scaled = case.fitted().scale(np.sort(case.numbers))
     require(abs(scaled.mean()) < 1.0, f"the mean of scaled numbers is {scaled.mean():g}")
     require(0.1 < scaled.std() < 10.0, f"their standard deviation is {scaled.std():g}")
+
+
+def an_encoder_draws_nothing(case: EncoderCase) -> None:
+    """From no global random state."""
+    with global_random_state_left_alone():
+        encoder = case.fitted()
+        encoder.unscale(encoder.scale(np.sort(case.numbers)))
 
 
 def scores_that_are_spread_decode_alike(case: EncoderCase) -> None:

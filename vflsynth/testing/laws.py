@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from vflsynth import registry
 from vflsynth.codec import family_of, from_json, parameters_to_json, to_json
@@ -140,6 +143,34 @@ def refused(kind: type[Exception], what: str, says: str = "") -> Iterator[None]:
             f"{what} raised {error!r}; expected an error of {kind.__name__}"
         ) from error
     raise AssertionError(f"{what} was accepted; expected {kind.__name__}")
+
+
+def _global_random_state() -> tuple[Any, ...]:
+    """Return the states of the generators that Python, NumPy and torch share with everybody."""
+    _, numbers, position, *_ = check_random_state(None).get_state()
+    return random.getstate(), numbers.tolist(), position, torch.get_rng_state().tolist()
+
+
+@contextmanager
+def global_random_state_left_alone() -> Iterator[None]:
+    """Raise AssertionError if the block changes the state of a generator that everybody shares.
+
+    States are others than usual within it, and the usual ones afterwards.
+    """
+    numbers = check_random_state(None)
+    usual = random.getstate(), numbers.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            random.seed(1)
+            numbers.seed(1)
+            torch.manual_seed(1)
+            before = _global_random_state()
+            yield
+            left_alone = _global_random_state() == before
+            require(left_alone, "it draws from a global random state, or seeds it")
+        finally:
+            random.setstate(usual[0])
+            numbers.set_state(usual[1])
 
 
 # -- laws of all parameter objects, whose argument has one as its attribute `value` ----------------

@@ -12,8 +12,13 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.evaluation import MetricResult, MetricResults, TableMetric, Tables
-from vflsynth.testing.laws import Case, Check, checks_of, require
-from vflsynth.testing.synthesizers import global_random_state
+from vflsynth.testing.laws import (
+    Case,
+    Check,
+    checks_of,
+    global_random_state_left_alone,
+    require,
+)
 
 NASTY_NUMBERS: dict[str, Callable[[int], Any]] = {
     "ordinary": lambda n: np.linspace(0, 1, n),
@@ -117,9 +122,8 @@ def tables_are_left_as_they_were(case: MetricCase) -> None:
 
 def global_random_state_is_left_alone(case: MetricCase) -> None:
     """Draws come from the tables' random state."""
-    before = global_random_state()
-    case.results(ordinary_table(seed=0), ordinary_table(seed=1))
-    require(before == global_random_state(), "it draws from a global random state")
+    with global_random_state_left_alone():
+        case.results(ordinary_table(seed=0), ordinary_table(seed=1))
 
 
 def same_random_state_same_result(case: MetricCase) -> None:

@@ -8,7 +8,15 @@ from torch import Tensor
 from vflsynth._random import HiddenStreams
 from vflsynth.exceptions import TrainingDivergedError
 from vflsynth.splitdefense.protections.gradients import Context, Draws, Protection
-from vflsynth.testing.laws import Case, Check, checks_of, refused, require, same
+from vflsynth.testing.laws import (
+    Case,
+    Check,
+    checks_of,
+    global_random_state_left_alone,
+    refused,
+    require,
+    same,
+)
 
 
 class ProtectionCase(Case[Protection]):
@@ -66,6 +74,14 @@ def draws_belong_to_seed_and_step(case: ProtectionCase) -> None:
     draws = not torch.equal(sent, case.protect(values, seeds=(2, 3)))
     again = torch.equal(sent, case.protect(values, step=1))
     require(again is not draws, "another seed changes what is sent, another step does not")
+
+
+def it_keeps_nothing_and_draws_nothing_else(case: ProtectionCase) -> None:
+    """What it is to remember goes into the context, and draws come from there."""
+    before = dict(vars(case.value))
+    with global_random_state_left_alone():
+        case.protect(toy_gradients())
+    same(vars(case.value), before, "what the protection has")
 
 
 def zero_stays_zero(case: ProtectionCase) -> None:

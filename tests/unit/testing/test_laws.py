@@ -171,9 +171,23 @@ class Shuffling(ContinuousTransformer):
         super().encode_into(column.sort_values(), out)
 
 
+class Hoarding(ContinuousTransformer):
+    kind = "hoarding"
+
+    def _state(self):
+        return super()._state() | {"rows": self.rows}
+
+    def fit(self, column, y=None):
+        self.rows = column.fillna(0.0).tolist()
+        np.random.rand()  # noqa: NPY002
+        return super().fit(column, y)
+
+
 @pytest.mark.parametrize(
     ("kind", "law"),
     [
+        (Hoarding, "the_order_of_records_changes_no_code"),
+        (Hoarding, "global_random_state_is_left_alone"),
         (Rounding, "the_column_survives_the_round_trip"),
         (Shuffling, "the_order_of_records_changes_no_code"),
     ],
@@ -197,6 +211,12 @@ class Unseeded(Protection):
         return gradients + root_mean_square(gradients) * torch.randn(gradients.shape)
 
 
+class Seeding(Protection):
+    def protect(self, gradients, context):
+        torch.manual_seed(0)
+        return gradients + root_mean_square(gradients) * torch.randn(gradients.shape[1:])
+
+
 class InPlace(Protection):
     def protect(self, gradients, context):
         return gradients.mul_(0.5)
@@ -214,6 +234,7 @@ class InPlace(Protection):
             },
         ),
         (Unseeded, {"draws_belong_to_seed_and_step", "replicas_do_not_mix"}),
+        (Seeding, {"it_keeps_nothing_and_draws_nothing_else"}),
         (InPlace, {"what_is_sent_has_the_gradients_shape"}),
     ],
 )
