@@ -222,7 +222,7 @@ def _worst(result: MetricResult, noun: str) -> Measured | NotMeasured:
 def _copied_rows(exact: MetricResult, new: MetricResult, tables: Tables) -> Measured | NotMeasured:
     """Take the worse of exact copies and of those that noise, or another float type, hides."""
     if exact.value is None or new.value is None:
-        return NotMeasured(str(exact.not_applicable))
+        return NotMeasured(str(exact.not_applicable or new.not_applicable))
     others = "real rows among themselves" if tables.holdout is None else "real rows not used"
     n_usual = len(tables.real if tables.holdout is None else tables.holdout)
     n, usual = int(new.parts["rows"].iloc[0]), exact.baseline or 0.0
