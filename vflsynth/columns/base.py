@@ -610,6 +610,12 @@ _LARGEST, _SMALLEST = 9, -9
 _PRECISION = 1e-9
 _LOOKED_AT = 20_000
 
+# Significant digits that are looked for, and the share of values that these round more than a step.
+_MOST_DIGITS, _COARSER = 4, 0.1
+
+_EXACT = 2.0**53
+"""Below it floats have every whole number."""
+
 SPACINGS = 16.0
 """Of a type's floats, that a step has at least: each of them is a multiple of less."""
 
@@ -622,16 +628,22 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 class ColumnGrid(Value):
     """Whole multiples of a step, an int for columns of whole numbers and times.
 
-    `lower` and `upper` are the outermost multiples inside the column's range.
+    `lower` and `upper` are the outermost multiples inside the column's range. Numbers may have so
+    many significant `digits` only, as measurements do: 0.123, 12.3 and 12,300; 0 is any.
     """
 
     step: int | float
     decimals: int
     lower: int | float
     upper: int | float
+    digits: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.step < math.inf or not self.lower <= self.upper or self.decimals < 0:
+        if (
+            not 0 < self.step < math.inf
+            or not self.lower <= self.upper
+            or min(self.decimals, self.digits) < 0
+        ):
             raise ValueError(f"not a grid: {self}")
 
     @classmethod
@@ -657,20 +669,60 @@ class ColumnGrid(Value):
             if isinstance(step, int):
                 lower, upper = -(-lowest // step) * step, highest // step * step
             else:
-                lower = round(math.ceil(lowest / step - _PRECISION) * step, decimals)
-                upper = round(math.floor(highest / step + _PRECISION) * step, decimals)
+                most = max(abs(lowest), abs(highest)) / step
+                error = min(0.01, _PRECISION * max(1.0, most))
+                lower = round(math.ceil(lowest / step - error) * step, decimals)
+                upper = round(math.floor(highest / step + error) * step, decimals)
             return cls(step, decimals, lower, upper) if upper - lower >= 1.99 * step else None
         return None
+
+    @classmethod
+    def of_numbers(cls, ordered: npt.NDArray[Any], precision: float = 0.0) -> Self | None:
+        """Find steps and significant digits of sorted numbers; see `fit`."""
+        whole = ordered.dtype.kind != "f"
+        found = cls.fit(ordered, whole_steps() if whole else decimal_steps(), precision)
+        if found is None and whole:
+            found = cls(1, 0, ordered[0].item(), ordered[-1].item())
+        if found is None:
+            return None
+        sizes = np.abs(ordered[:: -(-len(ordered) // _LOOKED_AT)].astype(np.float64))
+        made = replace(found, digits=_digits(sizes[sizes > 0.0], found.step))
+        return made if made.step != 1 or not whole or made.digits else None
 
     def nearest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the nearest place of the grid, shape and dtype of `values`."""
         inside = np.clip(values, self.lower, self.upper)
+        if self.digits:
+            inside = np.clip(self._in_digits(inside), self.lower, self.upper)
         if isinstance(self.step, int):
             beyond = (inside - self.lower) % self.step
             down = inside - beyond
             nearest = np.where(2 * beyond > self.step, down + self.step, down)
             return np.asarray(nearest, values.dtype)
         return np.asarray(np.round(np.rint(inside / self.step) * self.step, self.decimals))
+
+    def _in_digits(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the nearest numbers of so many digits that are multiples of the step, too."""
+        units = np.maximum(_units(np.abs(values.astype(np.float64)), self.digits), self.step)
+        return np.asarray(np.rint(values / units) * units, values.dtype)
+
+
+def _digits(sizes: Floats, step: float) -> int:
+    """Return the significant digits that nearly all have, if the step alone does not say so."""
+    if not len(sizes) or sizes.max() >= _EXACT:
+        return 0
+    for digits in range(1, _MOST_DIGITS + 1):
+        units = _units(sizes, digits)
+        places = sizes / units
+        if (np.abs(places - np.rint(places)) < _PRECISION * places).mean() >= NEARLY_ALL:
+            return digits if (units > 1.5 * step).mean() >= _COARSER else 0
+    return 0
+
+
+def _units(sizes: Floats, digits: int) -> Floats:
+    """Return what one in the last of so many significant digits is."""
+    powers = np.floor(np.log10(np.where(sizes > 0.0, sizes, 1.0)) + _PRECISION)
+    return np.asarray(10.0 ** (powers + 1 - digits))
 
 
 def decimal_steps() -> Iterator[tuple[float, int]]:

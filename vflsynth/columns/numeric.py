@@ -43,10 +43,8 @@ from vflsynth.columns.base import (
     OutputSpan,
     TimeRanges,
     check_seen,
-    decimal_steps,
     per_day,
     time_steps,
-    whole_steps,
 )
 from vflsynth.columns.encoders import Encoder, Ranks, encoder_of
 from vflsynth.columns.schema import Bounds, Categories, PublicColumn
@@ -395,10 +393,8 @@ class NumericTransformer(ColumnTransformer):
         own = numpy_dtype(self.dtype_)
         if own.kind in "mM":
             return ColumnGrid.fit(ordered, time_steps(np.datetime_data(own)[0]))
-        if ordered.dtype.kind != "f":
-            return ColumnGrid.fit(ordered, whole_steps())
         precision = np.finfo(own).eps if own.kind == "f" else 0.0
-        return ColumnGrid.fit(ordered, decimal_steps(), float(precision))
+        return ColumnGrid.of_numbers(ordered, float(precision))
 
     def _decode_generated(self, matrix: npt.NDArray[Any]) -> pd.Series[Any]:
         return self._decode(matrix, self.grid_)

@@ -54,6 +54,35 @@ def test_the_nearest_place_is_the_nearest(values, step):
         assert 2 * abs(min(max(value, lower), upper) - place) <= step
 
 
+@pytest.mark.parametrize("digits", [1, 2, 3, 4])
+@pytest.mark.parametrize("whole", [False, True])
+def test_numbers_that_are_measured_keep_their_significant_digits(digits, whole):
+    """They came out with all decimals of the smallest: 1250.3 in a column of 1250 and 83.81."""
+    rng = np.random.default_rng(digits)
+
+    def measured(numbers):
+        return np.array([float(f"{number:.{digits - 1}e}") for number in numbers])
+
+    numbers = measured(
+        rng.choice([-1, 1, 1], 2000) * np.exp(rng.normal(7 if whole else 0, 3, 2000))
+    )
+    numbers = np.rint(numbers).astype(np.int64) if whole else np.where(numbers == 0, 1, numbers)
+    grid = ColumnGrid.of_numbers(np.sort(numbers))
+    assert grid.digits == digits
+    drawn = np.clip(numbers * rng.uniform(0.9, 1.1, 2000), grid.lower, grid.upper)
+    found = grid.nearest(drawn.astype(numbers.dtype))
+    large = np.abs(found) > grid.step * 10.0**digits
+    assert large.sum() > 300
+    np.testing.assert_allclose(measured(found[large]), found[large], rtol=1e-12)
+    assert found.dtype == numbers.dtype
+
+
+def test_round_numbers_of_one_size_have_no_digits_beside_their_step():
+    numbers = np.random.default_rng(0).integers(10, 99, 1000) * 100.0
+    assert ColumnGrid.of_numbers(np.sort(numbers)).digits == 0
+    assert ColumnGrid.of_numbers(np.arange(2, 99)) is None
+
+
 def test_floats_go_to_decimals_as_they_are_written():
     grid = ColumnGrid(0.1, 1, 8.4, 14.9)
     found = grid.nearest(np.array([-3.0, 8.4, 9.5499, 9.55001, 14.87, 99.0]))
