@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.codec import Family, family_of
-from vflsynth.contract.expressions import label_of, parse
+from vflsynth.contract.expressions import OPERATORS, label_of, parse
 from vflsynth.contract.rules import Check, Rule
 from vflsynth.exceptions import ContractError
 
@@ -45,6 +45,13 @@ _OF_FAMILIES: Mapping[Family, Unit] = {
     "label": Unit.ANYTHING,
 }
 _COUNTS = {Unit.NUMBER, Unit.TRUTH}  # flags are 0 and 1
+_EXAMPLES: Mapping[Unit, Any] = {
+    Unit.NUMBER: np.float64(1),
+    Unit.DURATION: np.timedelta64(1, "us"),
+    Unit.TIME: np.datetime64(0, "us"),
+}
+"""Of these, arithmetic shows what unit its results have."""
+_OF_KINDS = {"f": Unit.NUMBER, "i": Unit.NUMBER, "m": Unit.DURATION, "M": Unit.TIME}
 _FIXES = {
     frozenset({Unit.NUMBER, Unit.DURATION}): "write days(...) around the number of days",
     frozenset({Unit.NUMBER, Unit.TIME}): "write year(...) around the time, or days(...) around "
@@ -161,28 +168,11 @@ class _Units:
         if Unit.ANYTHING in (left, right):
             return Unit.ANYTHING
         left, right = (Unit.NUMBER if unit in _COUNTS else unit for unit in (left, right))
-        pair = (left, right)
-        match node.op:
-            case ast.Add() | ast.Sub() if pair in (
-                (Unit.NUMBER, Unit.NUMBER),
-                (Unit.DURATION, Unit.DURATION),
-                (Unit.TIME, Unit.DURATION),
-            ):
-                return left
-            case ast.Add() if pair == (Unit.DURATION, Unit.TIME):
-                return Unit.TIME
-            case ast.Sub() if pair == (Unit.TIME, Unit.TIME):
-                return Unit.DURATION
-            case ast.Mult() if {*pair} == {Unit.DURATION, Unit.NUMBER}:
-                return Unit.DURATION
-            case ast.Div() | ast.FloorDiv() | ast.Mod() if left == Unit.DURATION:
-                if right == Unit.NUMBER and not isinstance(node.op, ast.Mod):
-                    return Unit.DURATION
-                if right == Unit.DURATION:
-                    return Unit.DURATION if isinstance(node.op, ast.Mod) else Unit.NUMBER
-        if pair == (Unit.NUMBER, Unit.NUMBER):
-            return Unit.NUMBER
-        raise self._unlike(node.left, left, node.right, right)
+        try:
+            made = OPERATORS[type(node.op)](_EXAMPLES[left], _EXAMPLES[right])
+        except (KeyError, TypeError):  # text, and what NumPy has no result for
+            raise self._unlike(node.left, left, node.right, right) from None
+        return _OF_KINDS[made.dtype.kind]
 
     def _compared(self, node: ast.Compare) -> Unit:
         left = node.left

@@ -52,7 +52,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 """Functions that an expression may call, beside ``col(label)`` and ``missing(column)``."""
 
-_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -191,7 +191,7 @@ def _columns_of(node: ast.AST, text: str) -> Iterator[tuple[Hashable, bool]]:
             inside = list(getattr(node, "values", getattr(node, "elts", ())))
         case ast.UnaryOp(op=ast.Not() | ast.USub()):
             inside = [node.operand]
-        case ast.BinOp() if type(node.op) in _BINARY:
+        case ast.BinOp() if type(node.op) in OPERATORS:
             inside = [node.left, node.right]
         case ast.Compare() if all(map(_is_comparison, node.ops, node.comparators)):
             inside = [node.left, *node.comparators]
@@ -227,7 +227,7 @@ def _evaluate(node: ast.expr, rows: pd.DataFrame) -> Any:
             value = _evaluate(node.operand, rows)
             return np.logical_not(value) if isinstance(node.op, ast.Not) else -value
         case ast.BinOp():
-            return _BINARY[type(node.op)](_evaluate(node.left, rows), _evaluate(node.right, rows))
+            return OPERATORS[type(node.op)](_evaluate(node.left, rows), _evaluate(node.right, rows))
         case ast.Compare():
             return _chain(node, rows)
         case ast.Call():
