@@ -32,6 +32,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
 from typing import Any
 
@@ -191,17 +192,12 @@ def common_positions(lists: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Lists, uint8 (key, 32), are blinded by every party; positions are int64.
     """
     own = {name: points.numpy().reshape(-1).view(f"S{POINT}") for name, points in lists.items()}
-    orders = {name: np.argsort(points, kind="stable") for name, points in own.items()}
-    first, *others = own
-    common = np.unique(own[first])
-    for name in others:
-        if not len(own[name]):
-            return {party: torch.empty(0, dtype=torch.int64) for party in lists}
-        places = np.searchsorted(own[name], common, sorter=orders[name])
-        nearest = own[name][orders[name][np.minimum(places, len(own[name]) - 1)]]
-        common = common[nearest == common]
-    found = {n: np.searchsorted(own[n], common, sorter=orders[n]) for n in own}
-    return {n: torch.tensor(orders[n][found[n]], dtype=torch.int64) for n in own}
+    common = reduce(np.intersect1d, own.values())
+    found = {}
+    for name, points in own.items():
+        order = np.argsort(points, kind="stable")
+        found[name] = torch.tensor(order[np.searchsorted(points, common, sorter=order)])
+    return found
 
 
 @dataclass(frozen=True)
