@@ -52,9 +52,9 @@ class NodeCheckpoints:
                 self.damaged[str(path)] = str(error)
         return sorted(found)
 
-    def write(self, saved: Saved) -> None:
+    def write(self, node: str, saved: Saved) -> None:
         """Write aside and rename; then drop what is older than the last two."""
-        CheckpointDirectory(self._path(saved.epoch), None, _OWN).collect(_OWN, saved)
+        CheckpointDirectory(self._path(saved.epoch), None, _OWN).write(_OWN, saved)
         for old in self.epochs()[:-_KEPT]:
             shutil.rmtree(self._path(old))
         if time.monotonic() - self._collected > _PAUSE:
@@ -62,7 +62,7 @@ class NodeCheckpoints:
             self._collected = time.monotonic()
 
     def load(
-        self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
+        self, node: str, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
     ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
         """Return state and history; ArtefactError if it is of other records or settings."""
         fix = "Give the job another name to start anew"

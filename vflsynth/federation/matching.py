@@ -53,7 +53,7 @@ from vflsynth.protocol.messages import (
     ReblindedKeys,
     ReturnedKeys,
 )
-from vflsynth.run import Agreed, fact
+from vflsynth.run import Agreed, fact, facts
 
 
 class Matching(Participant):
@@ -358,7 +358,7 @@ def match_blinded(
     blinds a key, if what is common could be larger than a frame may be.
     """
     n_padded, copies = psi.n_dummies(padding, len(hellos)), psi.n_copies(len(hellos))
-    n_rows = {name: int(fact(hello, "rows", int)) for name, hello in hellos.items()}
+    n_rows: dict[str, int] = facts(hellos, "rows", int)
     parts = psi.Parts.of(n_rows, n_padded, max_bytes)
     parts.check(max_bytes)
     received = [channel.gather(BlindedKeys, part) for part in range(parts.n)]

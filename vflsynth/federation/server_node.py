@@ -28,7 +28,7 @@ from vflsynth.privacy import OpenAccount, PrivacyLedger
 from vflsynth.protocol import SERVER, Transcript, tell
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.reporting import duration_text
-from vflsynth.run import ServerRun, accounts_of, fact, shown_accounts
+from vflsynth.run import ServerRun, accounts_of, facts, shown_accounts
 
 logger = logging.getLogger("vflsynth")
 
@@ -41,6 +41,8 @@ class ServerNode(ServerRun):
     The server's site has a folder and a device; no table and no shared secret, unless it has
     labels. The method is by default the job's.
     """
+
+    checkpoints: NodeCheckpoints
 
     def __init__(self, job: Job, site: Site, method: Method | None = None) -> None:
         job.check_site(site)
@@ -56,12 +58,11 @@ class ServerNode(ServerRun):
         self.remote = RemoteChannel(job.parties, job.name, job.limits, transcript, progress.note)
         self.remote.measures = True
         self.channel = self.everybody = self.remote
-        self.node_checkpoints = NodeCheckpoints(self.folder / "checkpoints")
         super().__init__(
             method,
             own=[self._own_secret()],
             device=resolve_device(site.device),
-            checkpoints=self.node_checkpoints,
+            checkpoints=NodeCheckpoints(self.folder / "checkpoints"),
             checkpoint_every=job.checkpoint_every,
             identity={"job": job.digest},
         )
@@ -97,7 +98,7 @@ class ServerNode(ServerRun):
         finally:
             more: dict[str, Any] = {
                 "history": self.history,
-                "damaged_checkpoints": self.node_checkpoints.damaged,
+                "damaged_checkpoints": self.checkpoints.damaged,
             }
             if hasattr(self, "settings"):
                 more |= {"alignment": self.alignment.to_dict(), "settings": asdict(self.settings)}
@@ -126,11 +127,9 @@ class ServerNode(ServerRun):
         Raises NoCommonCheckpointError if the run was further than one checkpoint, and none is
         common.
         """
-        available = {name: set(fact(h, "checkpoints", list)) for name, h in hellos.items()}
-        available[SERVER] = set(self.checkpoints.epochs())
-        common = set.intersection(*available.values())
-        if common and max(common):
-            return int(max(common))
+        if done := super().first_epoch(hellos):
+            return done
+        available = facts(hellos, "checkpoints", list) | {SERVER: self.checkpoints.epochs()}
         latest = max((epoch for epochs in available.values() for epoch in epochs), default=0)
         if latest > self.job.checkpoint_every:  # the first may have been interrupted half-way
             having = {name: sorted(epochs) for name, epochs in available.items()}

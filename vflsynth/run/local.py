@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -127,7 +127,7 @@ class LocalRun(ServerRun):
             method,
             own=[derive(secret, server) for secret in secrets],
             device=device,
-            checkpoints=directory.of(SERVER),
+            checkpoints=directory,
             checkpoint_every=None if path is None else options.checkpoint_every,
             identity={"random_state": [p.hex()[:16] for p in prints], **(identity or {})},
         )
@@ -149,7 +149,7 @@ class LocalRun(ServerRun):
                     device=device,
                     template=templates.get(name, TableTransformer()),
                     schema=schema,
-                    checkpoints=directory.of(name),
+                    checkpoints=directory,
                     encoder=(encoders or {}).get(name),
                     n_training=None if self.rows is None else self.rows.shape[1],
                     has_columns=own_has_columns or name != own,
@@ -503,10 +503,6 @@ class CheckpointDirectory:
             artefacts.check_target(path, KIND)
         self._pending: dict[str, Saved] = {}
 
-    def of(self, node: str) -> NodeState:
-        """Return one node's part."""
-        return NodeState(self, node)
-
     def epochs(self) -> list[int]:
         """Return the one epoch, if there is something to go on from."""
         return [] if self._root is None else [int(self._progress()["epoch"])]
@@ -516,7 +512,7 @@ class CheckpointDirectory:
         """Digests of the run's attempts in privacy accounts; a new one is added when it books."""
         return [] if self._root is None else list(map(str, self._progress()["booked"]))
 
-    def collect(self, node: str, saved: Saved) -> None:
+    def write(self, node: str, saved: Saved) -> None:
         """Keep a party's state; with the server's, write all, aside and renamed."""
         self._pending[node] = saved
         if node != self.server or self._path is None:
@@ -549,6 +545,9 @@ class CheckpointDirectory:
             check_same_run(file, dict(runs[node]), fingerprint, self._fix)
             return artefacts.read_tensors(file, device), list(progress["history"])
 
+    def forget_after(self, epoch: int) -> None:
+        """Do nothing: all nodes' states are of one epoch."""
+
     def _progress(self) -> dict[str, Any]:
         assert self._root is not None
         content: dict[str, Any] = artefacts.read_json(self._root / "progress.json")
@@ -556,18 +555,6 @@ class CheckpointDirectory:
             int(content["epoch"]), content["history"], dict(content["runs"])
             list(content["booked"])
         return content
-
-
-class NodeState:
-    """One node's part of a `CheckpointDirectory`, as `Checkpoints` has it."""
-
-    def __init__(self, directory: CheckpointDirectory, node: str) -> None:
-        self.epochs = directory.epochs
-        self.write = partial(directory.collect, node)
-        self.load = partial(directory.load, node)
-
-    def forget_after(self, epoch: int) -> None:
-        """Do nothing: all nodes' states are of one epoch."""
 
 
 def check_same_run(

@@ -299,7 +299,7 @@ class PartyRun(Participant):
             records.end()
         if self.agreed.epoch:
             state, _ = self.seat.checkpoints.load(
-                self.agreed.epoch, self.fingerprint, self.seat.device
+                self.name, self.agreed.epoch, self.fingerprint, self.seat.device
             )
             with artefacts.reading(f"the checkpoint of party {self.name!r}", "a run"):
                 self.schedule.rotating = bytes(state.pop(_ROTATING).tolist())
@@ -315,7 +315,8 @@ class PartyRun(Participant):
             # The same records rotated otherwise would round otherwise, and tell a difference.
             rotating = torch.tensor(list(self.schedule.rotating), dtype=torch.uint8)
             state = self.party.state() | {_ROTATING: rotating}
-            self.seat.checkpoints.write(Saved(message.step, state, self.fingerprint))
+            saved = Saved(message.step, state, self.fingerprint)
+            self.seat.checkpoints.write(self.name, saved)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:

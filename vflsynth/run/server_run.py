@@ -22,7 +22,7 @@ from vflsynth.learning.base import Algorithm, Duration, Method, Sent
 from vflsynth.privacy import Composition, LedgerEntry, OpenAccount, SampledRelease
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.padding import Padding
-from vflsynth.protocol import Channel, tell
+from vflsynth.protocol import SERVER, Channel, tell
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
 from vflsynth.run.loop import Callback, EpochState, run
 
@@ -40,16 +40,16 @@ class Saved:
 
 
 class Checkpoints(Protocol):
-    """Where one node keeps its state."""
+    """Where nodes keep their states."""
 
     def epochs(self) -> list[int]:
         """Return the epochs after which there is a complete checkpoint, in order."""
 
-    def write(self, saved: Saved) -> None:
-        """Write a checkpoint."""
+    def write(self, node: str, saved: Saved) -> None:
+        """Write a node's state."""
 
     def load(
-        self, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
+        self, node: str, epoch: int, fingerprint: Mapping[str, Any], device: torch.device
     ) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
         """Return state and history, if they are of the same run."""
 
@@ -84,19 +84,16 @@ class Agreed:
         choose_offset: Callable[[Sequence[int]], int],
     ) -> Self:
         """Put together what the parties said of themselves."""
+        agreeing = {name: hello for name, hello in hellos.items() if "contract" in hello.facts}
         return cls(
-            rows={name: fact(hello, "rows", int) for name, hello in hellos.items()},
-            columns={name: fact(hello, "n_columns", int) for name, hello in hellos.items()},
-            unlisted={name: fact(hello, "unlisted", int) for name, hello in hellos.items()},
-            nonces={name: fact(hello, "nonce", str) for name, hello in hellos.items()},
+            rows=facts(hellos, "rows", int),
+            columns=facts(hellos, "n_columns", int),
+            unlisted=facts(hellos, "unlisted", int),
+            nonces=facts(hellos, "nonce", str),
             epoch=epoch,
-            key_offset=choose_offset([int(fact(h, "key_offset", str)) for h in hellos.values()]),
+            key_offset=choose_offset([*map(int, facts(hellos, "key_offset", str).values())]),
             accounts=accounts_of(hellos),
-            contracts={
-                name: fact(hello, "contract", dict)
-                for name, hello in hellos.items()
-                if "contract" in hello.facts
-            },
+            contracts=facts(agreeing, "contract", dict),
         )
 
     @classmethod
@@ -160,6 +157,11 @@ def _shown(account: Mapping[str, Any]) -> dict[str, Any]:
     if not heads:
         raise ValueError("no head")
     return {"account": str(account["account"]), "heads": heads}
+
+
+def facts(hellos: Mapping[str, Hello], name: str, kind: type) -> dict[str, Any]:
+    """Return one fact of all hellos; see `fact`."""
+    return {party: fact(hello, name, kind) for party, hello in hellos.items()}
 
 
 def fact(hello: Hello, name: str, kind: type) -> Any:
@@ -227,9 +229,8 @@ class ServerRun(ABC):
 
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have."""
-        available = [set(hello.facts["checkpoints"]) for hello in hellos.values()]
-        common = set(self.checkpoints.epochs()).intersection(*available)
-        return max(common, default=0)
+        available = facts(hellos, "checkpoints", list).values()
+        return max(set(self.checkpoints.epochs()).intersection(*available), default=0)
 
     @property
     def n_training(self) -> int:
@@ -311,7 +312,9 @@ class ServerRun(ABC):
         self._fingerprint = self.fingerprint(widths)
         self.checkpoints.forget_after(done)
         if done:
-            state, self.history[:] = self.checkpoints.load(done, self._fingerprint, self.device)
+            state, self.history[:] = self.checkpoints.load(
+                SERVER, done, self._fingerprint, self.device
+            )
             with artefacts.reading("the checkpoint of the server", "a run"):
                 self.algorithm.load_state(state)
         watchers = [*self.watchers(done), self]
@@ -332,9 +335,8 @@ class ServerRun(ABC):
         if every is None or (state.epoch % every and not last):
             return
         tell(self.everybody, CheckpointNotice, state.epoch)
-        self.checkpoints.write(
-            Saved(state.epoch, self.algorithm.state(), self._fingerprint, self.history)
-        )
+        saved = Saved(state.epoch, self.algorithm.state(), self._fingerprint, self.history)
+        self.checkpoints.write(SERVER, saved)
 
     def fingerprint(self, widths: Mapping[str, int]) -> dict[str, Any]:
         """Return what must be equal for a checkpoint to be continued, JSON-safe."""

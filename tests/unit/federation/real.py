@@ -66,7 +66,7 @@ def watch(reached):
         setattr(owner, name, wrapped)
 
     before(Progress, "note", lambda kind, step: (kind.__name__, step))
-    before(NodeCheckpoints, "write", lambda saved: ("checkpoint", saved.epoch))
+    before(NodeCheckpoints, "write", lambda _, saved: ("checkpoint", saved.epoch))
     before(PartyModel, "save", lambda *_: ("save", 0))
 
 

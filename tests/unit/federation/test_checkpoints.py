@@ -21,10 +21,10 @@ def test_garbage_is_collected_now_and_then(tmp_path, monkeypatch):
     try:
         transfer = weakref.ref(Transfer())
         kept = checkpoints.NodeCheckpoints(tmp_path)
-        kept.write(Saved(1, {"weight": torch.zeros(2)}, {}))
+        kept.write("lab", Saved(1, {"weight": torch.zeros(2)}, {}))
         assert transfer() is not None  # a moment after the run began there is little to gain
         monkeypatch.setattr(checkpoints, "_PAUSE", 0.0)
-        kept.write(Saved(2, {"weight": torch.zeros(2)}, {}))
+        kept.write("lab", Saved(2, {"weight": torch.zeros(2)}, {}))
         assert transfer() is None
     finally:
         gc.enable()
