@@ -15,7 +15,6 @@ from tests.unit.federation.conftest import KEY
 from tests.unit.federation.trial import Opened
 from vflsynth.exceptions import (
     MisalignedError,
-    ParameterError,
     PartyStoppedError,
     PayloadRejectedError,
     ProtocolError,
@@ -26,7 +25,7 @@ from vflsynth.federation.matching import Matching, match_blinded
 from vflsynth.federation.participant import Rules
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.psi import KeyBlinder
-from vflsynth.federation.site import Bounds, Site
+from vflsynth.federation.site import Bounds
 from vflsynth.federation.wire import Frame, Request, decode, encode
 from vflsynth.methods.vflgan.messages import DiscriminatorGradients, Shape
 from vflsynth.protocol import SERVER
@@ -648,13 +647,3 @@ def test_a_party_that_blinds_falsely_cannot_prove_records_that_it_does_not_have(
     trial.run()
     assert all(error is not None for error in trial.outcome.values())
     assert not any("EncodedSize" in sent(node) for node in trial.nodes.values())
-
-
-def test_the_bounds_are_in_the_site_file(make_trial, tmp_path):
-    site = replace(make_trial().sites[VICTIM], bounds=Bounds(most_rows=500), schedule=None)
-    site.write(tmp_path / "site.toml")
-    assert Site.read(tmp_path / "site.toml").bounds == Bounds(most_rows=500)
-    text = (tmp_path / "site.toml").read_text()
-    (tmp_path / "site.toml").write_text(text.replace("most_rows = 500", "most_rows = 0"))
-    with pytest.raises(ParameterError, match="most_rows must be a whole number ≥ 1"):
-        Site.read(tmp_path / "site.toml")

@@ -493,17 +493,6 @@ def test_a_job_whose_privacy_cannot_be_had(make_private_trial, privacy, words):
         make_private_trial(privacy=privacy).job.method_for_node()
 
 
-def test_a_site_file_with_privacy_is_read_as_it_was_written(make_private_trial, tmp_path):
-    trial = make_private_trial()
-    path = tmp_path / "site.toml"
-    for site in trial.sites.values():
-        site.write(path)
-        found = Site.read(path)
-        assert found.budget == site.budget
-        for column in (*site.schema.bounds, *site.schema.categories):
-            assert found.schema[column] == site.schema[column]
-
-
 def test_the_budget_of_the_documentation_is_one(tmp_path):
     text = (Path(__file__).parents[3] / "docs" / "how-to" / "private-runs.md").read_text()
     (tmp_path / "site.toml").write_text(
@@ -514,14 +503,6 @@ def test_the_budget_of_the_documentation_is_one(tmp_path):
     assert site.budget == Budget(2.0, 1e-4)
     assert site.schema["age"] == Bounds(0, 120)
     assert site.schema["smoker"] == Categories(("no", "yes"))
-
-
-@pytest.mark.parametrize("line", ["epsilon = 1", "epsilon = -1\ndelta = 0.1", "eps = 1"])
-def test_a_site_file_with_half_a_budget_is_refused(line, tmp_path):
-    path = tmp_path / "site.toml"
-    path.write_text(f'party = "a"\nfolder = "f"\n[privacy]\n{line}\n')
-    with pytest.raises(ParameterError, match="privacy"):
-        Site.read(path)
 
 
 # -- accounts -------------------------------------------------------------------------------------

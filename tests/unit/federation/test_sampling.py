@@ -21,7 +21,6 @@ from vflsynth.exceptions import (
 from vflsynth.federation.job import Job
 from vflsynth.federation.joining import join_parts
 from vflsynth.federation.sampling import draw_part
-from vflsynth.federation.site import Site
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -109,13 +108,6 @@ def test_a_part_with_other_rows_than_were_drawn_is_refused(trained):
     for changed in (parts["party_2"].iloc[:4], parts["party_2"].iloc[::-1]):
         with pytest.raises(MisalignedError, match="leave the file as it is"):
             join_parts(parts | {"party_2": changed})
-
-
-def test_site_files_are_read_as_they_were_written(make_trial, tmp_path):
-    for site in make_trial().sites.values():
-        site.write(tmp_path / "site.toml")
-        assert (tmp_path / "site.toml").stat().st_mode & 0o77 == 0
-        assert Site.read(tmp_path / "site.toml") == site
 
 
 def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, cli):

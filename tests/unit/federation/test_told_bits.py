@@ -10,7 +10,7 @@ import torch
 from tests.later import later
 from tests.unit.federation.test_every_method import PARAMETERS
 from tests.unit.federation.test_fresh_secrets import change_a_value, keeping
-from vflsynth.exceptions import ParameterError, ProtocolError, ToldTooMuchError
+from vflsynth.exceptions import ProtocolError, ToldTooMuchError
 from vflsynth.federation import trail
 from vflsynth.federation.account import TOLD, book, told_bits, told_report
 from vflsynth.federation.consent import bound_to
@@ -154,13 +154,6 @@ def test_any_number_of_days_can_be_counted(tmp_path):
     assert told_bits(site) == {"b": 9.0}
 
 
-def test_the_limit_is_in_the_site_file(tmp_path):
-    for telling in (Telling(), Telling(12.5, 90), Telling(math.inf)):
-        site = Site("a", tmp_path / "folder", telling=telling)
-        site.write(tmp_path / "a.toml")
-        assert Site.read(tmp_path / "a.toml").telling == telling
+def test_an_approval_is_of_the_limit(tmp_path):
+    site = Site("a", tmp_path, telling=Telling(math.inf))
     assert bound_to(site) != bound_to(replace(site, telling=Telling()))
-    for wrong in ('bits = "many"', "bits = -1", "days = 0", "bit = 3"):
-        (tmp_path / "a.toml").write_text(f'party = "a"\nfolder = "f"\n[telling]\n{wrong}\n')
-        with pytest.raises(ParameterError):
-            Site.read(tmp_path / "a.toml")
