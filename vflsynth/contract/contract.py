@@ -82,7 +82,7 @@ class ColumnContract(Value, FileTable):
             for name in ("bounds", "categories"):
                 if not isinstance(values := getattr(self, name), str | None):
                     object.__setattr__(self, name, tuple(values))
-            self.public_schema("column")
+            _public({"column": self})
         except (ParameterError, ColumnKindError, TypeError) as error:
             raise ContractError(str(error)) from None
         if self.replacement is not None and self.is_modelled:
@@ -95,10 +95,6 @@ class ColumnContract(Value, FileTable):
     def is_modelled(self) -> bool:
         """Whether it is neither an identifier nor free text."""
         return self.role not in _NOT_MODELLED
-
-    def public_schema(self, label: Hashable) -> PublicSchema:
-        """Return what is public of it, as that of a column of this label."""
-        return _public({label: self})
 
 
 def _public(columns: Mapping[Hashable, ColumnContract]) -> PublicSchema:
@@ -312,10 +308,7 @@ class Contract(Value):
                 )
         for name in columns:
             self._check_part(name, columns[name], owner)
-        for rule in as_rules(self.rules):
-            self._check_rule(rule, owner, "the contract")
-            self._check_stated(rule, {owner[label] for label in rule.columns})
-        self._check_repairs()
+        self._check_shared(owner, "the contract")
 
     def check_at(self, party: str, columns: Collection[Hashable]) -> None:
         """Compare the contract with one party's own columns: all that the party itself can see.
@@ -323,12 +316,9 @@ class Contract(Value):
         Otherwise as `check`. Whether somebody has the other columns of a rule, others have to say.
         """
         self._check_part(party, columns, {})
-        for rule in as_rules(self.rules):
-            own = {label for label in rule.columns if label in columns}
-            self._check_rule(rule, {*rule.columns}, f"party {party!r}")
-            if own and own != set(rule.columns):
-                self._check_stated(rule, {party, "another party"})
-        Contract({party: self.of(party)}, self.rules)._check_repairs()
+        named = {label for rule in as_rules(self.rules) for label in rule.columns}
+        owner = {label: party if label in columns else "another party" for label in named}
+        self._check_shared(owner, f"party {party!r}")
 
     def _check_part(
         self, name: str, columns: Collection[Hashable], owner: Mapping[Hashable, str]
@@ -347,14 +337,28 @@ class Contract(Value):
         for rule in as_rules(self.of(name).rules):
             self._check_rule(rule, columns, f"party {name!r}")
 
-    @staticmethod
-    def _check_stated(rule: Rule, owners: Collection[str]) -> None:
-        """Refuse a rule that would have to be learned from several parties' records."""
-        if rule.reads_records and len(owners) > 1:
-            raise ContractError(
-                f"the contract: {rule.title} needs values that no party can see, as its "
-                f"columns belong to {', '.join(sorted(map(repr, owners)))}. Fix: state them"
-            )
+    def _check_shared(self, owner: Mapping[Hashable, str], where: str) -> None:
+        """Check the rules of several parties, of which none may have to be learned, and all rules.
+
+        Nobody computes a column that another rule computes, or columns from each other.
+        """
+        for rule in as_rules(self.rules):
+            self._check_rule(rule, owner, where)
+            owners = {owner[label] for label in rule.columns}
+            if rule.reads_records and len(owners) > 1:
+                raise ContractError(
+                    f"the contract: {rule.title} needs values that no party can see, as its "
+                    f"columns belong to {', '.join(sorted(map(repr, owners)))}. Fix: state them"
+                )
+        seen: dict[Hashable, str] = {}
+        for rule in self.all_rules:
+            computed = rule.repaired_column
+            if computed is not None and seen.setdefault(computed, rule.title) != rule.title:
+                raise ContractError(
+                    f"the rules {seen[computed]!r} and {rule.title!r} both compute column "
+                    f"{computed!r}. Fix: write one of them with its sides exchanged"
+                )
+        in_order(self.all_rules)
 
     def _check_rule(self, rule: Rule, known: Collection[Hashable], where: str) -> None:
         dropped = self.left_out
@@ -368,18 +372,6 @@ class Contract(Value):
                     "name columns that are, with col(...) where a label is no name of Python; "
                     "rules about columns of several parties belong beside the parties"
                 )
-
-    def _check_repairs(self) -> None:
-        """Refuse two rules that compute the same column, or columns from each other."""
-        seen: dict[Hashable, str] = {}
-        for rule in self.all_rules:
-            label = rule.repaired_column
-            if label is not None and seen.setdefault(label, rule.title) != rule.title:
-                raise ContractError(
-                    f"the rules {seen[label]!r} and {rule.title!r} both compute column {label!r}. "
-                    "Fix: write one of them with its sides exchanged"
-                )
-        in_order(self.all_rules)
 
     def check_private(self) -> None:
         """Raise ContractError if something would be read off the records."""
@@ -396,14 +388,6 @@ class Contract(Value):
                     f"party {name!r}, column {label!r}: surrogates have the shape of real values, "
                     "which differential privacy does not pay for. Fix: 'pseudonym' or 'drop'"
                 )
-
-    def column_kinds(self) -> dict[Hashable, str]:
-        """Return the kinds that are stated, of all parties' modelled columns."""
-        return {
-            label: column.kind
-            for _, column, label in self._columns()
-            if column.kind is not None and column.is_modelled
-        }
 
     def public_schema(self) -> PublicSchema:
         """Return what is public about all parties' columns."""
