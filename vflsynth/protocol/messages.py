@@ -10,6 +10,7 @@ The shared secret (batches, latents, rotations) is known to the parties and neve
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -76,6 +77,18 @@ class AlignmentNotice(Message):
     common_keys: pd.Index
 
 
+@dataclass(frozen=True, slots=True)
+class _SealedPoints(Message):
+    """Points, uint8 of shape (key, 32), and the seal of the party that blinded them last.
+
+    ``seal``, uint8 of shape (32,): proves to whoever has the parties' secret that these are the
+    points of their owner, in this run, blinded by so many; nobody else can make or check it.
+    """
+
+    points: Tensor = holds(torch.uint8, "key", 32)  # noqa: RUF009 - a field
+    seal: Tensor = holds(torch.uint8, "byte")  # noqa: RUF009
+
+
 _BLINDED = (
     "parties learn the keys that all have and how many the others have; the server learns how many "
     "keys every group of parties has in common (with `intersection_epsilon` plus random numbers) "
@@ -93,15 +106,8 @@ _BLINDED = (
     "curve, blinded by the party; its seal",
     tells=_BLINDED,
 )
-class BlindedKeys(Message):
-    """A part of a party's keys under commutative encryption, uint8 of shape (key, 32).
-
-    ``seal``, uint8 of shape (32,): proves to whoever has the parties' secret that these are the
-    points of this party, in this run, blinded by so many; nobody else can make or check it.
-    """
-
-    points: Tensor = holds(torch.uint8, "key", 32)
-    seal: Tensor = holds(torch.uint8, "byte")
+class BlindedKeys(_SealedPoints):
+    """A part of a party's keys under commutative encryption."""
 
 
 @message(
@@ -111,11 +117,8 @@ class BlindedKeys(Message):
     contents="another party's blinded keys, with the seal of the party that blinded them last",
     tells=_BLINDED,
 )
-class KeysToReblind(Message):
-    """Some of another party's blinded keys, for this one to blind too, uint8 of (key, 32)."""
-
-    points: Tensor = holds(torch.uint8, "key", 32)
-    seal: Tensor = holds(torch.uint8, "byte")
+class KeysToReblind(_SealedPoints):
+    """Some of another party's blinded keys, for this one to blind too."""
 
 
 @message(
@@ -126,11 +129,8 @@ class KeysToReblind(Message):
     contents="the same, blinded once more, and sealed",
     tells=_BLINDED,
 )
-class ReblindedKeys(Message):
-    """Keys that one party more has blinded, uint8 of shape (key, 32)."""
-
-    points: Tensor = holds(torch.uint8, "key", 32)
-    seal: Tensor = holds(torch.uint8, "byte")
+class ReblindedKeys(_SealedPoints):
+    """Keys that one party more has blinded."""
 
 
 @message(
@@ -140,15 +140,12 @@ class ReblindedKeys(Message):
     contents="of two parties: the party's own keys, blinded by both, with the other's seal",
     tells=_BLINDED,
 )
-class ReturnedKeys(Message):
+class ReturnedKeys(_SealedPoints):
     """Some of the party's own keys, blinded by all; it finds the common ones by itself.
 
     Of two parties only: with more, lists blinded by all would tell a party which of its keys each
     of the others has, which only the server learns.
     """
-
-    points: Tensor = holds(torch.uint8, "key", 32)
-    seal: Tensor = holds(torch.uint8, "byte")
 
 
 @message(
