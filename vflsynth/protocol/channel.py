@@ -151,7 +151,7 @@ class Uses(StrEnum):
     LATENTS = "latents"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What a class of messages says of itself.
 
@@ -167,7 +167,7 @@ class Declaration:
         For the documentation: what is in it, with shapes.
     tells : str
         For the documentation: what an honest-but-curious receiver can learn from it.
-    uses : frozenset of Uses
+    uses : tuple of Uses
     slow : bool
         Whether minutes may pass until it is there, or until the server has done what it does next:
         for every record, to build networks, or to train them.
@@ -179,10 +179,10 @@ class Declaration:
 
     from_party: bool
     made_of: MadeOf
-    when: When
+    when: When = When.ONCE
     contents: str
-    tells: str
-    uses: frozenset[Uses] = frozenset()
+    tells: str = "what it contains"
+    uses: tuple[Uses, ...] = ()
     slow: bool = False
     in_process: bool = False
     masked: bool = False
@@ -235,25 +235,12 @@ MESSAGES: dict[str, type[Message]] = {}
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(holds,))
-def message(
-    *,
-    from_party: bool,
-    made_of: MadeOf,
-    when: When = When.ONCE,
-    contents: str,
-    tells: str = "what it contains",
-    uses: tuple[Uses, ...] = (),
-    slow: bool = False,
-    in_process: bool = False,
-    masked: bool = False,
-) -> Callable[[type[M]], type[M]]:
+def message(**said: Any) -> Callable[[type[M]], type[M]]:
     """Declare a class of messages; see `Declaration`, and `holds` for fields that are tensors.
 
     Raises ProtocolError if another class has this name, or a tensor has no type and axes.
     """
-    declared = Declaration(
-        from_party, made_of, when, contents, tells, frozenset(uses), slow, in_process, masked
-    )
+    declared = Declaration(**said)
 
     def declare(cls: type[M]) -> type[M]:
         before = MESSAGES.get(cls.__name__)
