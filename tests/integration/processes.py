@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -22,12 +23,13 @@ from cryptography.hazmat.primitives import hashes
 from vflsynth import PartyModel, VFLGANSynthesizer
 from vflsynth._signatures import new_key
 from vflsynth.datasets import make_party_frames
+from vflsynth.federation import simulate
 from vflsynth.federation.administrator import Administrator
 from vflsynth.federation.consent import propose
-from vflsynth.federation.guardian import descendants
+from vflsynth.federation.guardian import descendants, send
 from vflsynth.federation.job import Job
 from vflsynth.federation.kit import PROJECT, definitions, write_job
-from vflsynth.federation.simulate import HOST, Federation, free_port, reproducible
+from vflsynth.federation.simulate import HOST, free_port, reproducible
 from vflsynth.federation.site import Site
 
 KEY = "record_id"
@@ -40,6 +42,19 @@ def assert_same_bytes(half, other):
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert value.numpy().tobytes() == theirs[name].numpy().tobytes(), name
+
+
+class Federation(simulate.Federation):
+    """Nodes that a power failure ends, or a signal stops, with the processes that they started."""
+
+    def kill(self, name):
+        self.signal(name, signal.SIGKILL)
+        self._forget(name)
+
+    def signal(self, name, number):
+        process = self.processes[name]
+        for pid in [process.pid, *descendants(process.pid)]:
+            send(pid, number)
 
 
 class Authority:

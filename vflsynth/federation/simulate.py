@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -98,17 +97,6 @@ class Federation:
                 env=kit.ONE_THREAD | os.environ | {"HOME": str(folder)},
                 start_new_session=True,
             )
-
-    def kill(self, name: str) -> None:
-        """Kill a node and the processes that it started, as a power failure would."""
-        self.signal(name, signal.SIGKILL)
-        self._forget(name)
-
-    def signal(self, name: str, number: int) -> None:
-        """Send a signal to a node and the processes that it started."""
-        process = self.processes[name]
-        for pid in [process.pid, *guardian.descendants(process.pid)]:
-            guardian.send(pid, number)
 
     def stop(self) -> None:
         """End all processes: parties first."""
