@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 logger = logging.getLogger("vflsynth")
 
@@ -21,14 +21,7 @@ def say(text: str = "") -> None:
 def reporting(*, quiet: bool) -> Iterator[None]:
     """Send messages and warnings to standard error, plainly; if `quiet`, no mere messages."""
 
-    def warn(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def warn(message: Warning | str, *_: Any, **__: Any) -> None:
         logger.warning("%s", message)
 
     handler = logging.StreamHandler(sys.stderr)

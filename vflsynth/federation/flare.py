@@ -323,12 +323,9 @@ def _gone(fl_ctx: FLContext, names: list[str]) -> list[str]:
 
 def answer_knocks(fl_ctx: FLContext) -> None:
     """Let others see that this process lives."""
-    fl_ctx.get_engine().register_aux_message_handler(topic=ALIVE, message_handle_func=_answer)
-
-
-def _answer(topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-    """Answer the server's knock."""
-    return make_reply(ReturnCode.OK)
+    fl_ctx.get_engine().register_aux_message_handler(
+        topic=ALIVE, message_handle_func=lambda **_: make_reply(ReturnCode.OK)
+    )
 
 
 def _line(error: Exception) -> str:
