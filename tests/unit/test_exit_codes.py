@@ -98,10 +98,6 @@ MISTAKES = {
             "parties prepare taken A.toml",
         ],
     ),
-    "a private key that others can read": (
-        3,
-        [f"release model {REAL} --synthetic s.csv --key open.pem -o new"],
-    ),
 }
 
 

@@ -85,15 +85,6 @@ def test_what_is_asked_for_comes_out():
         assert {20, 90} <= set(sample["age"])
 
 
-def test_eight_first_names_do_not_come_out():
-    table = pd.DataFrame({"first": [f"Name{i}" for i in range(8)], "n": np.arange(8.0) / 3})
-    with pytest.warns(PublishingWarning, match="'first': 100%"):
-        sample = IndependentSynthesizer(random_state=0).fit(
-            {"lab": table.set_index(table.index + 5)}
-        )
-    assert set(sample.sample(100)["first"]) == {"other"}
-
-
 @pytest.mark.parametrize("label", ["surname", "Last name", "first_name"])
 def test_names_of_people_are_refused_however_often_they_occur(label):
     column = pd.Series([f"N{i % 30}" for i in range(900)], name=label)

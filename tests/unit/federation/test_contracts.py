@@ -196,8 +196,10 @@ def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, cli):
         site.write(tmp_path / f"{name}.toml")
         command = ["parties", "sample", "job.toml", f"{name}.toml", "-n", "70", "--request", "one"]
         assert main([*command, "--drawn", "600", "-o", f"{name}.parquet"]) == 0
+        assert "would be lost" in cli([*command, "-o", str(site.table)], 2).err
     files = [f"{name}.parquet" for name in trained.sites]
-    assert main(["parties", "join", *files, "-o", "all.parquet"]) == 0
+    assert "would be lost" in cli(["parties", "join", *files, "-o", files[0]], 2).err
+    assert "all.parquet: 70 rows" in cli(["parties", "join", *files, "-o", "all.parquet"]).out
     table = pd.read_parquet("all.parquet")
     assert len(table) == 70
     assert broken(table) == 0

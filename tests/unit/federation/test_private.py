@@ -427,13 +427,6 @@ def test_a_csv_file_is_read_where_the_site_file_states_all_types(make_private_tr
     assert PartyNode(trial.job, trial.sites["party_1"]).seat.frame.shape == frame.shape
 
 
-def test_runs_without_privacy_read_csv_files(make_trial, tmp_path):
-    trial = make_trial()
-    write_table(trial.frames["party_1"], tmp_path / "lab.csv")
-    trial.change("party_1", table=tmp_path / "lab.csv")
-    PartyNode(trial.job, trial.sites["party_1"])
-
-
 @pytest.mark.parametrize("mechanism", ["pairwise_tables", *later("dpsgd")])
 def test_nobody_is_told_that_a_column_has_no_value(make_private_trial, mechanism):
     privacy = DPSGD if mechanism == "dpsgd" else {}

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from tests.unit.federation.conftest import trial_in
-from vflsynth.cli import main
 from vflsynth.exceptions import (
     ArtefactError,
     MisalignedError,
@@ -18,7 +17,6 @@ from vflsynth.exceptions import (
     SharedColumnError,
     TableFileError,
 )
-from vflsynth.federation.job import Job
 from vflsynth.federation.joining import join_parts
 from vflsynth.federation.sampling import draw_part
 
@@ -108,24 +106,6 @@ def test_a_part_with_other_rows_than_were_drawn_is_refused(trained):
     for changed in (parts["party_2"].iloc[:4], parts["party_2"].iloc[::-1]):
         with pytest.raises(MisalignedError, match="leave the file as it is"):
             join_parts(parts | {"party_2": changed})
-
-
-def test_the_commands_sample_and_join(trained, tmp_path, monkeypatch, cli):
-    monkeypatch.chdir(tmp_path)
-    job = trained.job
-    (tmp_path / "job.toml").write_text(
-        f'name = "{job.name}"\nparties = ["party_1", "party_2"]\non = "record_id"\n'
-    )
-    assert Job.from_dict({"name": "trial", "parties": ["a"]}).digest != job.digest
-    for name, site in trained.sites.items():
-        site.write(tmp_path / f"{name}.toml")
-        sample = ["parties", "sample", "job.toml", f"{name}.toml", "-n", "7", "--request", "one"]
-        assert main([*sample, "-o", f"{name}.parquet"]) == 0
-        assert "would be lost" in cli([*sample, "-o", str(site.table)], 2).err
-    parts = ["party_1.parquet", "party_2.parquet"]
-    assert "would be lost" in cli(["parties", "join", *parts, "-o", parts[0]], 2).err
-    assert "all.parquet: 7 rows" in cli(["parties", "join", *parts, "-o", "all.parquet"]).out
-    assert pd.read_parquet("all.parquet").shape == (7, 6)
 
 
 AUTOREGRESSIVE = {

@@ -1,6 +1,5 @@
 """Contexts tell bits: each site counts them by receiver, and stops before there are too many."""
 
-import math
 import shutil
 from dataclasses import replace
 
@@ -13,7 +12,6 @@ from tests.unit.federation.test_fresh_secrets import change_a_value, keeping
 from vflsynth.exceptions import ProtocolError, ToldTooMuchError
 from vflsynth.federation import trail
 from vflsynth.federation.account import TOLD, book, told_bits, told_report
-from vflsynth.federation.consent import bound_to
 from vflsynth.federation.progress import report_of
 from vflsynth.federation.site import Site, Telling
 from vflsynth.methods.autoregressive.messages import RecordContexts
@@ -152,8 +150,3 @@ def test_any_number_of_days_can_be_counted(tmp_path):
     site = Site("a", tmp_path, telling=Telling(10.0, days=10**9))
     book(site, "one", "s", {"b": 9.0})
     assert told_bits(site) == {"b": 9.0}
-
-
-def test_an_approval_is_of_the_limit(tmp_path):
-    site = Site("a", tmp_path, telling=Telling(math.inf))
-    assert bound_to(site) != bound_to(replace(site, telling=Telling()))

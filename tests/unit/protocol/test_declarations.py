@@ -116,14 +116,6 @@ def test_every_message_has_somebody_who_answers_or_takes_it():
     assert set(OWN) == {name for _, _, name in handlers()}
 
 
-def test_what_a_process_cannot_send_is_not_asked_for_across_processes():
-    """What is made of raw keys stays inside: blinded keys replace it."""
-    assert {name for name, kind in MESSAGES.items() if kind.declared.in_process} == {
-        "KeyList",
-        "AlignmentNotice",
-    }
-
-
 # -- mechanisms ----------------------------------------------------------------------------------
 
 
