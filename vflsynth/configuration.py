@@ -261,9 +261,8 @@ class Configuration:
         from vflsynth.mechanisms import HistogramMechanism
 
         content, public = self._content, Public(**self._content.get("privacy", {}))
-        synth: BaseSynthesizer = make_estimator(
-            self.method, content.get("parameters", {}), where=self.where, refused=_ELSEWHERE
-        )
+        given = content.get("parameters", {})
+        synth: BaseSynthesizer = make_estimator(self.method, given, where=self.where)
         if "device" in content:
             _check_known("device", inspect.signature(self._kind).parameters, self._name(self.where))
             synth.set_params(device=content["device"])
@@ -360,26 +359,17 @@ def schema_of_files(schema: PublicSchema | None, files: Mapping[str, Path]) -> P
     return replace(schema, dtypes="given")
 
 
-def make_estimator(
-    method: str,
-    parameters: Mapping[str, Any],
-    *,
-    where: str,
-    refused: Mapping[str, str] | None = None,
-) -> Any:
+def make_estimator(method: str, parameters: Mapping[str, Any], *, where: str) -> Any:
     """Make a synthesizer or a split classifier, by the name of a registered class.
 
     ``privacy`` is a table with ``mechanism`` and that mechanism's parameters, ``transformer`` one
     with those of `TableTransformer`; other objects are tables with ``class``, the name of a
     registered protection, encoder or other object, and its parameters. `where` is what error
-    messages begin with, and `refused` says which parameters may not be given here, and where they
-    belong.
+    messages begin with.
     """
     kind = find(method, *METHODS, where=f"{where}: method")
     values = {}
     for name, value in parameters.items():
-        if name in (refused or {}):
-            raise ParameterError(f"{where}: {name} {(refused or {})[name]}")
         _check_known(name, inspect.signature(kind).parameters, f"{where}: {kind.__name__}")
         inside = f"{where}: {name}"
         if name == "privacy" and value is not None:

@@ -153,7 +153,10 @@ class Job(RunFile):
 
         Raises ParameterError if a parameter is unknown, out of range, or does not go with another.
         """
-        estimator = make_estimator(self.method, self.parameters, where="job", refused=_REFUSED)
+        for name in self.parameters:
+            if name in _REFUSED:
+                raise ParameterError(f"job: {name} {_REFUSED[name]}")
+        estimator = make_estimator(self.method, self.parameters, where="job")
         if self.contract and self.has_labels:
             raise ParameterError(
                 f"job: a contract is about synthetic rows, and {self.method} makes none. Fix: "
