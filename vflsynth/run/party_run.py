@@ -156,7 +156,7 @@ class PartyRun(Participant):
         self.discriminator: Any = None
         self.residuals: Any = None
         self.minter = method.minter(seat.name, party_keys(seat.frame, seat.on))
-        self.nonce = os.urandom(16).hex()  # which no other attempt has
+        self.nonce = _nonce()
         self.n_columns, self.n_unlisted = sum(c != seat.on for c in seat.frame.columns), 0
         if method.is_private:
             counts = count_columns(
@@ -413,3 +413,8 @@ class PartyRun(Participant):
         if self.account is not None and self.method.plan is not None and epoch > self._paid:
             self.account.spend(self.method.plan.releases(self._paid + 1, epoch))
             self._paid = epoch
+
+
+def _nonce() -> str:
+    """Sixteen bytes that no other attempt has."""
+    return os.urandom(16).hex()
