@@ -286,12 +286,13 @@ def _not_zero(numbers: Floats) -> Floats:
 
 
 _RATIO = _Form("ratio", "{a} / {b}", lambda one, others: one / _not_zero(others))
+_OF_SQUARE = _Form("ratio", "{a} / ({b} * {b})", lambda one, others: one / _not_zero(others) ** 2)
 _FORMS = (
     _Form("product", "{a}", lambda one, others: one[None], two=False),
     _Form("sum", "{a} + {b}", operator.add, scaled=False, symmetric=True),
     _Form("product", "{a} * {b}", operator.mul, symmetric=True),
     _RATIO,
-    _Form("ratio", "{a} / ({b} * {b})", lambda one, others: one / _not_zero(others) ** 2),
+    _OF_SQUARE,
 )
 
 
@@ -414,6 +415,8 @@ def _confirmed(
     texts = [form.text.format(**names) + factor]
     if form is _RATIO and factor:  # the last digit is rounded another way
         texts.append("{a}{factor} / {b}".format(**names, factor=factor))
+    if form is _OF_SQUARE and factor == " * 10000":  # as of a height in centimetres
+        texts.insert(0, "{a} / (({b} / 100) * ({b} / 100))".format(**names))
     kind = "equality" if texts == [names["a"]] else form.kind
     own = table.values(computed)
     used = [table.values(label) for label in parts]

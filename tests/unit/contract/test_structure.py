@@ -127,6 +127,9 @@ def test_further_forms():
     frame["monthly"] = (frame["net"] / 12).round(2)
     frame["part"] = rng.integers(1, 50, 500)
     frame["percent"] = (frame["part"] / frame["net"] * 100).round(1)
+    people = np.random.default_rng(1).normal([171, 75], [9, 14], (500, 2))
+    frame["height"], frame["weight"] = people[:, 0].round(), people[:, 1].round(1)
+    frame["bmi"] = (frame["weight"] / (frame["height"] / 100) ** 2).round(1)
     a, b = rng.integers(0, 4, (2, 500))
     frame["a"], frame["b"] = np.array(list("wxyz"))[a], np.array(list("klmn"))[b]
     frame["both"] = np.array(list("01234567"))[(a * 3 + b * 5) % 8]
@@ -136,6 +139,8 @@ def test_further_forms():
         "vat == round(net * 0.19, 2)",
         "monthly == round(net / 12, 2)",
         "percent == round(part / net * 100, 1)",  # part == round(net * percent * 0.01, 0) as well
+        # In centimetres, with a factor of 10,000, the last digit may be another.
+        "bmi == round(weight / ((height / 100) * (height / 100)), 1)",
         "a, b determine both",
         "a, both determine b",
         "b, both determine a",
