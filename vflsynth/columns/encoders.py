@@ -446,10 +446,12 @@ class Ranks(NormalScores):
     def fit_cycle(
         self, ordered: Floats, period: float, start: float, n_cells: int, least: int
     ) -> Ranks:
-        """Learn sorted coordinates anew without a cycle, if that tells enough.
+        """Learn sorted coordinates anew without a cycle, if records are many and it tells enough.
 
         Cells that fewer than `least` records are in count alike.
         """
+        if len(ordered) < _RECORDS_A_CELL * n_cells:
+            return self
         places = np.floor((ordered - start) / period * n_cells) % n_cells
         counts = np.bincount(places.astype(np.intp), minlength=n_cells)
         few = counts < max(1, least)
@@ -565,7 +567,7 @@ class Ranks(NormalScores):
 
 # Of the records: what all cells that few are in have together, at least. What a cycle tells of a
 # record to be kept, in nats, and how many of its periods the middle half of the records take up.
-_LEAST_MASS, _LEAST_GAIN, _PERIODS = 1e-3, 0.02, 2.0
+_LEAST_MASS, _LEAST_GAIN, _PERIODS, _RECORDS_A_CELL = 1e-3, 0.02, 2.0, 10
 
 
 def _quantiles(starts: Codes, counts: Codes) -> Flags:
