@@ -226,33 +226,14 @@ class NoisyHistogram:
         """
         if isinstance(self.column, Bounds):
             numbers = read_numbers(values, self.column.origin)
-            return self._scores(np.clip(numbers, self.column.low, self.column.high))
-        return self._one_hot(cell_codes(values, self.column))
-
-    def draw(self, n_records: int, rng: np.random.Generator) -> Floats:
-        """Draw values as the histogram has them, encoded; numbers lie evenly within their bins."""
-        missing = rng.random(n_records) < self.missing_share
-        shares, cells = self.shares(), self.cells
-        if isinstance(cells, Bins):
-            codes = rng.choice(len(shares), n_records, p=shares)
-            numbers = cells.lows[codes] + (cells.highs - cells.lows)[codes] * rng.random(n_records)
-            return self._scores(np.where(missing, np.nan, numbers))
-        shares = np.maximum(shares[self.visible], np.finfo(np.float64).tiny)
-        codes = self.visible[rng.choice(len(shares), n_records, p=shares / shares.sum())]
-        return self._one_hot(np.where(missing, len(self.counts) - 1, codes))
-
-    def _scores(self, numbers: Floats) -> Floats:
-        """Encode numbers, NaN where missing."""
-        mean, std = self.mean_and_std()
-        scores = np.clip((self._bend(numbers) - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
-        missing = np.isnan(numbers)
-        encoded = np.column_stack([np.where(missing, 0.0, scores), missing])
-        return encoded[:, : self.encoded_dim]
-
-    def _one_hot(self, codes: npt.NDArray[np.int64]) -> Floats:
-        """Encode the cells of categories."""
-        cells = len(self.counts)
-        encoded: Floats = np.eye(cells)[:, np.append(self.visible, cells - 1)][codes]
+            numbers = np.clip(numbers, self.column.low, self.column.high)
+            mean, std = self.mean_and_std()
+            scores = np.clip((self._bend(numbers) - mean) / std, -LARGEST_SCORE, LARGEST_SCORE)
+            missing = np.isnan(numbers)
+            encoded = np.column_stack([np.where(missing, 0.0, scores), missing])
+        else:
+            columns = np.eye(len(self.counts))[:, np.append(self.visible, len(self.counts) - 1)]
+            encoded = columns[cell_codes(values, self.column)]
         return encoded[:, : self.encoded_dim]
 
     def score_cells(self, values: pd.Series[Any]) -> tuple[Floats, Floats, float]:

@@ -100,13 +100,7 @@ class PublicTransformer(ColumnTransformer):
                 column = column.astype(self.dtype_)  # counts are of its unit
             except (TypeError, ValueError):
                 raise not_held(self.dtype_) from None
-        self._lay(self.histogram_.encode(column), out)
-
-    def draw_into(self, rng: np.random.Generator, out: Matrix) -> None:
-        """Fill `out`, shape (record, width_), with values as the histogram has them."""
-        self._lay(self.histogram_.draw(len(out), rng), out)
-
-    def _lay(self, encoded: Floats, out: Matrix) -> None:
+        encoded = self.histogram_.encode(column)
         if self._has_gate:  # score, states -> score, present, states
             encoded = np.insert(encoded, 1, 1.0 - encoded[:, 1:].sum(axis=1), axis=1)
         out[:] = encoded

@@ -295,23 +295,12 @@ class TableTransformer(  # type: ignore[call-arg]
     @property
     def histograms_(self) -> dict[Any, NoisyHistogram]:
         """The published histograms, by column, of a transformer made by `from_histograms`."""
-        return {label: transformer.histogram_ for label, transformer, _ in self._public()}
-
-    def draw_independent(self, n_records: int, rng: np.random.Generator) -> Matrix:
-        """Draw encoded rows, (n_records, width_), every column as its published histogram has it.
-
-        Raises TypeError if this transformer was not made by `from_histograms`.
-        """
-        matrix = np.zeros((n_records, self.width_), dtype=np.float32)
-        for _, transformer, place in self._public():
-            transformer.draw_into(rng, matrix[:, place])
-        return matrix
-
-    def _public(self) -> Iterator[tuple[Any, PublicTransformer, slice]]:
-        for label, transformer, place in self._placed():
+        found: dict[Any, NoisyHistogram] = {}
+        for label, transformer, _ in self._placed():
             if not isinstance(transformer, PublicTransformer):
                 raise TypeError(f"column {label!r} is not described by a published histogram")
-            yield label, transformer, place
+            found[label] = transformer.histogram_
+        return found
 
     @classmethod
     def joined(cls, parts: Sequence[TableTransformer], *, party: str | None = None) -> Self:

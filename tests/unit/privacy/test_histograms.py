@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.later import later
@@ -402,42 +402,3 @@ def test_categories_that_nobody_visibly_has_are_not_encoded():
     assert encoded.tolist() == [[1, 0], [0, 0], [0, 0], [0, 1], [0, 0]]
     drowned = NoisyHistogram(histogram.column, -np.ones(5), noise_std=3.0)
     assert drowned.visible.tolist() == [0, 1, 2, 3]  # something must be drawn
-
-
-@pytest.mark.parametrize(
-    ("column", "counts"),
-    [
-        (Bounds(0.0, 10.0), [40.0, 10.0, 0.0, 50.0, 0.0]),
-        (Bounds(0.0, 10.0), [40.0, 10.0, 0.0, 50.0, 25.0]),
-        (Categories(("a", "b", "c")), [60.0, 0.1, 40.0, 0.0]),
-        (Categories(("a", "b", "c")), [60.0, 0.1, 40.0, 25.0]),
-    ],
-)
-def test_drawn_values_are_those_of_the_histogram(column, counts):
-    """As a table is encoded whose records are spread as the histogram says."""
-    histogram = NoisyHistogram(column, np.array(counts), noise_std=1.0)
-    drawn = histogram.draw(40_000, np.random.default_rng(0))
-    n = 40_000 / sum(counts)
-    if isinstance(column, Bounds):
-        bins = [np.linspace(low, low + 2.5, int(c * n)) for low, c in zip((0, 2.5, 5, 7.5), counts)]
-        values = pd.Series(np.concatenate([*bins, np.full(int(counts[-1] * n), np.nan)]))
-    else:
-        values = pd.Series(np.repeat([*column.values, None], [int(c * n) for c in counts]))
-    encoded = histogram.encode(values[values != "b"])
-    assert drawn.shape[1] == histogram.encoded_dim
-    for moment in (1, 2, 4):
-        np.testing.assert_allclose((drawn**moment).mean(0), (encoded**moment).mean(0), atol=0.03)
-    assert drawn.min() >= encoded.min() - 1e-6
-    assert drawn.max() <= encoded.max() + 1e-6
-
-
-@given(
-    st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=6), st.floats(0.0, 1e4), st.integers(0, 9)
-)
-@example([1.5, -1.5, 2e-304, 0.0], 0.0, 0)  # a sum that is lost in each of its terms
-def test_any_noisy_histogram_can_be_drawn_from(counts, noise_std, seed):
-    for column in (Bounds(-1.0, 1.0), Categories(tuple(range(len(counts) - 1)))):
-        histogram = NoisyHistogram(column, np.array(counts), noise_std)
-        drawn = histogram.draw(50, np.random.default_rng(seed))
-        assert drawn.shape == (50, histogram.encoded_dim)
-        assert np.isfinite(drawn).all()
