@@ -562,8 +562,6 @@ def test_report_is_one_page_without_network(plain, tmp_path):
     assert html.count("<img") == 4
     for row in plain.to_frame().itertuples():
         assert row.attack in html
-    assert set(plain.summaries().columns) == {"first", "final", "tail", "mean", "q95", "max"}
-    assert {measure for _, measure in plain.summaries().index} == set(BATCH_MEASURES)
 
 
 def test_report_needs_evidence(tables):

@@ -101,7 +101,7 @@ def transcript_attacks(
         return _mean(_completion(features, labels, rows, n_classes) for rows in known)
 
     baseline = few(evidence.features)
-    knows = _few(known)
+    knows = f"{len(known[0])} labels"
     found += _measured("forward output", knows, baseline, baseline)
     for view, name in VIEWS.items():
         joined = np.concatenate([evidence.features, getattr(evidence, name)], 1)
@@ -152,7 +152,7 @@ def completion_attacks(
     heads = {"logistic": "completion, frozen", "perceptron": "completion, MLP"}
     found = []
     for knows, draws, more in (
-        (_few(known), known, {"semi-supervised": guessed}),
+        (f"{len(known[0])} labels", known, {"semi-supervised": guessed}),
         ("half of the labels", [half], {}),
     ):
         floor: Measures = np.fmax.reduce(  # of those that are applicable
@@ -177,11 +177,6 @@ def _known_rows(labels: Rows, n_classes: int, rng: np.random.Generator) -> Itera
         yield np.concatenate(
             [rng.permutation(np.flatnonzero(labels == c))[:per_class] for c in np.unique(labels)]
         )
-
-
-def _few(known: Sequence[Rows]) -> str:
-    """Say how many labels are known."""
-    return f"{len(known[0])} labels"
 
 
 def _completion(

@@ -121,20 +121,6 @@ class LeakageReport(Page):
         """
         return self.frame.copy()
 
-    def summaries(self) -> pd.DataFrame:
-        """Return the leak of one message over training, one row per party and attack.
-
-        AUCs are those of the ``first`` and ``final`` epoch, over the last fifth (``tail``), and
-        ``mean``, ``q95`` and ``max`` over all batches looked at. The last row of a party is no AUC:
-        the ``total_variation`` distance of the classes along the line between their means.
-        """
-        return pd.concat(
-            [
-                summarise(evidence.batches).assign(party=name).set_index("party", append=True)
-                for name, evidence in self.classifier.evidence_.items()
-            ]
-        ).swaplevel()
-
     @property
     def sentences(self) -> list[str]:
         """What is protected and what is not, in words."""
