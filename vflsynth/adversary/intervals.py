@@ -101,34 +101,6 @@ def _newcombe(value: float, n_in: int, n_out: int, z: float) -> tuple[float, flo
     return low, high
 
 
-@dataclass(frozen=True, eq=False)
-class ROC:
-    """An ROC curve from (0, 0) to (1, 1), each array of shape (threshold,).
-
-    `low` and `high` are the exact interval of the true positive rate at each threshold.
-    """
-
-    fpr: Floats
-    tpr: Floats
-    low: Floats
-    high: Floats
-
-
-def roc(scores: Floats, is_member: Booleans, confidence: float = 0.95) -> ROC:
-    """Return the ROC curve of scores, shape (candidate,)."""
-    thresholds = np.concatenate([[np.inf], np.unique(scores)[::-1]])
-    inside, outside = np.sort(scores[is_member]), np.sort(scores[~is_member])
-    hits = len(inside) - np.searchsorted(inside, thresholds)
-    alarms = len(outside) - np.searchsorted(outside, thresholds)
-    intervals = [binomial_interval(int(k), len(inside), confidence) for k in hits]
-    return ROC(
-        alarms / len(outside),
-        hits / len(inside),
-        np.array([interval.low for interval in intervals]),
-        np.array([interval.high for interval in intervals]),
-    )
-
-
 def resolves(fpr: float, n_out: int) -> bool:
     """Whether so many non-members can tell a false positive rate from none at all."""
     return fpr * n_out >= 1.0 - 1e-9

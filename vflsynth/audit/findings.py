@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import roc_curve
 
 from vflsynth.adversary.encoding import Booleans, Floats
 from vflsynth.adversary.intervals import (
@@ -20,7 +21,6 @@ from vflsynth.adversary.intervals import (
     most_telling,
     rank_sum_p_value,
     resolves,
-    roc,
     tpr_at_fpr,
 )
 from vflsynth.privacy import NeighbouringRelation
@@ -302,12 +302,13 @@ def plain(value: Any) -> Any:
 
 def roc_picture(attack: Attack, claim: Claim | None, confidence: float) -> Picture:
     """Draw the strongest attack's ROC with its band, and what the claim allows."""
-    curve = roc(attack.scores, attack.is_member, confidence)
+    fprs, tprs, _ = roc_curve(attack.is_member, attack.scores, drop_intermediate=False)
+    n_in = int(attack.is_member.sum())
+    intervals = [binomial_interval(round(tpr * n_in), n_in, confidence) for tpr in tprs]
+    low, high = [one.low for one in intervals], [one.high for one in intervals]
     figure, axes = new_figure(3.3, 3.0)
-    axes.fill_between(
-        curve.fpr, curve.low, curve.high, color=SYNTHETIC, alpha=0.2, lw=0, step="post"
-    )
-    axes.plot(curve.fpr, curve.tpr, color=SYNTHETIC, lw=1.5, drawstyle="steps-post")
+    axes.fill_between(fprs, low, high, color=SYNTHETIC, alpha=0.2, lw=0, step="post")
+    axes.plot(fprs, tprs, color=SYNTHETIC, lw=1.5, drawstyle="steps-post")
     axes.plot([0, 1], [0, 1], color=INK, lw=0.8, ls=":")
     if claim is not None:
         fprs, most = claim.roc()
