@@ -58,12 +58,6 @@ class TestStatistics:
             fitted.measure(known, known.head(1)), fitted.measure(shuffled, known.head(1)), atol=1e-8
         )
 
-    def test_labels_that_were_never_seen_are_no_error(self, statistic):
-        known = _mixed(0)
-        other = known.assign(city_1="nowhere", measure_1=np.nan)
-        features = statistic.fit(known).measure(other, known.head(1))
-        assert np.isfinite(features).all()
-
     def test_fitting_returns_a_copy(self, statistic):
         known = _mixed(0)
         first = statistic.fit(known)

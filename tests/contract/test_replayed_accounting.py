@@ -169,10 +169,7 @@ def spent_and_printed(run, relation, folder):
 AT_ONCE = [run for run, (_, mechanism, _) in RUNS.items() if mechanism != "dpsgd"]
 
 
-WITH_LONG = [pytest.param(run, marks=pytest.mark.slow) if "penalty" in run else run for run in RUNS]
-
-
-@pytest.mark.parametrize("run", WITH_LONG)
+@pytest.mark.parametrize("run", RUNS)
 def test_a_record_less_spends_what_is_printed_and_not_much_less(run, tmp_path):
     spent, printed = spent_and_printed(run, ADD, tmp_path)
     assert 0.94 * printed < spent < 1.003 * printed

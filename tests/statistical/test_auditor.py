@@ -20,7 +20,7 @@ from vflsynth.adversary import (
     SharedValues,
     TargetedQueries,
 )
-from vflsynth.adversary.intervals import auc_interval, holm, rank_sum_p_value
+from vflsynth.adversary.intervals import auc_interval
 from vflsynth.audit import Claim, audit_mechanism, audit_synthetic_data, audit_with_canaries
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.schema import Bounds
@@ -151,43 +151,8 @@ def test_canaries_are_guessed_where_a_copy_makes_it_sure(bootstrap, numbers):
 
 
 @pytest.mark.slow
-def test_intervals_cover_chance_for_a_release_without_the_record():
-    """95 % intervals over 100 audits; each is right with at least 0.95, all with 0.90 of them."""
-    rng = np.random.default_rng(1)
-    covered, bounds = {"auc": 0, "accuracy": 0}, []
-    for seed in range(100):
-        audit = audit_mechanism(
-            lambda inside: rng.normal(size=3), n_runs=60, adversaries=[QUICK], random_state=seed
-        )
-        attack = audit.targets[0].strongest
-        covered["auc"] += attack.auc.low <= 0.5 <= attack.auc.high
-        covered["accuracy"] += attack.accuracy.low <= 0.5 <= attack.accuracy.high
-        bounds.append(attack.epsilon)
-    assert covered["auc"] >= 90
-    assert covered["accuracy"] >= 90
-    assert sum(bound > 0 for bound in bounds) <= 10
-
-
-@pytest.mark.slow
-def test_reports_on_many_targets_err_as_seldom_as_those_on_one():
-    """20 targets share the models with all records; each would alarm by itself in 5 %."""
-    rng = np.random.default_rng(2)
-    alarms = {"by itself": 0, "adjusted": 0}
-    for _ in range(200):
-        inside, is_member = rng.normal(size=10), np.repeat([True, False], 10)
-        p_values = [
-            rank_sum_p_value(np.concatenate([inside, rng.normal(size=10)]), is_member)
-            for _ in range(20)
-        ]
-        alarms["by itself"] += min(p_values) <= 0.05
-        alarms["adjusted"] += min(holm(p_values)) <= 0.05
-    assert alarms["by itself"] > 60
-    assert alarms["adjusted"] <= 18
-
-
-@pytest.mark.slow
 def test_intervals_cover_chance_for_a_synthesizer_that_ignores_its_input(oblivious, numbers):
-    """The same from end to end: worlds, shadow models, statistics and the paper's adversary."""
+    """95 % intervals over 100 audits, from end to end: each is right in 90 of them at least."""
     covered, warnings = {"auc": 0, "accuracy": 0}, 0
     for seed in range(100):
         audit = audit_synthetic_data(

@@ -74,31 +74,6 @@ def test_assd_gives_an_answer_per_target_and_attack(small_frames, tiny):
     assert content["targets"][0]["conclusion"]
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_audit(small_frames, tiny):
-    one, other = (
-        audit_synthetic_data(
-            tiny,
-            small_frames,
-            "record_id",
-            targets=["farthest"],
-            n_models=10,
-            adversaries=QUICK,
-            verbose=0,
-        )
-        for _ in "ab"
-    )
-    pd.testing.assert_frame_equal(one.to_frame(), other.to_frame())
-
-
-def test_targets_are_rules_or_keys(small_frames):
-    keys = small_frames["party_1"]["record_id"].tolist()[:2]
-    plain = IndependentSynthesizer(structure="ignore")
-    audit = audit_synthetic_data(plain, small_frames, "record_id", targets=keys, **FEW)
-    assert [target.target for target in audit.targets] == keys
-    assert audit.targets[0].chosen_by == ("named",)
-
-
 def test_a_record_chosen_twice_is_audited_once(number_frames):
     number_frames["left"].loc[9] = [50.0, -50.0]
     number_frames["right"].loc[9] = [-50.0, 1.0]

@@ -505,14 +505,6 @@ def test_a_release_of_no_run_makes_no_account(account):
         account.epsilon()
 
 
-def test_one_run_at_a_time(account):
-    opened = account.open("one", PLAN)
-    with pytest.raises(ParameterError, match="another private run"):
-        account.open("two", PLAN)
-    opened.close()
-    account.open("two", PLAN).close()
-
-
 def _book_in_a_process(path, gate, results):
     gate.wait()
     account = PrivacyAccount(path)

@@ -165,7 +165,3 @@ def test_without_amplification_keeps_steps():
     event = SampledRelease((release(),), "without_replacement", 0.1, 5)
     (part,) = without_amplification(event).events
     assert (part.sampler, part.sample_rate, part.steps) == (Sampler.NONE, 1.0, 5)
-
-
-def test_noise_std_is_noise_multiplier_times_sensitivity():
-    assert release(1.39, sensitivity=2 * 1.5 / 16).noise_std == pytest.approx(1.39 * 2 * 1.5 / 16)

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.methods.wgan_gp.gs_wgan import (
     batch_sensitivity,
     clip_rows,
@@ -57,11 +56,6 @@ def test_any_two_discriminators_are_within_the_sensitivity(batch, data, bound, o
     assert moved <= batch_sensitivity(bound, batch)
 
 
-def test_no_rounding_error_exceeds_the_bound():
-    rows = clip_rows(gradients(10.0, batch=2_000), 0.7)
-    assert (rows.double().norm(dim=-1) <= 0.7).all()
-
-
 def test_the_sensitivity_is_reached():
     one = 7.0 * torch.ones(1, 9, 4)
     moved = (clip_rows(one, 0.5) - clip_rows(-one, 0.5)).norm().item()
@@ -76,9 +70,3 @@ def test_a_gradient_that_overflows_becomes_zero(bad):
     clipped = clip_rows(dirty, 0.5)
     assert not clipped[0, 2].any()
     torch.testing.assert_close(clipped[0, 3:], clip_rows(gradients(), 0.5)[0, 3:])
-
-
-def test_clipping_bound_must_be_positive():
-    for bound in (0.0, -1.0, math.nan):
-        with pytest.raises(PrivacyParameterError, match="max_grad_norm"):
-            clip_rows(gradients(), bound)

@@ -86,16 +86,6 @@ def test_every_cell_has_noise_of_the_claimed_size():
     assert np.allclose(stds, 5.0, rtol=0.15)
 
 
-def test_same_generator_same_release():
-    rows = frame([(10.0, 1.0, "red"), (12.0, 3.0, None)])
-    released = [
-        release_histograms(rows, CELLS, noise_std=1.0, rng=torch.Generator().manual_seed(4))
-        for _ in range(2)
-    ]
-    for column in rows:
-        assert np.array_equal(released[0][column].counts, released[1][column].counts)
-
-
 def test_columns_without_public_bounds_are_refused():
     with pytest.raises(PrivacyParameterError, match="schema"):
         first_cells(SCHEMA, ["income"], 4)

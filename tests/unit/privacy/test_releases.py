@@ -41,11 +41,6 @@ def test_a_release_is_the_exact_sum_and_whole_noise():
     assert np.array_equal(release.values, release.steps * grid.step)
 
 
-def test_noise_of_a_release_has_the_ledgers_size():
-    released = Grid.of(7.0).release(np.zeros(100_000, dtype=np.int64)).values
-    assert released.std() == pytest.approx(7.0, rel=0.02)
-
-
 @pytest.mark.parametrize("noise_std", [0.0, -1.0, math.nan, math.inf])
 def test_there_is_no_grid_without_noise(noise_std):
     with pytest.raises(PrivacyParameterError, match="noise_std"):

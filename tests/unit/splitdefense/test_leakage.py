@@ -182,10 +182,6 @@ def test_histogram_distance_of_ties():
     assert bool(total_variation(torch.zeros(100), positive & False).isnan())
 
 
-def test_folding():
-    assert float(fold(torch.tensor(0.1))) == pytest.approx(0.9)
-
-
 # -- the monitor ---------------------------------------------------------------------------------
 
 
