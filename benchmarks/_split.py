@@ -135,6 +135,21 @@ def held_out_auc(model: BaseSplitClassifier, frames: Frames, y: Labels, rows: Ro
     return float(roc_auc_score(y[rows], probabilities[:, 1]))
 
 
+def summarise(batches: pd.DataFrame) -> pd.DataFrame:
+    """Summarise what was measured per batch over a training, one row per measure."""
+    epoch, values = batches["epoch"], batches.drop(columns="epoch")
+    return pd.DataFrame(
+        {
+            "first": values[epoch == epoch.min()].mean(),
+            "final": values[epoch == epoch.max()].mean(),
+            "tail": values[epoch > 0.8 * epoch.max()].mean(),
+            "mean": values.mean(),
+            "q95": values.quantile(0.95),
+            "max": values.max(),
+        }
+    )
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Mean and standard deviation over seeds."""
     return {"mean": round(float(np.mean(values)), 4), "sd": round(float(np.std(values)), 4)}

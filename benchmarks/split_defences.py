@@ -64,6 +64,7 @@ from benchmarks._split import (
     splits,
     spread,
     spreads,
+    summarise,
     zero_to_one,
 )
 from vflsynth.splitdefense import (
@@ -83,7 +84,6 @@ from vflsynth.splitdefense import (
     leakage_report,
 )
 from vflsynth.splitdefense.leakage.attacks import transcript_attacks
-from vflsynth.splitdefense.leakage.report import summarise
 from vflsynth.splitdefense.settings import AS_PUBLISHED
 
 MARGIN = {"spambase": 0.05, "credit-default": 0.1, "imdb": 0.1}

@@ -33,6 +33,7 @@ from benchmarks._split import (
     splits,
     spread,
     spreads,
+    summarise,
 )
 from vflsynth._random import RandomStreams
 from vflsynth.splitdefense import (
@@ -43,7 +44,6 @@ from vflsynth.splitdefense import (
     Protection,
     SplitNNClassifier,
 )
-from vflsynth.splitdefense.leakage.report import summarise
 from vflsynth.splitdefense.protections.gradients import Context, Draws
 from vflsynth.splitdefense.protections.marvell import solve_noise_variances
 from vflsynth.splitdefense.settings import AS_PUBLISHED

@@ -152,10 +152,6 @@ class LeaveOneOutGame:
                 )
         return chosen
 
-    def record(self, target: Hashable) -> pd.DataFrame:
-        """Return a record of `table` as a frame of one row."""
-        return self.table.loc[[target]]
-
     def worlds(self, targets: Sequence[Hashable]) -> list[World]:
         """Return the world with all records, which serves every target, and one without each."""
         return [

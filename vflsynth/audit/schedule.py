@@ -114,8 +114,6 @@ class Schedule:
     no epochs, or were told how many, stay as they are. A cache keeps what was chosen. The time
     began to run at `started`, by ``time.perf_counter``; `learning` measures the seconds that
     learning from so many models per world takes; `alone` counts models that are trained one by one.
-
-    Raises ParameterError if a cache is asked for and the synthesizer has no ``get_params``.
     """
 
     shortened: Shortened | None = None

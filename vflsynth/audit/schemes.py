@@ -128,7 +128,7 @@ def audit_synthetic_data(
     check_values(owner, n_synthetic=n_synthetic, attacker=attacker)
     game = LeaveOneOutGame(party_frames, on, columns_left_out(synthesizer))
     chosen = game.choose(targets, categorical)
-    records = {target: game.record(target) for target in chosen}
+    records = {target: game.table.loc[[target]] for target in chosen}
     observer: Any = TableObserver(
         [statistic.fit(game.table, categorical) for statistic in statistics],
         records,

@@ -286,7 +286,7 @@ def test_a_model_is_asked_about_the_record_and_about_each_party_s_half(number_fr
     game = LeaveOneOutGame(number_frames)
     model = Kernel().fit({name: frame[1:] for name, frame in number_frames.items()})
     parties = [list(frame) for frame in number_frames.values()]
-    observer = DensityObserver(game.table, {0: game.record(0)}, parties)
+    observer = DensityObserver(game.table, {0: game.table.loc[[0]]}, parties)
     (found,) = observer.observe(model, [0]).values()
     expected = []
     for columns in (list(game.table), *parties):
@@ -294,7 +294,7 @@ def test_a_model_is_asked_about_the_record_and_about_each_party_s_half(number_fr
         expected += [own[0], float((own[1:] < own[0]).mean())]
     np.testing.assert_allclose(found, expected)
     assert len(found) == 2 * (1 + len(parties))
-    alone = DensityObserver(game.table, {0: game.record(0)}).observe(model, [0])
+    alone = DensityObserver(game.table, {0: game.table.loc[[0]]}).observe(model, [0])
     np.testing.assert_array_equal(*alone.values(), found[:2])
 
 

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks._split import TABLES, divided, held_out_auc, numbers, rows_of, splits
+from benchmarks._split import TABLES, divided, held_out_auc, numbers, rows_of, splits, summarise
 from benchmarks.split_dimip import TABLES as HALVES
 from benchmarks.split_dimip import classifier as halves_classifier
 from vflsynth.splitdefense import (
@@ -27,7 +27,6 @@ from vflsynth.splitdefense import (
     RandomizedResponse,
     SplitNNClassifier,
 )
-from vflsynth.splitdefense.leakage.report import summarise
 from vflsynth.splitdefense.settings import AS_PUBLISHED
 
 pytestmark = pytest.mark.data

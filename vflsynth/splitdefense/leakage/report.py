@@ -187,22 +187,6 @@ class LeakageReport(Page):
         return str(page)
 
 
-def summarise(batches: pd.DataFrame) -> pd.DataFrame:
-    """Summarise what was measured per batch over a training, one row per measure."""
-    epoch, values = batches["epoch"], batches.drop(columns="epoch")
-    found = pd.DataFrame(
-        {
-            "first": values[epoch == epoch.min()].mean(),
-            "final": values[epoch == epoch.max()].mean(),
-            "tail": values[epoch > 0.8 * epoch.max()].mean(),
-            "mean": values.mean(),
-            "q95": values.quantile(0.95),
-            "max": values.max(),
-        }
-    )
-    return found.rename_axis("attack")
-
-
 def _sentences(frame: pd.DataFrame, classifier: BaseSplitClassifier) -> list[str]:
     sentences = []
     label_privacy = classifier.label_privacy
