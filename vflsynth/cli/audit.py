@@ -67,7 +67,6 @@ OPTIONS = [
     Option(
         "--target KEY...",
         f"keys of records to ask about, or {' or '.join(RULES)} (default: both)",
-        default=list(RULES),
     ),
     Option(
         "--categorical COLUMN...",
@@ -155,7 +154,7 @@ def _audit(
 ) -> AuditReport:
     """Train many models, with and without a record."""
     arguments: dict[str, Any] = {
-        "targets": [_target(frames, on, text) for text in options.target],
+        "targets": [_target(frames, on, text) for text in options.target or RULES],
         "categorical": [label(frames.values(), name) for name in options.categorical],
         "n_models": options.models,
         "minutes": options.minutes,

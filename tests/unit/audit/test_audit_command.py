@@ -76,6 +76,7 @@ def test_it_prints_a_conclusion_and_writes_a_page(command, small_frames, tmp_pat
     options += ["--sensitive", "city_1", "--quasi-identifiers", "count_1", "--minutes", "5"]
     result, messages = cli([*command, *options])
     assert f"record {key}" in result
+    assert "outlying" not in result, "no other record is asked about"
     assert messages == ""
     html = page.read_text(encoding="utf-8")
     assert "Who the attacker is" in html
