@@ -73,7 +73,7 @@ def detection_auc(
 
 
 def told_apart(
-    tables: Tables, classifier: BaseEstimator | None, max_rows: int | None
+    tables: Tables, classifier: BaseEstimator | None = None, max_rows: int | None = 5_000
 ) -> MetricResult:
     """Compute `detection_auc`, which see."""
     real, synthetic, encoder = tables.real, tables.synthetic, tables.encoder

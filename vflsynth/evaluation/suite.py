@@ -54,11 +54,6 @@ def train_and_test(tables: Tables) -> MetricResults:
     return Usefulness(tables, max_rows=10_000).measured()
 
 
-def detection(tables: Tables) -> MetricResult:
-    """See `detection_auc`."""
-    return told_apart(tables, None, 5_000)
-
-
 SingleColumns = _metric("single_columns", single_columns)
 PairsOfColumns = _metric("pairs_of_columns", pairs_of_columns)
 WholeRows = _metric("whole_rows", whole_rows)
@@ -66,7 +61,7 @@ ExactStructure = _metric("exact_structure", structure_kept, reads_batches=False)
 AllColumns = _metric("all_columns", all_columns)
 DiscreteColumns = _metric("discrete_columns", discrete_columns)
 TrainAndTest = _metric("train_and_test", train_and_test, reads_batches=False)
-Detection = _metric("detection", detection)
+Detection = _metric("detection", told_apart)
 Copies = _metric("copies", copies_in)
 
 

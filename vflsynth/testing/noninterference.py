@@ -26,7 +26,6 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -90,9 +89,11 @@ class Tape:
     """Releases of a fit, with the sums before the noise; played again, another fit makes the same.
 
     `totals` are sums over records, in steps. Noise is drawn unless another fit's tape is `played`.
+    What a fit in one process sends is in the `transcript`.
     """
 
     def __init__(self, played: Tape | None = None) -> None:
+        self.transcript = Transcript(keep_messages=True)
         self._played = played
         self._made: dict[str, list[tuple[Ints, Release]]] = {}
         self._grid: Grid | None = None
@@ -108,6 +109,11 @@ class Tape:
         """What was published, in the same order."""
         return [release for own in sorted(self._made) for _, release in self._made[own]]
 
+    @property
+    def messages(self) -> list[Message]:
+        """What was sent."""
+        return self.transcript.messages or []
+
     @contextmanager
     def running(self, secret: bytes = _SAME_BATCHES) -> Iterator[Tape]:
         """Have all that is released go through the tape, and batches drawn of a secret."""
@@ -119,6 +125,7 @@ class Tape:
                 (Grid, "noise", lambda grid, shape, *, rng=None: self._of_a_party(grid, shape)),
                 (Arithmetic, "signed", lambda own, steps: self._of_all(signed(own, steps))),
                 (local, "_entropy", lambda noise: secret),
+                (local, "Transcript", lambda: self.transcript),
                 (party_run, "_nonce", lambda: "the same batches at all sites"),
             ):
                 stack.enter_context(patch.object(where, name, new))
@@ -169,14 +176,10 @@ def observe(
     reach records (see `records_within`) in as many fits as there are `looks`, each with noise of
     its own: an array that noise makes as long as the tables are is found in one of some hundred.
     """
-    model, spoken = clone(estimator).set_params(random_state=0), Transcript(keep_messages=True)
+    model = clone(estimator).set_params(random_state=0)
     seen: Seen = {"how it ends": "well"}
     fitted = None
-    with (
-        tape.running(),
-        patch.object(local, "Transcript", lambda: spoken),
-        warnings.catch_warnings(record=True) as said,
-    ):
+    with tape.running(), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
             run = _fit(model, tables, on)
@@ -200,7 +203,7 @@ def observe(
         seen |= files_within(Path(path))
     mechanism = run.method.privacy
     counted = mechanism is None or mechanism.relation is REPLACE
-    for message in spoken.messages or []:
+    for message in tape.messages:
         place, content = as_seen(message, _is_public(message, run.method), counted=counted)
         if counted or content not in seen.setdefault(place, []):
             seen.setdefault(place, []).append(content)
@@ -429,17 +432,11 @@ def what_is_as_it_is(estimator: Any) -> list[str]:
     That is tensors of masked messages that are the same whatever the parties' secret, and messages
     with neither noise nor mask if the ledger does not except the server, which gets them.
     """
-    runs: list[list[Message]] = []
-    tape = None
-    for secret in (_SAME_BATCHES, _SAME_BATCHES[::-1]):
-        spoken, tape = Transcript(keep_messages=True), Tape(tape)
-        with (
-            tape.running(secret),
-            patch.object(local, "Transcript", partial(_given, spoken)),
-            warnings.catch_warnings(action="ignore"),
-        ):
+    tapes = [first := Tape(), Tape(first)]
+    for tape, secret in zip(tapes, (_SAME_BATCHES, _SAME_BATCHES[::-1]), strict=True):
+        with tape.running(secret), warnings.catch_warnings(action="ignore"):
             run = _fit(ready(estimator), _tables_for(estimator, USUAL), KEY)
-        runs.append([own for own in spoken.messages or [] if own.declared.masked])
+    runs = [[own for own in tape.messages if own.declared.masked] for tape in tapes]
     found = [
         f"{type(one).__name__}.{name} of {one.sender!r}, masked, is the same with another secret"
         for one, other in zip(*runs, strict=True)
@@ -447,15 +444,11 @@ def what_is_as_it_is(estimator: Any) -> list[str]:
         if torch.equal(getattr(one, name), getattr(other, name)) and getattr(one, name).numel()
     ]
     covers, ledger = run.method.private_plan.covers, run.method.private_plan.ledger
-    bare = {type(own).__name__ for own in spoken.messages or [] if not own.declared.masked}
+    bare = {type(own).__name__ for own in first.messages if not own.declared.masked}
     bare = {name for name in bare & covers.keys() if not covers[name].noised}
     if bare and not any(whom.startswith("the server:") for whom in ledger.not_protected_against):
         found.append(f"not_protected_against lacks 'the server: ...', which gets {sorted(bare)}")
     return found
-
-
-def _given(transcript: Transcript) -> Transcript:
-    return transcript
 
 
 def what_tells_numbers_apart(estimator: Any, sizes: Sequence[int] = SIZES) -> list[str]:
