@@ -33,7 +33,7 @@ from vflsynth.evaluation.suite import (
 )
 from vflsynth.evaluation.train_test import Usefulness
 from vflsynth.exceptions import ParameterError
-from vflsynth.testing import metric_checks
+from vflsynth.testing import metric_checks, parametrize_with_checks
 from vflsynth.testing.metrics import (
     NASTY_LABELS,
     NASTY_NUMBERS,
@@ -50,7 +50,7 @@ TREE = DecisionTreeClassifier(max_depth=3, random_state=0)
 
 class SmallDetection(Detection):
     def compute(self, tables):
-        return told_apart(tables, TREE, 5_000)
+        return told_apart(tables, TREE)
 
 
 class SmallTrainAndTest(TrainAndTest):
@@ -72,14 +72,7 @@ METRICS = {
 every_metric = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        pytest.param(check, id=f"{name}-{check.law.__name__}")
-        for name, metric in METRICS.items()
-        for check in metric_checks(metric)
-    ],
-)
+@parametrize_with_checks({name: metric_checks(metric) for name, metric in METRICS.items()})
 def test_laws(check):
     check()
 

@@ -36,7 +36,7 @@ from vflsynth.mechanisms.planning import histogram_event, ledger_of, split_budge
 from vflsynth.methods.marginals.method import IndependentMethod, MarginalParty, MarginalSampler
 from vflsynth.methods.pairwise.method import PairwiseMethod
 from vflsynth.methods.pairwise.party import affordable_states
-from vflsynth.privacy import NeighbouringRelation
+from vflsynth.privacy import NeighbouringRelation, histograms
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.ledger import LedgerEntry
@@ -317,6 +317,21 @@ def test_states_by_the_true_number_are_found_and_the_step_is_named(monkeypatch):
     columns = {"a": 3, "b": 3}
     states = [min(30, affordable_states(columns, 1e4 * n)) for n in (same, differs)]
     assert states[0] > states[1]
+
+
+def test_a_leak_beside_the_releases_is_found(monkeypatch):
+    """Of how many values a column has, in the last digits of what a model says about its noise."""
+    honest = histograms.release_histograms
+
+    def leak(frame, *args, **rest):
+        return {
+            name: replace(found, noise_std=found.noise_std + 1e-12 * float(frame[name].count()))
+            for name, found in honest(frame, *args, **rest).items()
+        }
+
+    monkeypatch.setattr(histograms, "release_histograms", leak)
+    found = what_tells_records_apart(made("DPLTSynthesizer", "latent_tree", REPLACE))
+    assert any("values are missing" in said and "noise_std" in said for said in found), found
 
 
 @dataclass(repr=False, eq=False, kw_only=True)

@@ -82,7 +82,7 @@ def replayed(run, relation, folder):
             given = synthesizer, mechanism, frames, relation, tape, folder / str(number)
             found = fitted(*given, **parameters)
         tapes.append(tape)
-        ledger = ledger or found["model"].privacy_ledger_
+        ledger = ledger or found.privacy_ledger_
     return *tapes, ledger
 
 

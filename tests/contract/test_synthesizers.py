@@ -91,7 +91,6 @@ VARIANTS = {
     "VFLGAN, last epoch",
     "autoregressive, trained contexts",
     "autoregressive, one message",
-    "VFLGAN, DP-SGD with penalties at records",
     "VertiGAN, DP-SGD",
     "VertiGAN, first layer",
     "WGAN-GP, DP-SGD",
