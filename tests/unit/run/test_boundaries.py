@@ -1,14 +1,16 @@
 """What a whole fit sends and what everybody holds afterwards: nothing but what is declared."""
 
+import gc
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from types import FunctionType, ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.crossing import EVERY_RUN
 from tests.later import later
@@ -67,29 +69,14 @@ def watched(request):
 
 
 def objects_reachable_from(root):
-    """Every object that can be reached by attributes, slots and containers."""
+    """Every object that can be reached, but by what functions share with their modules."""
     seen, queue = {}, [root]
     while queue:
         item = queue.pop()
-        if id(item) in seen or isinstance(item, (type, str, int, float)):
-            continue
-        seen[id(item)] = item
-        if isinstance(item, (Tensor, pd.DataFrame, pd.Index, np.ndarray)) and not isinstance(
-            item, nn.Parameter
-        ):
-            continue
-        if isinstance(item, dict):
-            queue += [*item.keys(), *item.values()]
-        elif isinstance(item, (list, tuple, set, frozenset)):
-            queue += item
-        queue += vars(item).values() if hasattr(item, "__dict__") else []
-        queue += [
-            getattr(item, slot)
-            for slot in getattr(type(item), "__slots__", ())
-            if hasattr(item, slot)
-        ]
-        queue.append(getattr(item, "__self__", None))  # of a bound method
-        queue += [cell.cell_contents for cell in getattr(item, "__closure__", None) or ()]
+        if id(item) not in seen and not isinstance(item, (type, ModuleType)):
+            seen[id(item)] = item
+            is_function = isinstance(item, FunctionType)
+            queue += item.__closure__ or () if is_function else gc.get_referents(item)
     return list(seen.values())
 
 

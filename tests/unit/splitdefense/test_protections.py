@@ -28,9 +28,10 @@ from vflsynth.splitdefense import (
 from vflsynth.splitdefense.active import SplitLearning
 from vflsynth.splitdefense.label_privacy import LabelChannel
 from vflsynth.splitdefense.objectives.base import cross_entropy
-from vflsynth.splitdefense.protections.gradients import Context, Draws
+from vflsynth.splitdefense.protections.gradients import Draws
 from vflsynth.splitdefense.targets import Calibration
 from vflsynth.testing import parametrize_with_checks, protection_checks
+from vflsynth.testing.protections import ProtectionCase, toy_gradients
 
 STOPS = {"active": "bank", "monitor": False, "random_state": 0}
 PROTECTIONS = [
@@ -52,18 +53,11 @@ def test_laws(check):
 
 @pytest.mark.parametrize("protection", [GradientCompression(0.1), DiscreteSGD(2)], ids=str)
 def test_nothing_is_drawn_where_there_is_no_noise(protection):
-    assert protect(protection, gradients()).equal(protect(protection, gradients(), step=1))
+    assert protect(protection, toy_gradients()).equal(protect(protection, toy_gradients(), step=1))
 
 
-def gradients(n=200, dim=4, replicas=2, seed=0):
-    drawn = torch.randn(replicas, n, dim, generator=torch.Generator().manual_seed(seed))
-    return drawn * torch.linspace(0.2, 2, n).view(1, n, 1)
-
-
-def protect(protection, values, step=0, seeds=None):
-    labels = (torch.arange(values.shape[1]) % 2).expand(len(values), -1)
-    streams = HiddenStreams([bytes([s]) for s in (seeds or range(len(values)))])
-    return protection.protect(values, Context(labels, 2, Draws(streams, step)))
+def protect(protection, values, step=0):
+    return ProtectionCase(protection).protect(values, step=step)
 
 
 def mean_square(protection, values, steps=300):
@@ -74,7 +68,7 @@ def mean_square(protection, values, steps=300):
 
 def test_max_norm_makes_norms_equal():
     """E‖g~‖² = max‖g‖² for every record."""
-    values = gradients(replicas=1)
+    values = toy_gradients()[:1]
     found = mean_square(MaxNorm(), values, 2000).mean(0)
     largest = values.square().sum(-1).max()
     assert float((found / largest).mean()) == pytest.approx(1, abs=0.05)
@@ -86,21 +80,21 @@ def test_max_norm_makes_norms_equal():
 )
 def test_noise_is_around_the_gradient(protection):
     """E[g~ | g] = g for every record, to five standard errors of the mean."""
-    values = gradients(n=60, replicas=1)
+    values = toy_gradients()[:1, :60]
     sent = torch.stack([protect(protection, values, step) for step in range(1500)])
     error = (sent.mean(0) - values).abs()
     assert bool((error <= 5 * sent.std(0) / 1500**0.5 + 1e-6).all())
 
 
 def test_isotropic_power():
-    values = gradients(replicas=1)
+    values = toy_gradients()[:1]
     sent = torch.stack([protect(Isotropic(9.0), values, step) for step in range(200)])
     power = (sent - values).square().sum(-1).mean()
     assert float(power) == pytest.approx(9 * float(values.square().sum(-1).max()), rel=0.02)
 
 
 def test_noisy_gradient_scale():
-    values = gradients(replicas=1)
+    values = toy_gradients()[:1]
     noise = torch.stack([protect(NoisyGradient(0.5), values, s) for s in range(100)]) - values
     scale = 0.5 * float(values.square().mean().sqrt())
     assert float(noise.abs().mean()) == pytest.approx(scale, rel=0.02)  # E|Laplace(b)| = b
@@ -109,7 +103,7 @@ def test_noisy_gradient_scale():
 
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 1.0])
 def test_compression_keeps_the_largest(keep):
-    values = gradients(replicas=1)
+    values = toy_gradients()[:1]
     sent = protect(GradientCompression(keep), values)
     kept = sent != 0
     assert int(kept.sum()) == round(keep * values.numel())
@@ -119,7 +113,7 @@ def test_compression_keeps_the_largest(keep):
 
 
 def test_discrete_sgd_has_few_values():
-    values = gradients(replicas=1)
+    values = toy_gradients()[:1]
     sent = protect(DiscreteSGD(2, bound=1.0), values)
     unit = values.square().mean().sqrt() / 2
     assert len(torch.unique((sent / unit).round())) == 5
@@ -128,7 +122,7 @@ def test_discrete_sgd_has_few_values():
 
 
 def test_ppdl_sends_at_most_its_share_within_its_bounds():
-    values = gradients(replicas=1)
+    values = toy_gradients()[:1]
     sent = protect(PPDL(fraction=0.1, clip=0.5), values)
     assert 0 < int((sent != 0).sum()) <= round(0.1 * values.numel())
     assert float(sent.abs().max()) <= 0.5 * float(values.square().mean().sqrt()) * 1.0001
