@@ -538,6 +538,8 @@ NUMBERS = {
     "amounts": np.random.default_rng(0).lognormal(3.0, 2.0, 400).round(2),
     "both signs": np.random.default_rng(1).standard_cauchy(400),
     "codes": np.repeat([0.0, 1.0, 5.0, 10.0], [40, 20, 20, 20]),
+    "neighbours": np.array([1.0, np.nextafter(1.0, 2.0)]),
+    "all magnitudes": 10.0 ** np.random.default_rng(2).uniform(-300, 90, 400),
 }
 
 

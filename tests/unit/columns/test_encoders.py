@@ -8,29 +8,8 @@ from vflsynth.columns import Bounds, Log, NoisyHistogram, NormalScores, PublicSc
 from vflsynth.columns.bins import Bins
 from vflsynth.columns.encoders import Encoder, Ranks, encoder_of
 from vflsynth.exceptions import ColumnKindError, ParameterError
-from vflsynth.registry import Members
 
 RNG = np.random.default_rng(0)
-SAMPLES = {
-    "normal": RNG.normal(5, 2, 3000),
-    "skewed": RNG.lognormal(0, 2, 3000),
-    "ties": RNG.integers(0, 12, 3000).astype(float),
-    "two": np.array([0.0, 1.0]),
-    "close": np.array([1.0, np.nextafter(1.0, 2.0)]),
-    "far apart": 10.0 ** RNG.uniform(-300, 90, 3000),
-}
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("encoder", Members("encoders"))
-def test_round_trip_through_float32_stays_within_the_stated_error(name: str, encoder: str) -> None:
-    ordered = np.sort(SAMPLES[name])
-    fitted = encoder_of(encoder).fit(ordered)
-    scaled = fitted.scale(ordered)
-    assert (np.diff(scaled) >= 0).all()
-    restored = fitted.unscale(scaled.astype(np.float32))
-    assert np.abs(restored - ordered).max() <= fitted.error(ordered[0], ordered[-1])
-    assert Encoder.from_dict(fitted.to_dict()).to_dict() == fitted.to_dict()
 
 
 def test_standardizer_has_the_sample_standard_deviation() -> None:
@@ -39,7 +18,7 @@ def test_standardizer_has_the_sample_standard_deviation() -> None:
 
 
 def test_normal_scores_agree_with_ranks() -> None:
-    values = np.sort(SAMPLES["skewed"])
+    values = np.sort(RNG.lognormal(0, 2, 3000))
     expected = norm.ppf((rankdata(values) - 0.5) / len(values))
     scores = NormalScores().fit(values).scale(values)
     # Between knots, which are four records apart, scores are interpolated; that shows in the tails.
