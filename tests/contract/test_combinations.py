@@ -1,6 +1,8 @@
 """Every synthesizer with every mechanism, in one process and across processes: it runs, or is
 refused with a reason, by one function. What others register is in the table too."""
 
+import json
+
 import pytest
 
 from tests.smaller import narrow
@@ -11,6 +13,7 @@ from vflsynth.federation.job import Job
 from vflsynth.methods.parameters import reason_against
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Members
+from vflsynth.testing.noninterference import SMALL
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -18,17 +21,6 @@ KEY = "record_id"
 SYNTHESIZERS = dict(Members("synthesizers"))
 MECHANISMS = {None: None} | dict(Members("mechanisms"))
 CLASSIFIERS = dict(Members("classifiers"))
-TINY = {
-    "epochs": 1,
-    "batch_size": 8,
-    "latent_dim": 2,
-    "generator_hidden": [4],
-    "n_components": 4,
-    "hidden": 4,
-    "n_features": 8,
-    "device": "cpu",
-    "verbose": 0,
-}
 NOISE = {"noise_multiplier": 2.0, "delta": 1e-3}  # needs no calibration
 OF_MECHANISM = {
     "dpsgd": {"n_records": 40},
@@ -64,20 +56,28 @@ def schema():
     return PublicSchema(bounds, flags, dtypes="given")
 
 
-def parameters(synthesizer, mechanism):
+def parameters(synthesizer):
     known = SYNTHESIZERS[synthesizer]().get_params(deep=False)
-    small = {name: value for name, value in TINY.items() if name in known}
-    return small
+    return {name: value for name, value in SMALL.items() if name in known}
 
 
 def make(synthesizer, mechanism):
-    given = parameters(synthesizer, mechanism)
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    values = parameters(synthesizer)
     if mechanism is not None:
         kind = MECHANISMS[mechanism]
         public = {"public_schema": schema(), "n_bins": 4} if mechanism != "first_layer" else {}
         values["privacy"] = kind(**NOISE, **public, **OF_MECHANISM.get(mechanism, {}))
     return SYNTHESIZERS[synthesizer](**values, random_state=0)
+
+
+def job_of(synthesizer, mechanism, parties):
+    """The same as a job of several sites, which say themselves what is public."""
+    pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
+    values = {name: own for name, own in parameters(synthesizer).items() if name != "device"}
+    if mechanism is not None:
+        values["privacy"] = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
+    content = {"name": "trial", "parties": parties, "method": synthesizer, "on": KEY}
+    return Job.from_dict(json.loads(json.dumps(content | {"parameters": values})))
 
 
 def test_none_is_missing():
@@ -115,23 +115,7 @@ def test_in_one_process(synthesizer, mechanism, tmp_path):
 @pytest.mark.parametrize("synthesizer", SYNTHESIZERS)
 def test_across_processes(synthesizer, mechanism):
     """What is made here runs in `tests/unit/federation/test_every_method.py`."""
-    pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
-    synth = make(synthesizer, mechanism)
-    given = parameters(synthesizer, mechanism)
-    values = {k: v for k, v in given.items() if k not in ("device", "verbose")}
-    if mechanism is not None:
-        public = {} if mechanism == "first_layer" else {"n_bins": 4}
-        of_mechanism = OF_MECHANISM.get(mechanism, {})
-        values["privacy"] = {"mechanism": mechanism, **NOISE, **public, **of_mechanism}
-    job = Job.from_dict(
-        {
-            "name": "trial",
-            "parties": sorted(frames()),
-            "method": synthesizer,
-            "on": KEY,
-            "parameters": values,
-        }
-    )
+    synth, job = make(synthesizer, mechanism), job_of(synthesizer, mechanism, sorted(frames()))
     reason = reason_against(synth, across_processes=True)
     assert (reason is None) == (mechanism in ACROSS.get(synthesizer, ()))
     if reason is not None:

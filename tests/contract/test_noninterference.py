@@ -20,6 +20,7 @@ from tests.contract.test_combinations import (
     NOISE,
     OF_MECHANISM,
     SYNTHESIZERS,
+    job_of,
     make,
     parameters,
 )
@@ -28,7 +29,6 @@ from tests.unit.federation.trial import Direct, Trial
 from vflsynth import IndependentSynthesizer, registry
 from vflsynth.cli import main
 from vflsynth.exceptions import ParameterError, ProtocolError
-from vflsynth.federation.job import Job
 from vflsynth.federation.site import Budget
 from vflsynth.learning import Learning, Releasing
 from vflsynth.mechanisms import DPSGD, Asked, Cover, Discriminators, HistogramMechanism, Plan
@@ -161,15 +161,6 @@ def test_classes_that_are_learned_from_labels_are_found(classifier, monkeypatch)
 # -- across processes ------------------------------------------------------------------------------
 
 
-def job_of(method, mechanism):
-    pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
-    given = parameters(method, mechanism)
-    values = {name: own for name, own in given.items() if name not in ("device", "verbose")}
-    of_mechanism = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
-    content = {"name": "trial", "parties": ["a", "b"], "method": method, "on": KEY}
-    return Job.from_dict(content | {"parameters": values | {"privacy": of_mechanism}})
-
-
 class Weighed(Direct):
     """A link that keeps all frames, in both directions."""
 
@@ -219,7 +210,7 @@ QUICK_AT_SITES = {"DPLTSynthesizer"}
     ],
 )
 def test_nothing_but_releases_shows_at_sites(synthesizer, mechanism, tmp_path):
-    job, tables = job_of(synthesizer, mechanism), private_tables(40)[0]
+    job, tables = job_of(synthesizer, mechanism, ["a", "b"]), private_tables(40)[0]
     one = seen_at_sites(tmp_path / "one", job, tables, tape := Tape())
     assert set(one) > {"how a ends", "how server ends", "a/file party.json"}
     assert {one[f"how {name} ends"] for name in ("a", "b", "server")} == {"None"}
@@ -241,8 +232,8 @@ def test_nothing_but_releases_shows_at_sites(synthesizer, mechanism, tmp_path):
 def config_of(synthesizer, mechanism, relation):
     """A file of a private fit, in TOML."""
     _, schema = private_tables(1)
-    given = parameters(synthesizer, mechanism) | {"random_state": 0}
-    given = {name: value for name, value in given.items() if name not in ("device", "verbose")}
+    given = parameters(synthesizer) | {"random_state": 0}
+    given.pop("device", None)
     privacy = {"mechanism": mechanism, **NOISE, **OF_MECHANISM.get(mechanism, {})}
     tables = {
         "parameters": given,

@@ -70,7 +70,7 @@ USUAL = 41
 
 REPLACE = NeighbouringRelation.REPLACE_ONE
 
-_SMALL = {
+SMALL = {
     "epochs": 1,
     "batch_size": 8,
     "latent_dim": 2,
@@ -383,7 +383,7 @@ def carriers(mechanism: Any) -> list[Any]:
                 f"{kind.__name__} carries it to {method.__name__}, which makes halves of records",
             )
             known = kind().get_params(deep=False)
-            small = {name: value for name, value in _SMALL.items() if name in known}
+            small = {name: value for name, value in SMALL.items() if name in known}
             made = kind(**small, privacy=clone(mechanism))
             if reason_against(made) is None:
                 found.append(made)
