@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 import pandas as pd
@@ -55,7 +55,6 @@ TREND = Metric(
     "table, numbers in ten bins.",
 )
 Detector = Literal["gradient_boosting", "logistic_regression"]
-DETECTORS: tuple[Detector, ...] = ("gradient_boosting", "logistic_regression")
 """Classifiers that published detection scores are of."""
 
 _DETECTION: dict[Detector, Metric] = {
@@ -67,7 +66,7 @@ _DETECTION: dict[Detector, Metric] = {
         "mean of three folds; 1 is indistinguishable.",
         baseline="rows that cannot be told apart",
     )
-    for detector in DETECTORS
+    for detector in get_args(Detector)
 }
 BINS = 10
 """Equal bins, over the real range, of a number in a pair with labels."""

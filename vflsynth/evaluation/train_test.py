@@ -25,6 +25,7 @@ from vflsynth.evaluation.columns import (
     kind_of,
     numbers,
     numeric_column,
+    present,
 )
 from vflsynth.evaluation.intervals import BOOTSTRAP, DRAWS, around, random_halves, sample_rows
 from vflsynth.evaluation.metric import Metric, MetricResult, MetricResults, Reading
@@ -202,8 +203,7 @@ class Usefulness:
             return task == "classification"
         if self.tables.target in set(self.tables.categorical) or is_categorical(target):
             return True
-        values = numbers(target)
-        values = values[~np.isnan(values)]
+        values = present(numbers(target))
         return len(np.unique(values)) <= MOST_CODES and bool((values == np.round(values)).all())
 
     @cached_property

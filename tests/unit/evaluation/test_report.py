@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.later import later
+from tests.smaller import judge_by_few_trees
 from vflsynth.evaluation import (
     association_errors,
     average_variation_distance,
@@ -18,7 +19,6 @@ from vflsynth.evaluation import (
     marginal_distance,
     proximity,
     report,
-    train_test,
     utility,
 )
 from vflsynth.exceptions import ColumnKindError, MissingExtraError, PartyDataError
@@ -48,9 +48,8 @@ EXPECTED = {
 @pytest.fixture(autouse=True, scope="module")
 def _few_trees():
     """A fifth of the usual trees: how well they learn is asked where utility is tested."""
-    usual = train_test._forest
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_test, "_forest", lambda *how: usual(*how).set_params(n_estimators=20))
+        judge_by_few_trees(patch, 20)
         yield
 
 

@@ -13,7 +13,8 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, r2_sc
 from sklearn.tree import DecisionTreeClassifier
 
 from tests.later import later
-from vflsynth.evaluation import train_test, utility
+from tests.smaller import judge_by_few_trees
+from vflsynth.evaluation import utility
 from vflsynth.evaluation.train_test import _classification_score, _regression_score
 from vflsynth.exceptions import ColumnKindError, ParameterError, PartyDataError
 
@@ -40,11 +41,8 @@ FOREST = RandomForestClassifier(n_estimators=20, random_state=0)
 @pytest.fixture(autouse=True)
 def _few_trees(monkeypatch, request):
     """A fifth of the usual trees, but where values are compared with published ones."""
-    usual = train_test._forest
     if not request.node.get_closest_marker("data"):
-        monkeypatch.setattr(
-            train_test, "_forest", lambda *how: usual(*how).set_params(n_estimators=20)
-        )
+        judge_by_few_trees(monkeypatch, 20)
 
 
 def scores(results):

@@ -185,8 +185,6 @@ def extra(copy):
 
 def new_digests(copy):
     """Whoever changes a file can compute its digest, but not sign it."""
-    import hashlib
-
     tampered_page(copy)
     content = json.loads((copy / "digests.json").read_text())
     digest = hashlib.sha256((copy / "release.html").read_bytes()).hexdigest()
