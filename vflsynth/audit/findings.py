@@ -302,7 +302,8 @@ def plain(value: Any) -> Any:
 
 def roc_picture(attack: Attack, claim: Claim | None, confidence: float) -> Picture:
     """Draw the strongest attack's ROC with its band, and what the claim allows."""
-    fprs, tprs, _ = roc_curve(attack.is_member, attack.scores, drop_intermediate=False)
+    scores = np.nan_to_num(attack.scores)  # somebody's adversary may be sure beyond all floats
+    fprs, tprs, _ = roc_curve(attack.is_member, scores, drop_intermediate=False)
     n_in = int(attack.is_member.sum())
     intervals = [binomial_interval(round(tpr * n_in), n_in, confidence) for tpr in tprs]
     low, high = [one.low for one in intervals], [one.high for one in intervals]
