@@ -556,7 +556,8 @@ class DatetimeTransformer(NumericTransformer):
 
     Works on exact 64-bit counts of the dtype's unit, in UTC. The inverse returns ``lower + k *
     step``: a column of dates decodes to dates. (Local midnights on both sides of a clock change are
-    whole hours in UTC, and decode to whole hours.)
+    whole hours in UTC, and decode to whole hours.) With `Ranks`, generated times are as rare at
+    each hour of the week as records are, and dates on each day of it.
     """
 
     kind: ClassVar[str] = "datetime"

@@ -377,9 +377,12 @@ def check_closed(path: Path, last: Any, n_rows: int, party: str | None) -> None:
     """
     if not last.num_rows or not re.search(r"[\r\n]", str(last[-1][-1])):
         return
+    end = b""
     with pa.input_stream(path, compression="detect") as stream:
-        if stream.read().rstrip(b"\r\n\0 ").endswith(b'"'):
-            return
+        while part := stream.read(2**20):
+            end = (end + part).rstrip(b"\r\n\0 ")[-1:]
+    if end == b'"':
+        return
     raise TableFileError(
         f"{str(path)!r} has a quotation mark in row {n_rows + 1} (the header is row 1) that is "
         "never closed: all lines after it would be one cell",
