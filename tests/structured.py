@@ -9,11 +9,13 @@ def make_structured_frames(n_records, random_state):
 
     Within the hospital ``discharge`` is ``admission`` plus ``stay`` days, ``bmi`` is weight by
     height squared, ``ward`` is one of some 40 codes that are scattered over the floors ``x`` and
-    ``y`` they stand for, ``diastolic`` is never above ``systolic``, and ``reason`` is missing
-    exactly where ``outcome`` is "home". Within the insurer ``total`` is ``net`` plus ``tax``,
+    ``y`` they stand for, ``diastolic`` is never above ``systolic``, ``reason`` is missing exactly
+    where ``outcome`` is "home", ``weekday`` is that of ``admission``, and ``rest``, ``walking`` and
+    ``sports`` are shares of a hundred. Within the insurer ``total`` is ``net`` plus ``tax``,
     ``paid`` is ``rate`` times ``periods``, ``grade`` and ``points`` say the same, ``grade``
-    determines ``class``, and ``visits`` is zero exactly where ``minutes`` is. Across both,
-    ``billed`` is ``paid`` plus the hospital's ``fee``.
+    determines ``class``, ``visits`` is zero exactly where ``minutes`` is, ``until`` is ``since``
+    and ``term`` months, and ``band`` says where ``net`` lies. Across both, ``billed`` is ``paid``
+    plus the hospital's ``fee``.
     """
     rng, n = np.random.default_rng(random_state), n_records
     u = rng.standard_normal(n)
@@ -30,6 +32,11 @@ def make_structured_frames(n_records, random_state):
     net, tax = rng.gamma(4, 50, n).round(2), rng.gamma(2, 10, n).round(2)
     rate, periods = rng.gamma(5, 3, n).round(2), rng.integers(2, 37, n)
     minutes = np.where(u + rng.normal(size=n) < -0.7, 0, rng.poisson(40, n) + 1)
+    shares = rng.multinomial(100, rng.dirichlet([2, 3, 1], n))
+    since, term = admission + rng.integers(-900, 900, n).astype("m8[D]"), rng.choice([6, 12, 24], n)
+    until = [
+        pd.Timestamp(one) + pd.DateOffset(months=int(months)) for one, months in zip(since, term)
+    ]
     hospital = {
         "admission": admission,
         "discharge": admission + stay.astype("m8[D]"),
@@ -45,6 +52,8 @@ def make_structured_frames(n_records, random_state):
         "outcome": outcome,
         "reason": pd.Series(reason, dtype="str"),
         "fee": fee,
+        "weekday": pd.Series(admission).dt.day_of_week.to_numpy(),
+        **dict(zip(("rest", "walking", "sports"), shares.T)),
     }
     insurer = {
         "net": net,
@@ -59,6 +68,10 @@ def make_structured_frames(n_records, random_state):
         "minutes": minutes,
         "visits": np.where(minutes == 0, 0, 1 + rng.poisson(1 + minutes / 20)),
         "billed": (rate * periods + fee).round(2),
+        "since": since,
+        "term": term,
+        "until": np.array(until, "M8[us]"),
+        "band": np.array(["small", "usual", "large"])[np.digitize(net, [120, 250])],
     }
     keys = 1000 + rng.permutation(n)
     frames = {"hospital": pd.DataFrame(hospital), "insurer": pd.DataFrame(insurer)}

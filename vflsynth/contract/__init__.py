@@ -5,7 +5,7 @@ by that party; those about several are looked at in synthetic rows only.
 """
 
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract, as_rules
-from vflsynth.contract.discovering import Finding, codes_among, discover
+from vflsynth.contract.discovering import codes_among, discover
 from vflsynth.contract.enforcing import Cost, SharedRows, attempts, judged, rows_for_all
 from vflsynth.contract.expressions import Expression
 from vflsynth.contract.files import (
@@ -15,6 +15,7 @@ from vflsynth.contract.files import (
     read_contract,
     write_contract,
 )
+from vflsynth.contract.findings import Finding
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.proposing import propose, relations_of
 from vflsynth.contract.publishing import (

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from vflsynth.codec import Family, family_of
-from vflsynth.contract.expressions import OPERATORS, label_of, parse
+from vflsynth.contract.expressions import OPERATORS, PARTS, label_of, parse
 from vflsynth.contract.rules import Check, Rule
 from vflsynth.exceptions import ContractError
 
@@ -52,6 +52,16 @@ _EXAMPLES: Mapping[Unit, Any] = {
 }
 """Of these, arithmetic shows what unit its results have."""
 _OF_KINDS = {"f": Unit.NUMBER, "i": Unit.NUMBER, "m": Unit.DURATION, "M": Unit.TIME}
+_CALLS: Mapping[str, tuple[Unit, ...]] = {
+    "date": (Unit.TEXT, Unit.TIME),
+    "days": (Unit.NUMBER, Unit.DURATION),
+    "round": (Unit.NUMBER, Unit.NUMBER, Unit.NUMBER),
+    "months_after": (Unit.TIME, Unit.NUMBER, Unit.TIME),
+    "months_between": (Unit.TIME, Unit.TIME, Unit.NUMBER),
+    "years_between": (Unit.TIME, Unit.TIME, Unit.NUMBER),
+    **dict.fromkeys(PARTS, (Unit.TIME, Unit.NUMBER)),
+}
+"""What functions are of, and what they make; others make what they are of."""
 _FIXES = {
     frozenset({Unit.NUMBER, Unit.DURATION}): "write days(...) around the number of days",
     frozenset({Unit.NUMBER, Unit.TIME}): "write year(...) around the time, or days(...) around "
@@ -214,12 +224,13 @@ class _Units:
             return self._truths(parts)
         if name in ("min", "max"):
             return [self._alike(parts[0], other) for other in parts][-1]
-        wanted = {"days": Unit.NUMBER, "year": Unit.TIME, "date": Unit.TEXT, "round": Unit.NUMBER}
-        unit = self.of(parts[0])
-        if name in wanted and unit not in (wanted[name], Unit.ANYTHING):
-            raise self._refused(f"{name}(...) is of {wanted[name]}, and here of {unit}")
-        made = {"days": Unit.DURATION, "year": Unit.NUMBER, "date": Unit.TIME}
-        return made.get(name, unit)
+        if name not in _CALLS:
+            return self.of(parts[0])
+        *wanted, made = _CALLS[name]
+        for own, part in zip(wanted, parts):
+            if (unit := self.of(part)) not in (own, Unit.ANYTHING):
+                raise self._refused(f"{name}(...) is of {own}, and here of {unit}")
+        return made
 
     def _unlike(self, left: ast.expr, one: Unit, right: ast.expr, other: Unit) -> ContractError:
         return self._refused(

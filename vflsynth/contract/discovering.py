@@ -8,11 +8,7 @@ the records and is paid for by nobody: it is not for private fits.
 
 from __future__ import annotations
 
-import keyword
-import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
@@ -20,80 +16,37 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import Floats, decimals_of, floats_of, kind_of_values, plain_values
+from vflsynth.columns.arrays import Floats
+from vflsynth.contract.arithmetic import digits, of_two, sums
+from vflsynth.contract.findings import (
+    LEAST_SURPRISE,
+    NEARLY,
+    SCREENED,
+    SCREENED_AGAIN,
+    Codes,
+    Finding,
+    Level,
+    Table,
+    name_of,
+    share_kept,
+    spread,
+)
 from vflsynth.contract.rules import (
     Check,
     Determines,
     FixedCombinations,
-    Rule,
-    are_hashable,
     in_order,
     plain_value,
 )
+from vflsynth.contract.times import lags, parts_of_times
 from vflsynth.exceptions import ContractError
-from vflsynth.registry import Value, register
 
-LEAST_SURPRISE = 20.0
-"""Records that would break a relation if its columns were independent, at least."""
-
-NEARLY = 0.99
-"""A relation that so many of the records keep, if not all, is worth a word to people."""
-
-_SCREENED, _SCREENED_AGAIN = 400, 4000
-_MOST_COLUMNS, _MOST_NUMBERS = 100, 60
 _MOST_LEVELS = 256
 _SPIKE = 0.05
-"""Share of the records that a value of a column of numbers needs to count as a level."""
+"""Share of the records that a number needs to count as a level, but for 0."""
 
 _CROSSING = 0.02
 """Share of independent pairs that have to be out of order: the ranges of two columns overlap."""
-
-Codes = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A relation, and how well the records support it.
-
-    Its kind is "equality", "sum", "product", "ratio", "dates", "order", "flags", "dependency" or
-    "level", which says its `level` in values. Of the `n_records` that it can be looked at in, a
-    `share` keep it, and `n_surprising` would break it if the columns were independent.
-    """
-
-    rule: Rule
-    kind: str
-    n_records: int
-    n_surprising: float
-    share: float = 1.0
-    level: Level | None = None
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether all records keep it."""
-        return self.share == 1.0
-
-    def __str__(self) -> str:
-        of = f"{self.n_records:,} records that have values"
-        how = f"all {of}" if self.is_exact else f"{self.share:.2%} of the {of}"
-        return (
-            f"{self.rule.title}: holds in {how}; if the columns were independent "
-            f"{self.n_surprising:,.0f} would break it"
-        )
-
-
-@register
-@dataclass(frozen=True)
-class Level(Value):
-    """One value of a column fixes another column's: ``by == when``, ``column == value``.
-
-    Missing values are None. `exactly` says that the column has the value nowhere else.
-    """
-
-    by: Hashable
-    when: Any
-    column: Hashable
-    value: Any
-    exactly: bool
 
 
 def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
@@ -116,12 +69,14 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
     """
     if len(frame) < LEAST_SURPRISE:
         return []
-    table = _Table(frame, nearly=nearly)
+    table = Table(frame, nearly=nearly)
     with np.errstate(all="ignore"):  # infinite and huge numbers
         equal = list(_equalities(table))
         table.drop({finding.rule.columns[0] for finding in equal})
         flags = list(_one_hot(table))
-        computed = [*_dates(table), *_arithmetic(table)]
+        computed = [*lags(table), *parts_of_times(table), *digits(table)]
+        computed += list(of_two(table, computed))
+        computed += list(sums(table, [*equal, *computed]))
         dependent = list(_dependencies(table, [*equal, *computed], flags))
         levels = list(_levels(table, [*computed, *flags, *dependent]))
         table.drop({label for finding in flags for label in finding.rule.columns})
@@ -145,84 +100,11 @@ def compatible(findings: Sequence[Finding]) -> list[Finding]:
     return kept
 
 
-class _Table:
-    """A table's columns as numbers and as codes, each computed once; `nearly` as of `discover`."""
-
-    def __init__(self, frame: pd.DataFrame, *, nearly: bool = False) -> None:
-        self.frame, self.n, self.nearly = frame, len(frame), nearly
-        named: list[Hashable] = [
-            label
-            for label in frame.columns
-            if isinstance(label, str | int | np.integer)
-            and (frame[label].dtype != object or are_hashable(frame[label]))
-        ]
-        self.labels = named[:_MOST_COLUMNS]
-        self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
-
-    def counts(self, share: float) -> bool:
-        """Whether a relation is kept by enough records."""
-        return share == 1.0 or (self.nearly and share >= NEARLY)
-
-    def drop(self, labels: set[Hashable]) -> None:
-        """Look at some columns no more."""
-        self.labels = [label for label in self.labels if label not in labels]
-
-    @cached_property
-    def kinds(self) -> dict[Hashable, str]:
-        """Columns of numbers and times with more than two values, and which of them compare."""
-        found: dict[Hashable, str] = {}
-        for label in self.frame.columns:
-            dtype = self.frame[label].dtype
-            kind = kind_of_values(dtype)
-            if kind in "iufmM" and self.frame[label].nunique() > 2:
-                found[label] = "number" if kind in "iuf" else str(dtype)
-        return found
-
-    @property
-    def numbers(self) -> list[Hashable]:
-        """Columns of numbers."""
-        return [k for k in self.labels if self.kinds.get(k) == "number"][:_MOST_NUMBERS]
-
-    def values(self, label: Hashable, rows: Any = slice(None)) -> Floats:
-        """Numbers; days of times; NaN for what is missing."""
-        column = self.frame[label].iloc[rows]
-        kind = self.kinds[label]
-        if kind == "number":
-            return floats_of(column)
-        days = np.full(len(column), np.nan)
-        known = column.notna().to_numpy()
-        times = plain_values(column[known])
-        unit = np.dtype("m8[us]" if times.dtype.kind == "m" else "M8[us]")
-        days[known] = times.astype(unit).astype(np.int64) / 86_400_000_000
-        return days
-
-    def codes(self, label: Hashable) -> tuple[Codes, list[Any]]:
-        """Return each record's value by number, the last for what is missing; and the values."""
-        if label not in self._codes:
-            codes, values = pd.factorize(self.frame[label])
-            found = codes.astype(np.int64)
-            found[found < 0] = len(values)
-            self._codes[label] = found, list(values)
-        return self._codes[label]
-
-
-def spread(n: int, count: int) -> npt.NDArray[np.intp]:
-    """Return the places of at most `count` records that are spread over a table of `n`."""
-    return np.unique(np.linspace(0, max(0, n - 1), min(count, n)).astype(np.intp))
-
-
-def name_of(label: Hashable) -> str:
-    """Write a column as an expression does."""
-    text = str(label)
-    plain = isinstance(label, str) and text.isidentifier() and not keyword.iskeyword(text)
-    return text if plain else f"col({label if isinstance(label, str) else int(str(label))!r})"
-
-
 # equal columns and flags
 
 
-def _equalities(table: _Table) -> Iterator[Finding]:
-    rows = spread(table.n, _SCREENED)
+def _equalities(table: Table) -> Iterator[Finding]:
+    rows = spread(table.n, SCREENED)
     first: dict[Any, Hashable] = {}
     for label in table.labels:
         column = table.frame[label]
@@ -236,11 +118,11 @@ def _equalities(table: _Table) -> Iterator[Finding]:
         rule = Check(f"{name_of(label)} == {name_of(like)}")
         codes = np.bincount(table.codes(label)[0])
         surprise = table.n * (1.0 - float(codes.max()) / table.n)
-        if surprise >= LEAST_SURPRISE and _kept(table, rule) == 1.0:
+        if surprise >= LEAST_SURPRISE and share_kept(table, rule) == 1.0:
             yield Finding(rule, "equality", int(column.notna().sum()), surprise)
 
 
-def _one_hot(table: _Table) -> Iterator[Finding]:
+def _one_hot(table: Table) -> Iterator[Finding]:
     """Find groups of flags of which exactly one is set."""
     flags: dict[Hashable, Any] = {}
     for label in table.labels:
@@ -265,265 +147,17 @@ def _one_hot(table: _Table) -> Iterator[Finding]:
             yield Finding(FixedCombinations(tuple(group)), "flags", table.n, surprise)
 
 
-# arithmetic
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How a column may follow from one or two others."""
-
-    kind: str
-    text: str
-    of: Callable[[Floats, Floats], Floats]
-    """Computes it for one column and many others, (other, record)."""
-    scaled: bool = True
-    two: bool = True
-    symmetric: bool = False
-
-
-def _not_zero(numbers: Floats) -> Floats:
-    return np.where(numbers == 0.0, np.nan, numbers)
-
-
-_RATIO = _Form("ratio", "{a} / {b}", lambda one, others: one / _not_zero(others))
-_OF_SQUARE = _Form("ratio", "{a} / ({b} * {b})", lambda one, others: one / _not_zero(others) ** 2)
-_FORMS = (
-    _Form("product", "{a}", lambda one, others: one[None], two=False),
-    _Form("sum", "{a} + {b}", operator.add, scaled=False, symmetric=True),
-    _Form("product", "{a} * {b}", operator.mul, symmetric=True),
-    _RATIO,
-    _OF_SQUARE,
-)
-
-
-def _arithmetic(table: _Table) -> Iterator[Finding]:
-    """Columns that follow from one or two others, as they are rounded."""
-    labels = table.numbers
-    if len(labels) < 2:
-        return
-    rows = spread(table.n, _SCREENED)
-    values = np.stack([table.values(label, rows) for label in labels])
-    values[~np.isfinite(values)] = np.nan
-    places = {k: decimals_of(row[np.isfinite(row)]) for k, row in zip(labels, values)}
-    slack = np.array([1e-9 if d is None else 0.5 * 10.0**-d for d in places.values()])
-    done: set[frozenset[Hashable]] = set()
-    multiples: set[Hashable] = set()  # with these, whatever is a product is one more
-    for form in _FORMS:
-        for a, one in enumerate(values):
-            others = np.arange(a, len(labels)) if form.symmetric else np.arange(len(labels))
-            made = form.of(one, values[others] if form.two else values[:1])
-            for k, c, factor in _screened(values, made, slack, form, len(rows), table.nearly):
-                used = (a, int(others[k])) if form.two else (a,)
-                group = frozenset(labels[i] for i in (*used, c))
-                if c in used or group in done or (form.kind != "sum" and group & multiples):
-                    continue
-                parts = [labels[i] for i in used]
-                finding = _confirmed(table, form, labels[c], parts, factor, places[labels[c]])
-                if finding is not None:
-                    done.add(group)
-                    multiples |= {labels[c]} if finding.is_exact and not form.two else set()
-                    if form.text == "{a} * {b}":
-                        finding = _finest(table, finding, labels[c], parts, factor, places)
-                    yield finding
-
-
-def _finest(
-    table: _Table,
-    product: Finding,
-    computed: Hashable,
-    parts: Sequence[Hashable],
-    factor: str,
-    places: dict[Hashable, int | None],
-) -> Finding:
-    """Return a product, or the ratio in its place that computes the column which tells most."""
-    options = [(_distinct(table, parts), product)]
-    _, inverse = _nice(1.0 / _scaled(np.ones(1), factor)[0])
-    for part, other in (parts, parts[::-1]) if len(set(parts)) == 2 and product.is_exact else ():
-        of = [computed, other]
-        found = _confirmed(table, _RATIO, part, of, inverse, places[part])
-        if found is not None and found.is_exact:
-            options.append((_distinct(table, of), found))
-    return min(options, key=lambda option: option[0])[1]
-
-
-def _distinct(table: _Table, labels: Sequence[Hashable]) -> int:
-    return int(np.prod([len(table.codes(label)[1]) for label in labels]))
-
-
-def _screened(
-    values: Floats, made: Floats, slack: Floats, form: _Form, n: int, nearly: bool
-) -> Iterator[tuple[int, int, str]]:
-    """Yield which computed rows are which column, and by which factor."""
-    known_made, known = np.isfinite(made), np.isfinite(values)
-    filled, full = np.where(known_made, made, 0.0), np.where(known, values, 0.0)
-    both = known_made.astype(float) @ known.T.astype(float)
-    factors = np.ones(both.shape)
-    if form.scaled:
-        squares = (filled**2) @ known.T
-        factors = (filled @ full.T) / np.where(squares == 0.0, np.nan, squares)
-    asked = (both >= min(LEAST_SURPRISE, n)) & np.isfinite(factors) & (factors != 0.0)
-    asked[asked] = _may_be_nice(factors[asked])
-    tolerance = slack[:, None] * (1.0 + 1e-9) + 1e-9 * np.abs(values)
-    for k, row in enumerate(asked):
-        found = [
-            (int(c), *(_nice(float(factors[k, c])) if form.scaled else (1.0, "")))
-            for c in np.flatnonzero(row)
-        ]
-        plain = None if form.two or nearly else 1.0
-        found = [each for each in found if each[1] not in (None, plain)]
-        own, by = [each[0] for each in found], np.array([each[1] for each in found], float)
-        off = np.abs(by[:, None] * made[k] - values[own])
-        wrong = np.count_nonzero(off > tolerance[own], axis=1)
-        for bad, (c, _, text) in zip(wrong, found):
-            if bad <= (1.0 - NEARLY) * 2.0 * both[k, c]:
-                yield k, c, text
-
-
-def _may_be_nice(factors: Floats) -> npt.NDArray[np.bool_]:
-    """Leave out most factors that `_nice` has nothing for, in much less time."""
-    found = np.zeros(factors.shape, bool)
-    for values in (factors, 1.0 / factors):
-        for digits, within in ((2, 1.001e-3), (3, 1.001e-5)):
-            unit = 10.0 ** (np.floor(np.log10(np.abs(values))) - digits + 1)
-            found |= np.abs(np.round(values / unit) * unit / values - 1.0) < within
-    return found
-
-
-def _nice(factor: float) -> tuple[float | None, str]:
-    """Return a factor of at most three digits, or the inverse of one, and how it is written."""
-    for text, value in ((" * ", factor), (" / ", 1.0 / factor)):
-        digits = float(f"{value:.3g}")
-        if abs(digits / value - 1.0) < 1e-3:
-            if digits == 1.0:
-                return 1.0, ""
-            written = repr(int(digits)) if digits.is_integer() else repr(digits)
-            if digits == float(f"{value:.2g}") or abs(digits / value - 1.0) < 1e-5:
-                return (digits if text == " * " else 1.0 / digits), text + written
-    return None, ""
-
-
-def _confirmed(
-    table: _Table,
-    form: _Form,
-    computed: Hashable,
-    parts: Sequence[Hashable],
-    factor: str,
-    places: int | None,
-) -> Finding | None:
-    """Look at all records, as the rule says it."""
-    names = {"a": name_of(parts[0]), "b": name_of(parts[-1])}
-    texts = [form.text.format(**names) + factor]
-    if form is _RATIO and factor:  # the last digit is rounded another way
-        texts.append("{a}{factor} / {b}".format(**names, factor=factor))
-    if form is _OF_SQUARE and factor == " * 10000":  # as of a height in centimetres
-        texts.insert(0, "{a} / (({b} / 100) * ({b} / 100))".format(**names))
-    kind = "equality" if texts == [names["a"]] else form.kind
-    own = table.values(computed)
-    used = [table.values(label) for label in parts]
-    known = np.isfinite(own) & np.all([np.isfinite(v) for v in used], axis=0)
-    n = int(known.sum())
-    plain = {0.0} if form.kind == "sum" else {0.0, 1.0, -1.0}
-    telling = [np.count_nonzero(~np.isin(v[known], list(plain))) for v in used]
-    if n < LEAST_SURPRISE or min(telling) < LEAST_SURPRISE:
-        return None
-    if form.kind == "ratio" and (used[-1][known] == 0.0).any():
-        return None
-    scaled = _scaled(form.of(used[0][known], used[-1][known][None])[0], factor)
-    slack = 1e-9 if places is None else 0.5 * 10.0**-places
-    strange = np.abs(np.roll(own[known], 1 + n // 3) - scaled) > slack + 1e-9 * np.abs(scaled)
-    if (surprise := float(strange.sum())) < LEAST_SURPRISE:
-        return None
-    if places is not None:
-        texts += [f"round({text}, {places})" for text in texts]
-    best = 0.0, Check(f"{name_of(computed)} == {texts[0]}")
-    for text in texts:
-        tried = Check(f"{name_of(computed)} == {text}")
-        if (kept := _kept(table, tried)) > best[0]:
-            best = kept, tried
-        if kept == 1.0:
-            break
-    share, rule = best
-    return Finding(rule, kind, n, surprise, share) if table.counts(share) else None
-
-
-def _scaled(made: Floats, factor: str) -> Floats:
-    if not factor:
-        return made
-    number = float(factor[3:])
-    return made * number if factor[1] == "*" else made / number
-
-
-def _dates(table: _Table) -> Iterator[Finding]:
-    """Find times that lie as many days behind others as a column says, and days counted so."""
-    times: dict[str, list[Hashable]] = {}
-    for label in table.labels:
-        if label in table.kinds and kind_of_values(table.frame[label].dtype) == "M":
-            times.setdefault(table.kinds[label], []).append(label)
-    counts = [
-        k for k in table.labels if k in table.numbers or kind_of_values(table.frame[k].dtype) == "m"
-    ]
-    rows = spread(table.n, _SCREENED)
-    for alike in times.values():
-        for early, late in permutations(alike, 2):
-            passed = table.values(late, rows) - table.values(early, rows)
-            for label in counts:
-                days = table.values(label, rows)
-                known = np.isfinite(passed) & np.isfinite(days)
-                for whole in (False, True):
-                    made = np.floor(passed + 1e-9) if whole else passed
-                    wrong = np.count_nonzero(np.abs(made - days)[known] > 1e-6)
-                    if known.sum() < LEAST_SURPRISE or wrong > 2 * (1 - NEARLY) * known.sum():
-                        continue
-                    if (finding := _date_rule(table, early, late, label, whole)) is not None:
-                        yield finding
-                        break
-
-
-def _date_rule(
-    table: _Table, early: Hashable, late: Hashable, days: Hashable, whole: bool
-) -> Finding | None:
-    one, two, three = name_of(early), name_of(late), name_of(days)
-    text = f"{two} == {one} + days({three})"
-    if kind_of_values(table.frame[days].dtype) == "m":
-        text = f"{two} == {one} + {three}"
-    elif whole:
-        text = f"{three} == ({two} - {one}) // days(1)"
-    rule = Check(text)
-    known = table.frame[[early, late, days]].notna().all(axis=1).to_numpy()
-    counted = table.values(days)[known]
-    n = len(counted)
-    surprise = float(np.count_nonzero(np.roll(counted, 1 + n // 3) != counted)) if n else 0.0
-    if surprise < LEAST_SURPRISE:
-        return None
-    share = _kept(table, rule)
-    return Finding(rule, "dates", n, surprise, share) if table.counts(share) else None
-
-
-def _kept(table: _Table, rule: Rule) -> float:
-    """Share of the records with values that keep a rule; 0 if it cannot be computed."""
-    rows = table.frame[list(rule.columns)]
-    known = rows.notna().all(axis=1).to_numpy()
-    if not known.any():
-        return 0.0
-    try:
-        return float(np.asarray(rule.keeps(rows[known]), np.bool_).mean())
-    except ContractError:
-        return 0.0
-
-
 # orders
 
 
-def _orders(
-    table: _Table, known: Sequence[Finding], levels: Sequence[Finding]
-) -> Iterator[Finding]:
+def _orders(table: Table, known: Sequence[Finding], levels: Sequence[Finding]) -> Iterator[Finding]:
     """Pairs of which one is never larger, without those that follow from others.
 
     What a relation of both columns brings about, such as a part that is below its total, is no
     finding, nor is what follows from that. Where a value of one column fixes the other, records
     with both values say nothing.
     """
-    rows = spread(table.n, _SCREENED)
+    rows = spread(table.n, SCREENED)
     some = {k: table.values(k, rows) for k in table.labels if k in table.kinds}
     together = _groups(known)
     pairs = [group for group in together if len(group) == 2]
@@ -564,7 +198,7 @@ def _groups(found: Sequence[Finding]) -> list[set[Hashable]]:
     return [set(finding.rule.columns) for finding in found if finding.is_exact]
 
 
-def _at(table: _Table, level: Level) -> npt.NDArray[np.bool_]:
+def _at(table: Table, level: Level) -> npt.NDArray[np.bool_]:
     """Say where two columns have the values of a level."""
     there = np.ones(table.n, np.bool_)
     for label, value in ((level.by, level.when), (level.column, level.value)):
@@ -577,7 +211,7 @@ def _at(table: _Table, level: Level) -> npt.NDArray[np.bool_]:
 
 
 def _dependencies(
-    table: _Table, known: Sequence[Finding], flags: Sequence[Finding]
+    table: Table, known: Sequence[Finding], flags: Sequence[Finding]
 ) -> Iterator[Finding]:
     """Columns that one or two others determine; both ways at once are fixed combinations."""
     together = _groups([*known, *flags])
@@ -589,7 +223,7 @@ def _dependencies(
         if 1 < len(values) <= limit and found.max() < len(values):
             codes[label] = found
     determining = [label for label, own in codes.items() if own.max() >= 2]
-    few, again = spread(table.n, _SCREENED), spread(table.n, _SCREENED_AGAIN)
+    few, again = spread(table.n, SCREENED), spread(table.n, SCREENED_AGAIN)
     fewest = (2 * NEARLY - 1) * len(again)
     determines: dict[tuple[Hashable, Hashable], tuple[float, float]] = {}
     for by in determining:
@@ -611,13 +245,38 @@ def _dependencies(
         elif table.labels.index(by) < table.labels.index(column):
             rule, least = FixedCombinations((by, column)), min(share, back[1])
             yield Finding(rule, "dependency", table.n, surprise, least)
+    yield from _steps(table, codes, together)
     most = min(_MOST_LEVELS, table.n / 20)
     short = {k: own for k, own in codes.items() if own.max() < most and k not in flagged}
     yield from _pairs(table, short, set(determines), together)
 
 
+_FEW_STEPS = 0.1
+"""Where a column changes along another, in order, if that determines it: of what chance brings."""
+
+
+def _steps(
+    table: Table, codes: dict[Hashable, Codes], together: Sequence[set[Hashable]]
+) -> Iterator[Finding]:
+    """Columns that change but a few times along numbers or times that hardly repeat: classes."""
+    for by in (label for label in table.labels if label in table.kinds and label not in codes):
+        numbers = table.values(by)
+        if not np.isfinite(numbers).all():
+            continue
+        order = np.argsort(numbers, kind="stable")
+        for column, own in codes.items():
+            if any({by, column} <= group for group in together):
+                continue
+            changes = np.flatnonzero(np.diff(own[order]))
+            shares = np.bincount(own) / table.n
+            surprise = table.n * float(1.0 - (shares**2).sum()) - len(changes)
+            few = len(changes) <= min(_FEW_STEPS * surprise, table.n / LEAST_SURPRISE)
+            if few and surprise >= LEAST_SURPRISE and np.diff(numbers[order])[changes].all():
+                yield Finding(Determines((by,), column), "dependency", table.n, surprise)
+
+
 def _pairs(
-    table: _Table,
+    table: Table,
     codes: dict[Hashable, Codes],
     single: set[tuple[Hashable, Hashable]],
     together: Sequence[set[Hashable]],
@@ -628,7 +287,7 @@ def _pairs(
     labels = list(codes)
     matrix = np.stack([codes[k] for k in labels], axis=1)
     sizes = matrix.max(axis=0) + 1
-    some = matrix[spread(table.n, _SCREENED_AGAIN)]
+    some = matrix[spread(table.n, SCREENED_AGAIN)]
     most = 4 * (1 - NEARLY) * len(some) if table.nearly else 0
     for i, j in combinations(range(len(labels)), 2):
         if sizes[i] * sizes[j] > table.n / 5:
@@ -703,10 +362,10 @@ def _surprise(by: Codes, column: Codes) -> float:
 # levels
 
 
-def _levels(table: _Table, known: Sequence[Finding]) -> Iterator[Finding]:
+def _levels(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     """Values that fix another column, such as "zero exactly where"."""
     together = _groups(known)
-    rows = spread(table.n, _SCREENED_AGAIN)
+    rows = spread(table.n, SCREENED_AGAIN)
     codes = {k: table.codes(k) for k in table.labels}
     shares = {k: np.bincount(own) / table.n for k, (own, _) in codes.items()}
     least = 2 * NEARLY - 1 if table.nearly else 1.0
@@ -744,7 +403,7 @@ _Cells = tuple[tuple[Hashable, int], tuple[Hashable, int]]
 
 
 def _level(
-    table: _Table, cells: _Cells, surprise: float, share: float, *, exactly: bool
+    table: Table, cells: _Cells, surprise: float, share: float, *, exactly: bool
 ) -> Iterator[Finding]:
     """Yield what a pair of values says, if it can be written as a rule."""
     values = []
@@ -766,13 +425,17 @@ def _level(
         yield Finding(rule, "level", n, surprise, share, saying)
 
 
-def _candidates(table: _Table, label: Hashable, shares: Floats) -> list[int]:
+def _candidates(table: Table, label: Hashable, shares: Floats) -> list[int]:
     """Return levels that may fix something: frequent labels, and numbers that stand out."""
     values = table.codes(label)[1]
     many = label in table.kinds and len(values) > 10
     if len(values) > _MOST_LEVELS and not many:
         return []
-    least = max(_SPIKE if many else 0.0, LEAST_SURPRISE / table.n)
+    few = LEAST_SURPRISE / table.n
+    least = np.full(len(shares), max(_SPIKE, few) if many else few)
+    least[len(values) :] = few  # what is missing stands out, and so does nothing
+    if table.kinds.get(label) == "number" and 0 in values:
+        least[values.index(0)] = few
     return np.flatnonzero((shares >= least) & (shares < 1.0)).tolist()
 
 
@@ -802,7 +465,7 @@ def codes_among(frame: pd.DataFrame) -> dict[Hashable, float]:
     variance between codes, and ``strange`` is at least `_STRANGE` of ``between``. Labels count as
     one column of zeros and ones per value, summed up.
     """
-    table = _Table(frame.iloc[spread(len(frame), 20_000)].reset_index(drop=True))
+    table = Table(frame.iloc[spread(len(frame), 20_000)].reset_index(drop=True))
     found: dict[Hashable, float] = {}
     with np.errstate(all="ignore"):
         targets = {label: _target(table, label) for label in table.labels}
@@ -828,7 +491,7 @@ def codes_among(frame: pd.DataFrame) -> dict[Hashable, float]:
 _STRANGE, _TELLING = 0.4, 0.3
 
 
-def _target(table: _Table, label: Hashable) -> Floats:
+def _target(table: Table, label: Hashable) -> Floats:
     """Return what another column is compared by, (column, record): ranks, or zeros and ones."""
     if label in table.kinds and len(table.codes(label)[1]) > 10:
         ranks = pd.Series(table.values(label)).rank().to_numpy(np.float64)

@@ -40,6 +40,45 @@ def _days(count: Any) -> Any:
     return whole.astype("m8[us]")[()]
 
 
+def _part(unit: str, of: str, first: int = 0) -> Callable[[Any], Any]:
+    """Count the units of times within the next larger unit, from `first` on."""
+
+    def counted(times: Any) -> Any:
+        own = np.asarray(times).astype(f"M8[{unit}]")
+        return (own - own.astype(f"M8[{of}]").astype(own.dtype)).astype(np.int64) + first
+
+    return counted
+
+
+def _months_after(times: Any, count: Any) -> Any:
+    """Return times some months later; on the last day of a month that has no such day."""
+    own, count = np.asarray(times).astype("M8[us]"), np.asarray(count)
+    first = own.astype("M8[M]")
+    later = first + np.rint(count).astype("m8[M]")
+    days = own.astype("M8[D]") - first.astype("M8[D]")
+    last = (later + 1).astype("M8[D]") - later.astype("M8[D]") - 1
+    return (later.astype("M8[D]") + np.minimum(days, last)).astype("M8[us]") + (
+        own - own.astype("M8[D]")
+    )
+
+
+def _months_between(early: Any, late: Any) -> Any:
+    """Return how many whole months have passed."""
+    months = np.asarray(late).astype("M8[M]") - np.asarray(early).astype("M8[M]")
+    count = months.astype(np.int64)
+    return count - (_months_after(early, count) > np.asarray(late))
+
+
+PARTS: Mapping[str, Callable[[Any], Any]] = {
+    "year": lambda times: np.asarray(times).astype("M8[Y]").astype(np.int64) + 1970,
+    "month": _part("M", "Y", 1),
+    "day": _part("D", "M", 1),
+    "weekday": lambda times: (np.asarray(times).astype("M8[D]").astype(np.int64) + 3) % 7,
+    "hour": _part("h", "D"),
+    "minute": _part("m", "h"),
+}
+"""Functions that say a part of a time, as whole numbers; weekdays from Monday, 0, on."""
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": np.abs,
     "min": lambda *items: reduce(np.minimum, items),
@@ -47,7 +86,10 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "round": np.round,
     "date": np.datetime64,
     "days": _days,
-    "year": lambda times: np.asarray(times).astype("M8[Y]").astype(np.int64) + 1970,
+    **PARTS,
+    "months_after": _months_after,
+    "months_between": _months_between,
+    "years_between": lambda early, late: _months_between(early, late) // 12,
     "implies": lambda one, other: np.logical_or(np.logical_not(one), other),
 }
 """Functions that an expression may call, beside ``col(label)`` and ``missing(column)``."""
@@ -80,7 +122,7 @@ class Expression:
             raise ContractError(f"a rule is a text of at most {_LONGEST} characters")
         self.text = text.strip()
         self.tree = _parsed(self.text)
-        found = list(_columns_of(self.tree, self.text))
+        found = list(columns_of(self.tree, self.text))
         self._compared = list(dict.fromkeys(label for label, compared in found if compared))
         asked = (label for label, compared in found if not compared)
         self.columns: tuple[Hashable, ...] = tuple(dict.fromkeys([*self._compared, *asked]))
@@ -171,7 +213,7 @@ def _called(node: ast.AST) -> str | None:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
 
 
-def _columns_of(node: ast.AST, text: str) -> Iterator[tuple[Hashable, bool]]:
+def columns_of(node: ast.AST, text: str) -> Iterator[tuple[Hashable, bool]]:
     """Yield columns, and whether they are compared; refuse what is not of the grammar."""
     match node:
         case ast.Name():
@@ -202,7 +244,7 @@ def _columns_of(node: ast.AST, text: str) -> Iterator[tuple[Hashable, bool]]:
                 "missing, col"
             )
     for part in inside:
-        yield from _columns_of(part, text)
+        yield from columns_of(part, text)
 
 
 def _is_comparison(op: ast.cmpop, right: ast.expr) -> bool:

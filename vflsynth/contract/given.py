@@ -21,7 +21,7 @@ from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite
 from vflsynth.contract.rules import combinations_of
-from vflsynth.contract.steps import Copied, Fixed, Lookup, Ordered, Placed, Redrawn, Step
+from vflsynth.contract.steps import Computed, Copied, Fixed, Lookup, Ordered, Placed, Redrawn, Step
 
 Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]
@@ -65,8 +65,7 @@ def modelled_wanted(
 
     What the model has in place of `computed` columns, those that rules compute, does not matter.
     """
-    kept = Placed | Copied
-    recoded = {step.column for step in preparation.steps if not isinstance(step, kept)}
+    recoded = {step.column for step in preparation.steps if not _keeps_values(step)}
     recoded |= {*computed}
     found = {label: own for label, own in wanted.items() if label not in recoded}
     for composite in preparation.composites:
@@ -93,6 +92,11 @@ def modelled_wanted(
     return found
 
 
+def _keeps_values(step: Step) -> bool:
+    """Whether a column has a value where it is drawn with it, but for few rows or for copies."""
+    return isinstance(step, Placed | Copied) or (isinstance(step, Computed) and step.is_mended)
+
+
 def _is_by_labels(step: Step) -> TypeGuard[Lookup]:
     """Whether a column is not modelled, and one column of labels says what it is."""
     return isinstance(step, Lookup) and not step.of_numbers and step.is_left_out
@@ -116,7 +120,7 @@ def modelled_rows(
     rows = known.drop(columns=[label for label in known if label in computed])
     for step in preparation.steps:
         column = step.column
-        if column not in rows or isinstance(step, Placed | Redrawn):
+        if column not in rows or step.is_mended:
             continue
         if isinstance(step, Ordered):
             pair = known[[*step.by, column]].dropna()
@@ -155,7 +159,8 @@ def is_implied(preparation: Preparation, known: pd.DataFrame) -> bool:
     needed = {
         step.column: step.by
         for step in preparation.steps
-        if not isinstance(step, Copied) and (not _is_by_labels(step) or step.by[0] in known)
+        if not (step.is_mended or isinstance(step, Copied))
+        and (not _is_by_labels(step) or step.by[0] in known)
     }
     return not any(
         column in known

@@ -19,7 +19,8 @@ from vflsynth.codec import as_frame
 from vflsynth.columns import infer_kind
 from vflsynth.columns.kinds import is_index, is_known_to_others, recognise
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
-from vflsynth.contract.discovering import LEAST_SURPRISE, Finding, codes_among, compatible, discover
+from vflsynth.contract.discovering import codes_among, compatible, discover
+from vflsynth.contract.findings import LEAST_SURPRISE, Finding
 from vflsynth.exceptions import PartyDataError
 from vflsynth.frames import key_of
 from vflsynth.frames.written import doubts

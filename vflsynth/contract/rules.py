@@ -18,7 +18,7 @@ import pandas as pd
 
 from vflsynth.codec import array_of
 from vflsynth.columns.arrays import Flags, numpy_dtype
-from vflsynth.contract.expressions import label_of, parse
+from vflsynth.contract.expressions import columns_of, label_of, parse
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import Value, register
 
@@ -137,27 +137,44 @@ class Check(Rule):
             found.append((Check(f"{parts[1]} == {total} - {parts[0]}"), (one, sides[0])))
         return found
 
+    @property
+    def shares(self) -> tuple[float, tuple[Hashable, ...]] | None:
+        """The sum of the columns of ``a == 100 - b - c``, and these, as they stand there."""
+        sides, labels = self._sides(), list[Hashable]()
+        tree = None if sides is None else sides[1]
+        while isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Sub):
+            labels.append(label_of(tree.right))
+            tree = tree.left
+        plain = isinstance(tree, ast.Constant) and isinstance(tree.value, int | float)
+        if sides is None or not plain or not labels or None in labels:
+            return None
+        return float(tree.value), (sides[0], *labels[::-1])  # type: ignore[union-attr]
+
     def _sides(self) -> tuple[Hashable, ast.expr] | None:
         tree = parse(self.expression).tree
         if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.Eq):
             return None
         label = label_of(tree.left)
-        inside = {label_of(n) for n in ast.walk(tree.comparators[0]) if isinstance(n, ast.expr)}
-        if len(tree.ops) > 1 or label is None or label in inside or inside == {None}:
+        inside = {own for own, _ in columns_of(tree.comparators[0], self.expression)}
+        if len(tree.ops) > 1 or label is None or label in inside or not inside:
             return None
         return label, tree.comparators[0]
 
+    def computed(self, rows: pd.DataFrame) -> Any:
+        """Return what stands behind ``==``, of rows that have values in its columns."""
+        sides = self._sides()
+        return None if sides is None else parse(self.expression).value(sides[1], rows)
+
     def repair(self, table: pd.DataFrame) -> pd.DataFrame:
         """Compute the column in front of ``==`` where all others have values."""
-        sides = self._sides()
-        if sides is None:
+        label = self.repaired_column
+        if label is None:
             return table
-        label, expression = sides
         others = [column for column in self.columns if column != label]
         known = np.flatnonzero(table[others].notna().to_numpy().all(axis=1))
         if not len(known):
             return table
-        values = parse(self.expression).value(expression, table.take(known))
+        values = self.computed(table.take(known))
         dtype = table[label].dtype
         kind = numpy_dtype(dtype).kind
         try:

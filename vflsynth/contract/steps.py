@@ -31,7 +31,7 @@ from vflsynth.columns.arrays import (
     write_values,
 )
 from vflsynth.columns.base import ColumnGrid
-from vflsynth.contract.discovering import Codes, Level
+from vflsynth.contract.findings import Codes, Level, numbers_or_days
 from vflsynth.contract.recoding import is_true
 from vflsynth.contract.rules import Check, Combination, combinations_of, plain_value, with_column
 from vflsynth.registry import Value, register
@@ -63,6 +63,11 @@ class Step(Value, ABC):
         """Whether a record is as probable as what is modelled of it."""
         return True
 
+    @property
+    def is_mended(self) -> bool:
+        """Whether the column is modelled as it is, and changed where it does not go with others."""
+        return False
+
     def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
         """Return what is modelled, of a table as it is published and as it was changed so far."""
         return changed.drop(columns=[self.column]) if self.is_left_out else changed
@@ -81,26 +86,33 @@ class Step(Value, ABC):
 class Computed(Step):
     """A column that a rule computes.
 
-    It is left out if it misses a value exactly where one of the others does. If not, it is
-    modelled, and what is computed stands in place of its values.
+    It is left out if it misses a value exactly where one of the others does, which is `is_whole`,
+    and nothing depends on it alone. If not, it is modelled, and what is computed stands in place of
+    its values.
     """
 
     column: Hashable
     dtype: Any
     rule: Check
     is_left_out: bool = True
+    is_whole: bool = True
 
     @property
     def by(self) -> tuple[Hashable, ...]:  # type: ignore[override]
         """The other columns of the rule."""
         return tuple(label for label in self.rule.columns if label != self.column)
 
+    @property
+    def is_mended(self) -> bool:
+        """Parts of times are."""
+        return self.is_whole and not self.is_left_out
+
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Compute it."""
-        own = _empty(self.dtype, index) if self.is_left_out else columns[self.column]
+        own = _empty(self.dtype, index) if self.is_whole else columns[self.column]
         table = pd.DataFrame({self.column: own, **{k: columns[k] for k in self.by}}, copy=False)
         made: pd.Series[Any] = self.rule.repair(table)[self.column]
-        return made if self.is_left_out else made.where(own.notna(), own)
+        return made if self.is_whole else made.where(own.notna(), own)
 
 
 @register
@@ -133,9 +145,9 @@ class Lookup(Step):
         """
         dtype, left_out = frame[column].dtype, len(by) == 1
         usual = plain_value(frame[column].mode().iloc[0])
-        numbers = left_out and kind_of_values(frame[by[0]].dtype) in "iuf"
+        numbers = left_out and kind_of_values(frame[by[0]].dtype) in "iufM"
         if numbers:
-            cuts, values = _runs(frame[by[0]], frame[column], least)
+            cuts, values = _runs(numbers_or_days(frame[by[0]]), frame[column], least)
             keys: list[Combination] = [(cut,) for cut in cuts]
         else:
             counts = pd.Series(combinations_of(frame, (*by, column))).value_counts(sort=False)
@@ -153,7 +165,7 @@ class Lookup(Step):
     def places(self, columns: Columns) -> npt.NDArray[np.intp]:
         """Return which key is each row's; -1 for none."""
         if self.of_numbers:
-            numbers = floats_of(columns[self.by[0]])
+            numbers = numbers_or_days(columns[self.by[0]])
             cuts = np.array([key[0] for key in self.keys])
             found = np.searchsorted(cuts, numbers, side="right") - 1
             return np.where(np.isnan(numbers), -1, found.clip(min=0))
@@ -201,6 +213,11 @@ class Redrawn(Step):
         values = tuple(tuple(some) for some in options.values())
         return cls(column, frame[column].dtype, by, tuple(options), values, tuple(shares))
 
+    @property
+    def is_mended(self) -> bool:
+        """It is."""
+        return True
+
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Draw anew what does not go with the others."""
         own = columns[self.column]
@@ -230,6 +247,11 @@ class Placed(Step):
     dtype: Any
     by: tuple[Hashable, ...]
     areas: Areas
+
+    @property
+    def is_mended(self) -> bool:
+        """It is."""
+        return True
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Draw anew what lies elsewhere."""
@@ -393,7 +415,7 @@ class Ordered(Step):
         if kinds[1] == "f":
             decimals = decimals_of(ordered.to_numpy(np.float64), numpy_dtype(own.dtype))
         k = min(least, len(ordered) // 2)
-        ends, grid = _limits(ordered, k, kinds[1])
+        ends, grid = limits(ordered, k, kinds[1])
         return cls(low, high, own.dtype, decimals, grid, ends if k > 1 else None, of_low)
 
     @property
@@ -498,7 +520,7 @@ class Copied(Step):
         kind, own = kind_of_values(column.dtype), numpy_dtype(column.dtype)
         ends = known.iloc[0], known.iloc[-1]
         if least > 1:
-            ends, _ = _limits(known, least, kind)
+            ends, _ = limits(known, least, kind)
         low, high = map(plain_value, ends)
         power = 2 ** (1 + math.ceil(math.log2(max(2.0, abs(low), abs(high)))))
         if power > (np.finfo(own) if own.kind == "f" else np.iinfo(own)).max:
@@ -527,10 +549,10 @@ class Copied(Step):
         return made
 
 
-def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[float], list[Any]]:
+def _runs(by: Floats, column: pd.Series[Any], least: int) -> tuple[list[float], list[Any]]:
     """Return where runs of numbers with one value begin, and the values, of enough records each."""
-    order = np.argsort(by.to_numpy(np.float64), kind="stable")
-    numbers, (codes, values) = by.to_numpy(np.float64)[order], pd.factorize(column.iloc[order])
+    order = np.argsort(by, kind="stable")
+    numbers, (codes, values) = by[order], pd.factorize(column.iloc[order])
     begins = np.flatnonzero(np.r_[True, np.diff(codes) != 0])
     ends = np.r_[begins[1:], len(codes)]
     kept = [(int(b), int(e)) for b, e in zip(begins, ends) if e - b >= least]
@@ -548,7 +570,7 @@ def _runs(by: pd.Series[Any], column: pd.Series[Any], least: int) -> tuple[list[
     return cuts, [plain_value(values[codes[begin]]) for begin, _ in merged]
 
 
-def _limits(
+def limits(
     column: pd.Series[Any], least: int, kind: str
 ) -> tuple[tuple[Any, Any], ColumnGrid | None]:
     """Return the ends of a column's numbers or times as they come out if encoded, and its grid."""

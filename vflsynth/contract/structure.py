@@ -21,7 +21,9 @@ from sklearn.base import clone
 
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.arrays import Floats, floats_of, held_by, kind_of_values
-from vflsynth.contract.discovering import Codes, Finding, Level, codes_among, discover, spread
+from vflsynth.contract.agreeing import Moved, Share
+from vflsynth.contract.discovering import codes_among, discover
+from vflsynth.contract.findings import Codes, Finding, Level, spread
 from vflsynth.contract.recoding import Composite, composite_of, kept_type
 from vflsynth.contract.rules import Check, Determines, Rule, are_hashable, plain_value
 from vflsynth.contract.steps import (
@@ -124,7 +126,18 @@ def without(said: Mapping[Hashable, Any] | None, gone: set[Hashable]) -> dict[Ha
     return {label: own for label, own in (said or {}).items() if label not in gone}
 
 
-_RANKS = ("equality", "dates", "sum", "product", "ratio", "dependency", "exactly", "order", "level")
+_RANKS = (
+    "equality",
+    "dates",
+    "digits",
+    "sum",
+    "product",
+    "ratio",
+    "dependency",
+    "exactly",
+    "order",
+    "level",
+)
 
 
 def _are_named(flags: set[Hashable], found: Sequence[Finding]) -> bool:
@@ -194,10 +207,10 @@ class Choice:
 
     def _may(self, step: Step, steps: Mapping[Hashable, Step]) -> bool:
         old = steps.get(step.column)
-        merged = isinstance(old, Fixed) and isinstance(step, Fixed)
+        merged = isinstance(old, Fixed | Moved) and type(step) is type(old)
         if step.column in self.taken or (old is not None and not merged):
             return False
-        is_as_it_is = not step.is_left_out and isinstance(step, Fixed | Computed)
+        is_as_it_is = not step.is_left_out and isinstance(step, Fixed | Computed | Share | Moved)
         if step.column in self.as_they_are and not is_as_it_is:
             return False
         return not _reaches(steps, step.by, step.column)
@@ -210,6 +223,7 @@ class Choice:
         elif isinstance(rule, Check) and rule.ordered is not None:
             yield from self._orders(rule.ordered, steps)
         elif isinstance(rule, Check):
+            yield from self._agreeing(rule, steps)
             yield from self._computed(rule)
         elif isinstance(rule, Determines):
             yield from self._determined(rule.by, rule.column)
@@ -243,6 +257,18 @@ class Choice:
             if (made := Ordered.of(self.frame, *pair, self.least, of_low=of_low)) is not None:
                 yield [made]
 
+    def _agreeing(self, rule: Check, steps: Mapping[Hashable, Step]) -> Iterator[list[Step]]:
+        """Model all columns of shares of a whole; a time and its parts."""
+        yield Share.of(self.frame, rule)
+        part, others = rule.repaired_column, rule.columns[1:]
+        if part is None or len(others) != 1 or kind_of_values(self.frame[others[0]].dtype) != "M":
+            return
+        if kind_of_values(self.frame[part].dtype) in "iufb":
+            old = steps.get(others[0])
+            rules = (*(old.rules if isinstance(old, Moved) else ()), rule)
+            told = replace(self._compute(rule), is_left_out=False)
+            yield [Moved.of(self.frame, rules, self.least), told]
+
     def _computed(self, rule: Check) -> Iterator[list[Step]]:
         """Compute the column of a rule; of a sum, another one if need be."""
         yield [self._compute(rule)] if rule.repaired_column is not None else []
@@ -259,7 +285,8 @@ class Choice:
         column = rule.repaired_column
         own = self.frame[column]
         missing = self.frame[[k for k in rule.columns if k != column]].isna().any(axis=1)
-        return Computed(column, own.dtype, rule, bool((missing == own.isna()).all()))
+        whole = bool((missing == own.isna()).all())
+        return Computed(column, own.dtype, rule, whole, whole)
 
     def _determined(self, by: tuple[Hashable, ...], column: Hashable) -> Iterator[list[Step]]:
         """Look a column up; if that is written otherwise, or in part, draw one it is looked up by.

@@ -111,6 +111,36 @@ def test_times_and_odd_labels():
     assert Expression("a <= b").keeps(zoned).all()
 
 
+TIMES = st.datetimes(
+    pd.Timestamp(1890, 1, 1).to_pydatetime(), pd.Timestamp(2100, 1, 1).to_pydatetime()
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(TIMES, TIMES, st.integers(-300, 300)), min_size=1, max_size=20))
+def test_parts_of_times_and_months_are_those_of_pandas(rows):
+    table = pd.DataFrame(rows, columns=["a", "b", "n"]).astype({"a": "M8[us]", "b": "M8[us]"})
+    for name in ("year", "month", "day", "weekday", "hour", "minute"):
+        of_pandas = "day_of_week" if name == "weekday" else name
+        wanted = table.assign(x=[getattr(time, of_pandas) for time in table["a"]])
+        assert Expression(f"x == {name}(a)").keeps(wanted).all()
+    after = [pd.Timestamp(a) + pd.DateOffset(months=n) for a, _, n in rows]
+    assert Expression("x == months_after(a, n)").keeps(table.assign(x=after)).all()
+    for early, late in zip(table["a"], table["b"]):
+        count = (late.year - early.year) * 12 + late.month - early.month
+        count -= early + pd.DateOffset(months=count) > late
+        row = pd.DataFrame({"a": [early], "b": [late], "x": [count], "y": [count // 12]})
+        assert Expression("x == months_between(a, b)").keeps(row).all()
+        assert Expression("y == years_between(a, b)").keeps(row).all()
+
+
+def test_a_column_may_have_the_name_of_a_function():
+    table = pd.DataFrame({"month": [0, 0], "start": pd.to_datetime(["2020-03-01", "2021-12-31"])})
+    rule = Check("month == month(start)")
+    assert rule.repaired_column == "month"
+    assert rule.repair(table)["month"].tolist() == [3, 12]
+
+
 def test_sums_of_tenths_are_equal():
     table = pd.DataFrame({"a": [0.1, 0.1], "b": [0.2, 0.2], "c": [0.3, 0.30001]})
     assert Expression("c == a + b").keeps(table).tolist() == [True, False]

@@ -30,7 +30,7 @@ from vflsynth import (
 from vflsynth.columns.evidence import evidence_of_wanted
 from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import codes_among, discover, propose
-from vflsynth.contract.discovering import _may_be_nice, _nice
+from vflsynth.contract.arithmetic import _may_be_nice, _nice
 from vflsynth.contract.given import modelled_wanted
 from vflsynth.contract.steps import Computed, Copied, Fixed, Ordered, Placed, _drawn_like
 from vflsynth.contract.structure import Structure
@@ -61,6 +61,8 @@ WITHIN = {
         "bmi == round(weight / (height * height), 1)",
         "diastolic <= systolic",
         "(outcome == 'home') == (missing(reason))",
+        "weekday == weekday(admission)",
+        "walking == 100 - rest - sports",
     },
     "insurer": {
         "total == net + tax",
@@ -70,6 +72,8 @@ WITHIN = {
         "grade determines class",
         "points determines class",
         "(minutes == 0) == (visits == 0)",
+        "until == months_after(since, term)",
+        "net determines band",
     },
 }
 FRAMES = make_structured_frames(600, random_state=0)
@@ -145,6 +149,43 @@ def test_further_forms():
         "a, both determine b",
         "b, both determine a",
         "again == a",
+    }
+
+
+def test_further_sums_digits_and_parts_of_times():
+    rng = np.random.default_rng(0)
+    time = np.datetime64("2019-02-27", "m") + rng.integers(0, 2_000_000, 500).astype("m8[m]")
+    frame = pd.DataFrame({"time": pd.Series(time.astype("M8[s]"))})
+    frame["quarter"] = frame["time"].dt.quarter
+    frame["weekend"] = frame["time"].dt.day_of_week >= 5
+    frame["clock"] = frame["time"].dt.hour * 100 + frame["time"].dt.minute
+    frame["born"] = frame["time"] - pd.to_timedelta(rng.integers(0, 30_000, 500), unit="D")
+    frame["age"] = [
+        (t.year - b.year) - ((t.month, t.day, t.time()) < (b.month, b.day, b.time()))
+        for t, b in zip(frame["time"], frame["born"])
+    ]
+    frame["joined"] = frame["born"] + pd.to_timedelta(rng.integers(0, 4000, 500), unit="D")
+    frame["months"] = frame["joined"].dt.to_period("M").astype("int64")
+    frame["months"] -= frame["born"].dt.to_period("M").astype("int64")
+    frame["months"] -= frame["joined"].dt.day < frame["born"].dt.day
+    frame["begun"] = 20180000 + 100 * rng.integers(1, 13, 500) + rng.integers(1, 29, 500)
+    frame["on"] = frame["begun"] % 100
+    parts = rng.gamma(2, 30, (500, 4)).round(2)
+    frame[["a", "b", "c", "d"]] = parts
+    frame["all"] = parts.sum(axis=1).round(2)
+    exams = rng.integers(0, 101, (500, 2))
+    frame["oral"], frame["written"] = exams.T
+    frame["mark"] = (0.4 * exams[:, 0] + 0.6 * exams[:, 1]).round(1)
+    frame["later"] = frame["oral"] + 7
+    assert titles(frame) - {"born <= joined", "born <= time"} == {
+        "quarter == (month(time) + 2) // 3",
+        "weekend == (weekday(time) >= 5)",
+        "age == years_between(born, time)",
+        "months == months_between(born, joined)",
+        "on == begun % 100",
+        "all == a + b + c + d",
+        "mark == oral * 0.4 + written * 0.6",
+        "later == oral + 7",
     }
 
 

@@ -1,0 +1,168 @@
+"""Steps of columns that are all modelled, as others may depend on each, and made to agree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vflsynth.columns.arrays import decimals_of, floats_of, kind_of_values, plain_values
+from vflsynth.contract.expressions import parse
+from vflsynth.contract.rules import Check
+from vflsynth.contract.steps import Columns, Step, limits
+from vflsynth.registry import register
+
+Times = npt.NDArray[np.datetime64]
+
+_PLACES = 9
+"""Decimals of sums that may lie anywhere."""
+
+
+@register
+@dataclass(frozen=True)
+class Share(Step):
+    """One of several columns whose sum is `whole` in every row: shares of a hundred.
+
+    Of drawn numbers that add up to something else the largest changes, or all in proportion if they
+    would have to be below zero. The columns `by` are made to agree before it, `later` ones after
+    it.
+    """
+
+    column: Hashable
+    dtype: Any
+    by: tuple[Hashable, ...]
+    later: tuple[Hashable, ...]
+    whole: float
+    decimals: int | None
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, rule: Check) -> list[Step]:
+        """Return a step for each column of a rule; none if it is not of shares, all of them known.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            A party's table.
+        rule : Check
+            ``a == 100 - b - c``.
+        """
+        found = rule.shares
+        if found is None:
+            return []
+        whole, labels = found
+        numbers = {label: floats_of(frame[label]) for label in labels}
+        if not all(np.isfinite(own).all() and (own >= 0).all() for own in numbers.values()):
+            return []
+        return [
+            cls(label, frame[label].dtype, labels[:k], labels[k + 1 :], whole, decimals_of(own))
+            for k, (label, own) in enumerate(numbers.items())
+        ]
+
+    @property
+    def is_mended(self) -> bool:
+        """It is."""
+        return True
+
+    def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
+        """Leave the column, but for the largest, which is what the others leave."""
+        own = floats_of(columns[self.column])
+        left = self.whole - sum(floats_of(columns[label]) for label in self.by)
+        later = [floats_of(columns[label]) for label in self.later]
+        most, drawn = np.max([0.0 * own, *later], axis=0), own + sum(later)
+        made = np.where(own >= most, left - sum(later), own)
+        beyond = drawn - left > np.maximum(own, most)
+        np.divide(own * left, drawn, out=made, where=beyond & (drawn > 0))
+        made = np.round(made, _PLACES if self.decimals is None else self.decimals)
+        return pd.Series(np.minimum(made, left), index).astype(self.dtype)
+
+
+@register
+@dataclass(frozen=True)
+class Moved(Step):
+    """A time of which other columns say parts: months, weekdays, hours.
+
+    It is moved to the nearest time of which the `rules` of parts hold: to another day, between the
+    `ends` of what enough records have, then to another hour of it. Where there is none, it stays.
+    """
+
+    column: Hashable
+    dtype: Any
+    rules: tuple[Check, ...]
+    ends: tuple[Any, Any]
+    by: tuple[Hashable, ...] = ()
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, rules: Sequence[Check], least: int) -> Self:
+        """Return the step of a time and all columns that are parts of it.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            A party's table.
+        rules : sequence of Check
+            ``month == month(start)``, ``day == day(start)``.
+        least : int
+            Records that have what comes out at either end.
+        """
+        column = next(k for k in rules[0].columns if kind_of_values(frame[k].dtype) == "M")
+        known = frame[column].dropna().sort_values()
+        ends, _ = limits(known, max(1, min(least, len(known) // 2)), "M")
+        return cls(column, frame[column].dtype, tuple(rules), ends)
+
+    @property
+    def is_mended(self) -> bool:
+        """It is."""
+        return True
+
+    def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
+        """Move it to another day, then to another hour of that, and another minute of that."""
+        table = pd.DataFrame({k: columns[k] for rule in self.rules for k in rule.columns})
+        rows = table.dropna()
+        times = plain_values(rows[self.column]).astype("M8[us]")
+        first, last = (plain_values(pd.Series([end])).astype("M8[D]")[0] for end in self.ends)
+        made = self._nearest("D", rows, times.astype("M8[D]"), np.arange(first, last + 1))
+        for unit, of, count in (("h", "M8[D]", 24), ("m", "M8[h]", 60)):
+            within = np.arange(count).astype(f"M8[{unit}]")  # of the first day, or hour, of all
+            own = within[0] + (times - times.astype(of)).astype(f"m8[{unit}]")
+            made = made + (self._nearest(unit, rows, own, within) - within[0])
+        moved = pd.Series(made + (times - times.astype("M8[m]")), rows.index)
+        if isinstance(self.dtype, pd.DatetimeTZDtype):
+            moved = moved.dt.tz_localize("UTC")  # what rules compute with
+        restored = table[self.column].copy()
+        restored[rows.index] = moved.astype(self.dtype)
+        return restored
+
+    def _nearest(self, unit: str, rows: pd.DataFrame, times: Times, among: Times) -> Times:
+        """Return the nearest of some sorted times of which the rules about a unit hold."""
+        rules = [rule for rule in self.rules if _unit_of(rule) == unit]
+        if not rules:
+            return times
+        candidates = pd.DataFrame({self.column: among.astype("M8[us]")})
+        made = [np.asarray(rule.computed(candidates), np.float64) for rule in rules]
+        wanted = [rows[rule.repaired_column].to_numpy(np.float64) for rule in rules]
+        both = np.concatenate([np.stack(made, axis=1), np.stack(wanted, axis=1)])
+        codes = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+        found = times.copy()
+        for code in np.unique(codes[len(among) :]):
+            options = among[codes[: len(among)] == code]
+            own = np.flatnonzero(codes[len(among) :] == code)
+            if len(options):
+                later = np.searchsorted(options, times[own])
+                low, high = (
+                    options[np.maximum(later - 1, 0)],
+                    options[later.clip(max=len(options) - 1)],
+                )
+                found[own] = np.where(abs(times[own] - low) <= abs(high - times[own]), low, high)
+        return found
+
+
+def _unit_of(rule: Check) -> str:
+    """Return what a rule is about: the days of times, their hours or their minutes."""
+    calls = {own.func for own in ast.walk(parse(rule.expression).tree) if isinstance(own, ast.Call)}
+    names = {own.id for own in calls if isinstance(own, ast.Name)}
+    return "h" if "hour" in names else "m" if "minute" in names else "D"

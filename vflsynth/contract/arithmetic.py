@@ -1,0 +1,337 @@
+"""Numbers that follow from one, two or more others, as they are rounded."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vflsynth.columns.arrays import Floats, decimals_of
+from vflsynth.contract.findings import (
+    LEAST_SURPRISE,
+    NEARLY,
+    SCREENED,
+    SCREENED_AGAIN,
+    Finding,
+    Table,
+    computed_by,
+    name_of,
+    share_kept,
+    spread,
+)
+from vflsynth.contract.rules import Check
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a column may follow from one or two others."""
+
+    kind: str
+    text: str
+    of: Callable[[Floats, Floats], Floats]
+    """Computes it for one column and many others, (other, record)."""
+    scaled: bool = True
+    two: bool = True
+    symmetric: bool = False
+
+
+def _slack(places: int | None) -> float:
+    """Return by how much numbers of so many decimals may be off."""
+    return 1e-9 if places is None else 0.5 * 10.0**-places
+
+
+def _not_zero(numbers: Floats) -> Floats:
+    return np.where(numbers == 0.0, np.nan, numbers)
+
+
+_RATIO = _Form("ratio", "{a} / {b}", lambda one, others: one / _not_zero(others))
+_OF_SQUARE = _Form("ratio", "{a} / ({b} * {b})", lambda one, others: one / _not_zero(others) ** 2)
+_FORMS = (
+    _Form("product", "{a}", lambda one, others: one[None], two=False),
+    _Form("sum", "{a} + {b}", operator.add, scaled=False, symmetric=True),
+    _Form("product", "{a} * {b}", operator.mul, symmetric=True),
+    _RATIO,
+    _OF_SQUARE,
+)
+
+
+def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Find columns that follow from one or two others, as they are rounded."""
+    labels = table.numbers
+    if len(labels) < 2:
+        return
+    rows = spread(table.n, SCREENED)
+    values = np.stack([table.values(label, rows) for label in labels])
+    values[~np.isfinite(values)] = np.nan
+    places = {k: decimals_of(row[np.isfinite(row)]) for k, row in zip(labels, values)}
+    slack = np.array([_slack(d) for d in places.values()])
+    done = {frozenset(finding.rule.columns) for finding in known if finding.is_exact}
+    multiples: set[Hashable] = set()  # with these, whatever is a product is one more
+    for form in _FORMS:
+        for a, one in enumerate(values):
+            others = np.arange(a, len(labels)) if form.symmetric else np.arange(len(labels))
+            made = form.of(one, values[others] if form.two else values[:1])
+            for k, c, factor in _screened(values, made, slack, form, len(rows), table.nearly):
+                used = (a, int(others[k])) if form.two else (a,)
+                group = frozenset(labels[i] for i in (*used, c))
+                if c in used or group in done or (form.kind != "sum" and group & multiples):
+                    continue
+                parts = [labels[i] for i in used]
+                finding = _confirmed(table, form, labels[c], parts, factor, places[labels[c]])
+                if finding is not None:
+                    done.add(group)
+                    multiples |= {labels[c]} if finding.is_exact and not form.two else set()
+                    if form.text == "{a} * {b}":
+                        finding = _finest(table, finding, labels[c], parts, factor, places)
+                    yield finding
+
+
+def _finest(
+    table: Table,
+    product: Finding,
+    computed: Hashable,
+    parts: Sequence[Hashable],
+    factor: str,
+    places: dict[Hashable, int | None],
+) -> Finding:
+    """Return a product, or the ratio in its place that computes the column which tells most."""
+    options = [(_distinct(table, parts), product)]
+    _, inverse = _nice(1.0 / _scaled(np.ones(1), factor)[0])
+    for part, other in (parts, parts[::-1]) if len(set(parts)) == 2 and product.is_exact else ():
+        of = [computed, other]
+        found = _confirmed(table, _RATIO, part, of, inverse, places[part])
+        if found is not None and found.is_exact:
+            options.append((_distinct(table, of), found))
+    return min(options, key=lambda option: option[0])[1]
+
+
+def _distinct(table: Table, labels: Sequence[Hashable]) -> int:
+    return int(np.prod([len(table.codes(label)[1]) for label in labels]))
+
+
+def _screened(
+    values: Floats, made: Floats, slack: Floats, form: _Form, n: int, nearly: bool
+) -> Iterator[tuple[int, int, str]]:
+    """Yield which computed rows are which column, and by which factor."""
+    known_made, known = np.isfinite(made), np.isfinite(values)
+    filled, full = np.where(known_made, made, 0.0), np.where(known, values, 0.0)
+    both = known_made.astype(float) @ known.T.astype(float)
+    factors = np.ones(both.shape)
+    if form.scaled:
+        squares = (filled**2) @ known.T
+        factors = (filled @ full.T) / np.where(squares == 0.0, np.nan, squares)
+    asked = (both >= min(LEAST_SURPRISE, n)) & np.isfinite(factors) & (factors != 0.0)
+    asked[asked] = _may_be_nice(factors[asked])
+    tolerance = slack[:, None] * (1.0 + 1e-9) + 1e-9 * np.abs(values)
+    for k, row in enumerate(asked):
+        found = [
+            (int(c), *(_nice(float(factors[k, c])) if form.scaled else (1.0, "")))
+            for c in np.flatnonzero(row)
+        ]
+        plain = None if form.two or nearly else 1.0
+        found = [each for each in found if each[1] not in (None, plain)]
+        own, by = [each[0] for each in found], np.array([each[1] for each in found], float)
+        off = np.abs(by[:, None] * made[k] - values[own])
+        wrong = np.count_nonzero(off > tolerance[own], axis=1)
+        for bad, (c, _, text) in zip(wrong, found):
+            if bad <= (1.0 - NEARLY) * 2.0 * both[k, c]:
+                yield k, c, text
+
+
+def _may_be_nice(factors: Floats) -> npt.NDArray[np.bool_]:
+    """Leave out most factors that `_nice` has nothing for, in much less time."""
+    found = np.zeros(factors.shape, bool)
+    for values in (factors, 1.0 / factors):
+        for digits, within in ((2, 1.001e-3), (3, 1.001e-5)):
+            unit = 10.0 ** (np.floor(np.log10(np.abs(values))) - digits + 1)
+            found |= np.abs(np.round(values / unit) * unit / values - 1.0) < within
+    return found
+
+
+def _nice(factor: float) -> tuple[float | None, str]:
+    """Return a factor of at most three digits, or the inverse of one, and how it is written."""
+    for text, value in ((" * ", factor), (" / ", 1.0 / factor)):
+        digits = float(f"{value:.3g}")
+        if abs(digits / value - 1.0) < 1e-3:
+            if digits == 1.0:
+                return 1.0, ""
+            written = repr(int(digits)) if digits.is_integer() else repr(digits)
+            if digits == float(f"{value:.2g}") or abs(digits / value - 1.0) < 1e-5:
+                return (digits if text == " * " else 1.0 / digits), text + written
+    return None, ""
+
+
+def _confirmed(
+    table: Table,
+    form: _Form,
+    computed: Hashable,
+    parts: Sequence[Hashable],
+    factor: str,
+    places: int | None,
+) -> Finding | None:
+    """Look at all records, as the rule says it."""
+    names = {"a": name_of(parts[0]), "b": name_of(parts[-1])}
+    texts = [form.text.format(**names) + factor]
+    if form is _RATIO and factor:  # the last digit is rounded another way
+        texts.append("{a}{factor} / {b}".format(**names, factor=factor))
+    if form is _OF_SQUARE and factor == " * 10000":  # as of a height in centimetres
+        texts.insert(0, "{a} / (({b} / 100) * ({b} / 100))".format(**names))
+    kind = "equality" if texts == [names["a"]] else form.kind
+    own = table.values(computed)
+    used = [table.values(label) for label in parts]
+    known = np.isfinite(own) & np.all([np.isfinite(v) for v in used], axis=0)
+    n = int(known.sum())
+    plain = {0.0} if form.kind == "sum" else {0.0, 1.0, -1.0}
+    telling = [np.count_nonzero(~np.isin(v[known], list(plain))) for v in used]
+    if n < LEAST_SURPRISE or min(telling) < LEAST_SURPRISE:
+        return None
+    if form.kind == "ratio" and (used[-1][known] == 0.0).any():
+        return None
+    scaled = _scaled(form.of(used[0][known], used[-1][known][None])[0], factor)
+    slack = _slack(places)
+    strange = np.abs(np.roll(own[known], 1 + n // 3) - scaled) > slack + 1e-9 * np.abs(scaled)
+    if (surprise := float(strange.sum())) < LEAST_SURPRISE:
+        return None
+    if places is not None:
+        texts += [f"round({text}, {places})" for text in texts]
+    best = 0.0, Check(f"{name_of(computed)} == {texts[0]}")
+    for text in texts:
+        tried = Check(f"{name_of(computed)} == {text}")
+        if (kept := share_kept(table, tried)) > best[0]:
+            best = kept, tried
+        if kept == 1.0:
+            break
+    share, rule = best
+    return Finding(rule, kind, n, surprise, share) if table.counts(share) else None
+
+
+def _scaled(made: Floats, factor: str) -> Floats:
+    if not factor:
+        return made
+    number = float(factor[3:])
+    return made * number if factor[1] == "*" else made / number
+
+
+_TENS = (10, 100, 1000, 10_000)
+
+
+def digits(table: Table) -> Iterator[Finding]:
+    """Find whole numbers that are the first or last digits of others: hours in 1730."""
+    rows = spread(table.n, SCREENED)
+    values = {label: table.values(label, rows) for label in table.numbers}
+    whole = {k: own for k, own in values.items() if not (own[np.isfinite(own)] % 1).any()}
+    for label, own in whole.items():
+        for ten in (t for t in _TENS if np.nanmax(np.abs(own), initial=0.0) >= t):
+            for text, made in ((f"// {ten}", own // ten), (f"% {ten}", own % ten)):
+                for other in (k for k in whole if k != label):
+                    known = np.isfinite(made) & np.isfinite(whole[other])
+                    wrong = np.count_nonzero((made != whole[other])[known])
+                    if known.sum() < LEAST_SURPRISE or wrong > 2 * (1 - NEARLY) * known.sum():
+                        continue
+                    rule = Check(f"{name_of(other)} == {name_of(label)} {text}")
+                    if (finding := computed_by(table, rule, "digits")) is not None:
+                        yield finding
+
+
+_LONGEST, _ROWS = 12, 5
+"""Columns of a sum, at most; and how many times as many records as columns must have values."""
+
+
+def sums(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Find columns that are sums of others, or a number less others: shares of a whole.
+
+    One column after the other is written as a sum of those before it, by least squares, in records
+    that have values in all of them. What is `known` to follow from one or two others is left out.
+    """
+    gone = {f.rule.repaired_column for f in known if f.is_exact and f.kind in ("sum", "equality")}
+    labels = [label for label in table.numbers if label not in gone]
+    rows = spread(table.n, SCREENED_AGAIN)
+    values = {label: table.values(label, rows) for label in labels}
+    whole = {k: own for k, own in values.items() if np.isfinite(own).mean() > 0.5}
+    if len(whole) < 2:
+        return
+    matrix = np.stack(list(whole.values()), axis=1)
+    matrix = matrix[np.isfinite(matrix).all(axis=1)]
+    if len(matrix) < _ROWS * len(whole):
+        return
+    labels = list(whole)
+    slack = [_slack(decimals_of(own)) for own in matrix.T]
+    basis: list[int] = []
+    directions = np.empty((len(matrix), 0))
+    for c, own in enumerate(matrix.T):
+        left = own - own.mean()
+        if not left.any():
+            continue
+        for _ in range(2):  # once more for what rounding errors leave
+            left = left - directions @ (directions.T @ left)
+        if basis and np.abs(left).max() <= 20 * slack[c] and left.std() < 0.05 * own.std():
+            finding = _sum_of(table, labels, matrix, c, basis)
+            if finding is not None:
+                yield finding
+                continue
+        basis.append(c)
+        directions = np.c_[directions, left / np.linalg.norm(left)]
+
+
+def _sum_of(
+    table: Table, labels: Sequence[Hashable], matrix: Floats, computed: int, basis: Sequence[int]
+) -> Finding | None:
+    """Write a column as a sum of some of others; of shares of a whole, the one that varies most."""
+    weights, _ = _weights(matrix, computed, basis)
+    told = np.abs(weights) * matrix[:, basis].std(axis=0) > 1e-3 * matrix[:, computed].std()
+    parts = [k for k, there in zip(basis, told) if there]
+    if not 1 <= len(parts) < _LONGEST:
+        return None
+    weights, _ = _weights(matrix, computed, parts)
+    signs = dict(zip(parts, -np.sign(weights))) | {computed: 1.0}
+    members = sorted(signs, key=lambda k: -matrix[:, k].std())
+    lone = [k for k in members if sum(signs[k] == own for own in signs.values()) == 1]
+    first = lone if len(lone) == 1 else [] if len({*signs.values()}) == 1 else [computed]
+    for one in dict.fromkeys([*first, *members]):
+        others = [k for k in sorted(members) if k != one]
+        text = _written(labels, matrix, one, others)
+        if text is None:
+            continue
+        places = decimals_of(matrix[:, one])
+        for written in (text, f"round({text}, {places})")[: 1 if places is None else 2]:
+            finding = computed_by(table, Check(f"{name_of(labels[one])} == {written}"), "sum")
+            if finding is not None and finding.is_exact:
+                return finding
+    return None
+
+
+def _written(
+    labels: Sequence[Hashable], matrix: Floats, one: int, others: Sequence[int]
+) -> str | None:
+    """Write a sum with factors of few digits, what is added first; None if they are not."""
+    weights, constant = _weights(matrix, one, others)
+    nice = [_nice(abs(float(w)))[1] if w else None for w in weights]
+    if None in nice:
+        return None
+    terms = [
+        (w < 0, name_of(labels[k]) + (text or "")) for w, k, text in zip(weights, others, nice)
+    ]
+    places = decimals_of(matrix[:, one])
+    constant = float(np.round(constant, 9 if places is None else places))
+    if constant:
+        number = int(constant) if constant.is_integer() else constant
+        terms.append((constant < 0, repr(abs(number))))
+    elif len(terms) == 1:
+        return None  # a multiple
+    (negative, first), *rest = sorted(terms, key=lambda term: term[0])
+    return (
+        ("-" if negative else "")
+        + first
+        + "".join(f" {'-' if less else '+'} {term}" for less, term in rest)
+    )
+
+
+def _weights(matrix: Floats, one: int, others: Sequence[int]) -> tuple[Floats, float]:
+    """Return what others count in a column, by least squares, and what is added."""
+    middle = matrix.mean(axis=0)
+    centred = matrix - middle
+    weights = np.linalg.lstsq(centred[:, others], centred[:, one], rcond=None)[0]
+    return weights, float(middle[one] - middle[others] @ weights)

@@ -1,0 +1,176 @@
+"""What relations are looked for in, and what is found: a table's columns as numbers and codes."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vflsynth.columns.arrays import Floats, floats_of, kind_of_values, plain_values
+from vflsynth.contract.rules import Check, Rule, are_hashable
+from vflsynth.exceptions import ContractError
+from vflsynth.registry import Value, register
+
+LEAST_SURPRISE = 20.0
+"""Records that would break a relation if its columns were independent, at least."""
+
+NEARLY = 0.99
+"""A relation that so many of the records keep, if not all, is worth a word to people."""
+
+SCREENED, SCREENED_AGAIN = 400, 4000
+"""Records that candidates are looked for in: where most fail, and what is left."""
+
+_MOST_COLUMNS, _MOST_NUMBERS = 100, 60
+
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A relation, and how well the records support it.
+
+    Its kind is "equality", "sum", "product", "ratio", "dates", "order", "flags", "dependency" or
+    "level", which says its `level` in values. Of the `n_records` that it can be looked at in, a
+    `share` keep it, and `n_surprising` would break it if the columns were independent.
+    """
+
+    rule: Rule
+    kind: str
+    n_records: int
+    n_surprising: float
+    share: float = 1.0
+    level: Level | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all records keep it."""
+        return self.share == 1.0
+
+    def __str__(self) -> str:
+        of = f"{self.n_records:,} records that have values"
+        how = f"all {of}" if self.is_exact else f"{self.share:.2%} of the {of}"
+        return (
+            f"{self.rule.title}: holds in {how}; if the columns were independent "
+            f"{self.n_surprising:,.0f} would break it"
+        )
+
+
+@register
+@dataclass(frozen=True)
+class Level(Value):
+    """One value of a column fixes another column's: ``by == when``, ``column == value``.
+
+    Missing values are None. `exactly` says that the column has the value nowhere else.
+    """
+
+    by: Hashable
+    when: Any
+    column: Hashable
+    value: Any
+    exactly: bool
+
+
+class Table:
+    """A table's columns as numbers and as codes, each computed once; `nearly` as of `discover`."""
+
+    def __init__(self, frame: pd.DataFrame, *, nearly: bool = False) -> None:
+        self.frame, self.n, self.nearly = frame, len(frame), nearly
+        named: list[Hashable] = [
+            label
+            for label in frame.columns
+            if isinstance(label, str | int | np.integer)
+            and (frame[label].dtype != object or are_hashable(frame[label]))
+        ]
+        self.labels = named[:_MOST_COLUMNS]
+        self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
+
+    def counts(self, share: float) -> bool:
+        """Whether a relation is kept by enough records."""
+        return share == 1.0 or (self.nearly and share >= NEARLY)
+
+    def drop(self, labels: set[Hashable]) -> None:
+        """Look at some columns no more."""
+        self.labels = [label for label in self.labels if label not in labels]
+
+    @cached_property
+    def kinds(self) -> dict[Hashable, str]:
+        """Columns of numbers and times with more than two values, and which of them compare."""
+        found: dict[Hashable, str] = {}
+        for label in self.frame.columns:
+            dtype = self.frame[label].dtype
+            kind = kind_of_values(dtype)
+            if kind in "iufmM" and self.frame[label].nunique() > 2:
+                zoned = isinstance(dtype, pd.DatetimeTZDtype)
+                found[label] = "number" if kind in "iuf" else f"{kind}{'z' * zoned}"
+        return found
+
+    @property
+    def numbers(self) -> list[Hashable]:
+        """Columns of numbers."""
+        return [k for k in self.labels if self.kinds.get(k) == "number"][:_MOST_NUMBERS]
+
+    def values(self, label: Hashable, rows: Any = slice(None)) -> Floats:
+        """Numbers; days of times; NaN for what is missing."""
+        return numbers_or_days(self.frame[label].iloc[rows])
+
+    def codes(self, label: Hashable) -> tuple[Codes, list[Any]]:
+        """Return each record's value by number, the last for what is missing; and the values."""
+        if label not in self._codes:
+            codes, values = pd.factorize(self.frame[label])
+            found = codes.astype(np.int64)
+            found[found < 0] = len(values)
+            self._codes[label] = found, list(values)
+        return self._codes[label]
+
+
+def numbers_or_days(column: pd.Series[Any]) -> Floats:
+    """Return numbers, or days of times; NaN for what is missing."""
+    if kind_of_values(column.dtype) not in "mM":
+        return floats_of(column)
+    days = np.full(len(column), np.nan)
+    known = column.notna().to_numpy()
+    times = plain_values(column[known])
+    unit = np.dtype("m8[us]" if times.dtype.kind == "m" else "M8[us]")
+    days[known] = times.astype(unit).astype(np.int64) / 86_400_000_000
+    return days
+
+
+def spread(n: int, count: int) -> npt.NDArray[np.intp]:
+    """Return the places of at most `count` records that are spread over a table of `n`."""
+    return np.unique(np.linspace(0, max(0, n - 1), min(count, n)).astype(np.intp))
+
+
+def name_of(label: Hashable) -> str:
+    """Write a column as an expression does."""
+    text = str(label)
+    plain = isinstance(label, str) and text.isidentifier() and not keyword.iskeyword(text)
+    return text if plain else f"col({label if isinstance(label, str) else int(str(label))!r})"
+
+
+def share_kept(table: Table, rule: Rule) -> float:
+    """Share of the records with values that keep a rule; 0 if it cannot be computed."""
+    rows = table.frame[list(rule.columns)]
+    known = rows.notna().all(axis=1).to_numpy()
+    if not known.any():
+        return 0.0
+    try:
+        return float(np.asarray(rule.keeps(rows[known]), np.bool_).mean())
+    except ContractError:
+        return 0.0
+
+
+def computed_by(table: Table, rule: Check, kind: str) -> Finding | None:
+    """Look at all records for a rule that computes a column; None if too few support it."""
+    known = table.frame[list(rule.columns)].notna().all(axis=1).to_numpy()
+    own = table.codes(rule.repaired_column)[0][known]
+    surprise = float(np.count_nonzero(np.roll(own, 1 + len(own) // 3) != own))
+    if surprise < LEAST_SURPRISE:
+        return None
+    share = share_kept(table, rule)
+    return Finding(rule, kind, len(own), surprise, share) if table.counts(share) else None
