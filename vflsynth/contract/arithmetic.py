@@ -14,7 +14,6 @@ from vflsynth.contract.findings import (
     LEAST_SURPRISE,
     NEARLY,
     SCREENED,
-    SCREENED_AGAIN,
     Finding,
     Table,
     computed_by,
@@ -38,7 +37,7 @@ class _Form:
     symmetric: bool = False
 
 
-def _slack(places: int | None) -> float:
+def slack_of(places: int | None) -> float:
     """Return by how much numbers of so many decimals may be off."""
     return 1e-9 if places is None else 0.5 * 10.0**-places
 
@@ -67,7 +66,7 @@ def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     values = np.stack([table.values(label, rows) for label in labels])
     values[~np.isfinite(values)] = np.nan
     places = {k: decimals_of(row[np.isfinite(row)]) for k, row in zip(labels, values)}
-    slack = np.array([_slack(d) for d in places.values()])
+    slack = np.array([slack_of(d) for d in places.values()])
     done = {frozenset(finding.rule.columns) for finding in known if finding.is_exact}
     multiples: set[Hashable] = set()  # with these, whatever is a product is one more
     for form in _FORMS:
@@ -99,7 +98,7 @@ def _finest(
 ) -> Finding:
     """Return a product, or the ratio in its place that computes the column which tells most."""
     options = [(_distinct(table, parts), product)]
-    _, inverse = _nice(1.0 / _scaled(np.ones(1), factor)[0])
+    _, inverse = nice(1.0 / _scaled(np.ones(1), factor)[0])
     for part, other in (parts, parts[::-1]) if len(set(parts)) == 2 and product.is_exact else ():
         of = [computed, other]
         found = _confirmed(table, _RATIO, part, of, inverse, places[part])
@@ -128,7 +127,7 @@ def _screened(
     tolerance = slack[:, None] * (1.0 + 1e-9) + 1e-9 * np.abs(values)
     for k, row in enumerate(asked):
         found = [
-            (int(c), *(_nice(float(factors[k, c])) if form.scaled else (1.0, "")))
+            (int(c), *(nice(float(factors[k, c])) if form.scaled else (1.0, "")))
             for c in np.flatnonzero(row)
         ]
         plain = None if form.two or nearly else 1.0
@@ -141,26 +140,29 @@ def _screened(
                 yield k, c, text
 
 
+_DIGITS = ((2, 1e-3), (3, 1e-5), (4, 1e-5))
+"""Digits that factors may have, and how near they must come to what is estimated."""
+
+
 def _may_be_nice(factors: Floats) -> npt.NDArray[np.bool_]:
     """Leave out most factors that `_nice` has nothing for, in much less time."""
     found = np.zeros(factors.shape, bool)
     for values in (factors, 1.0 / factors):
-        for digits, within in ((2, 1.001e-3), (3, 1.001e-5)):
+        for digits, within in _DIGITS:
             unit = 10.0 ** (np.floor(np.log10(np.abs(values))) - digits + 1)
-            found |= np.abs(np.round(values / unit) * unit / values - 1.0) < within
+            found |= np.abs(np.round(values / unit) * unit / values - 1.0) < 1.001 * within
     return found
 
 
-def _nice(factor: float) -> tuple[float | None, str]:
-    """Return a factor of at most three digits, or the inverse of one, and how it is written."""
-    for text, value in ((" * ", factor), (" / ", 1.0 / factor)):
-        digits = float(f"{value:.3g}")
-        if abs(digits / value - 1.0) < 1e-3:
-            if digits == 1.0:
-                return 1.0, ""
-            written = repr(int(digits)) if digits.is_integer() else repr(digits)
-            if digits == float(f"{value:.2g}") or abs(digits / value - 1.0) < 1e-5:
-                return (digits if text == " * " else 1.0 / digits), text + written
+def nice(factor: float) -> tuple[float | None, str]:
+    """Return a factor of at most four digits, or the inverse of one, and how it is written."""
+    for count, within in _DIGITS:
+        for text, value in ((" * ", factor), (" / ", 1.0 / factor)):
+            digits = float(f"{value:.{count}g}")
+            if abs(digits / value - 1.0) < within:
+                written = repr(int(digits)) if digits.is_integer() else repr(digits)
+                one = digits if text == " * " else 1.0 / digits
+                return (1.0, "") if digits == 1.0 else (one, text + written)
     return None, ""
 
 
@@ -191,7 +193,7 @@ def _confirmed(
     if form.kind == "ratio" and (used[-1][known] == 0.0).any():
         return None
     scaled = _scaled(form.of(used[0][known], used[-1][known][None])[0], factor)
-    slack = _slack(places)
+    slack = slack_of(places)
     strange = np.abs(np.roll(own[known], 1 + n // 3) - scaled) > slack + 1e-9 * np.abs(scaled)
     if (surprise := float(strange.sum())) < LEAST_SURPRISE:
         return None
@@ -215,17 +217,18 @@ def _scaled(made: Floats, factor: str) -> Floats:
     return made * number if factor[1] == "*" else made / number
 
 
-_TENS = (10, 100, 1000, 10_000)
+_DIVISORS = (7, 10, 12, 24, 30, 60, 100, 365, 500, 1000, 3600, 10_000)
+"""Numbers that are cut into digits, days, months, hours and the like by."""
 
 
 def digits(table: Table) -> Iterator[Finding]:
-    """Find whole numbers that are the first or last digits of others: hours in 1730."""
+    """Find whole quotients and remainders of others: hours in 1730, or in minutes."""
     rows = spread(table.n, SCREENED)
     values = {label: table.values(label, rows) for label in table.numbers}
     whole = {k: own for k, own in values.items() if not (own[np.isfinite(own)] % 1).any()}
     for label, own in whole.items():
-        for ten in (t for t in _TENS if np.nanmax(np.abs(own), initial=0.0) >= t):
-            for text, made in ((f"// {ten}", own // ten), (f"% {ten}", own % ten)):
+        for by in (each for each in _DIVISORS if np.nanmax(np.abs(own), initial=0.0) >= each):
+            for text, made in ((f"// {by}", own // by), (f"% {by}", own % by)):
                 for other in (k for k in whole if k != label):
                     known = np.isfinite(made) & np.isfinite(whole[other])
                     wrong = np.count_nonzero((made != whole[other])[known])
@@ -234,104 +237,3 @@ def digits(table: Table) -> Iterator[Finding]:
                     rule = Check(f"{name_of(other)} == {name_of(label)} {text}")
                     if (finding := computed_by(table, rule, "digits")) is not None:
                         yield finding
-
-
-_LONGEST, _ROWS = 12, 5
-"""Columns of a sum, at most; and how many times as many records as columns must have values."""
-
-
-def sums(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
-    """Find columns that are sums of others, or a number less others: shares of a whole.
-
-    One column after the other is written as a sum of those before it, by least squares, in records
-    that have values in all of them. What is `known` to follow from one or two others is left out.
-    """
-    gone = {f.rule.repaired_column for f in known if f.is_exact and f.kind in ("sum", "equality")}
-    labels = [label for label in table.numbers if label not in gone]
-    rows = spread(table.n, SCREENED_AGAIN)
-    values = {label: table.values(label, rows) for label in labels}
-    whole = {k: own for k, own in values.items() if np.isfinite(own).mean() > 0.5}
-    if len(whole) < 2:
-        return
-    matrix = np.stack(list(whole.values()), axis=1)
-    matrix = matrix[np.isfinite(matrix).all(axis=1)]
-    if len(matrix) < _ROWS * len(whole):
-        return
-    labels = list(whole)
-    slack = [_slack(decimals_of(own)) for own in matrix.T]
-    basis: list[int] = []
-    directions = np.empty((len(matrix), 0))
-    for c, own in enumerate(matrix.T):
-        left = own - own.mean()
-        if not left.any():
-            continue
-        for _ in range(2):  # once more for what rounding errors leave
-            left = left - directions @ (directions.T @ left)
-        if basis and np.abs(left).max() <= 20 * slack[c] and left.std() < 0.05 * own.std():
-            finding = _sum_of(table, labels, matrix, c, basis)
-            if finding is not None:
-                yield finding
-                continue
-        basis.append(c)
-        directions = np.c_[directions, left / np.linalg.norm(left)]
-
-
-def _sum_of(
-    table: Table, labels: Sequence[Hashable], matrix: Floats, computed: int, basis: Sequence[int]
-) -> Finding | None:
-    """Write a column as a sum of some of others; of shares of a whole, the one that varies most."""
-    weights, _ = _weights(matrix, computed, basis)
-    told = np.abs(weights) * matrix[:, basis].std(axis=0) > 1e-3 * matrix[:, computed].std()
-    parts = [k for k, there in zip(basis, told) if there]
-    if not 1 <= len(parts) < _LONGEST:
-        return None
-    weights, _ = _weights(matrix, computed, parts)
-    signs = dict(zip(parts, -np.sign(weights))) | {computed: 1.0}
-    members = sorted(signs, key=lambda k: -matrix[:, k].std())
-    lone = [k for k in members if sum(signs[k] == own for own in signs.values()) == 1]
-    first = lone if len(lone) == 1 else [] if len({*signs.values()}) == 1 else [computed]
-    for one in dict.fromkeys([*first, *members]):
-        others = [k for k in sorted(members) if k != one]
-        text = _written(labels, matrix, one, others)
-        if text is None:
-            continue
-        places = decimals_of(matrix[:, one])
-        for written in (text, f"round({text}, {places})")[: 1 if places is None else 2]:
-            finding = computed_by(table, Check(f"{name_of(labels[one])} == {written}"), "sum")
-            if finding is not None and finding.is_exact:
-                return finding
-    return None
-
-
-def _written(
-    labels: Sequence[Hashable], matrix: Floats, one: int, others: Sequence[int]
-) -> str | None:
-    """Write a sum with factors of few digits, what is added first; None if they are not."""
-    weights, constant = _weights(matrix, one, others)
-    nice = [_nice(abs(float(w)))[1] if w else None for w in weights]
-    if None in nice:
-        return None
-    terms = [
-        (w < 0, name_of(labels[k]) + (text or "")) for w, k, text in zip(weights, others, nice)
-    ]
-    places = decimals_of(matrix[:, one])
-    constant = float(np.round(constant, 9 if places is None else places))
-    if constant:
-        number = int(constant) if constant.is_integer() else constant
-        terms.append((constant < 0, repr(abs(number))))
-    elif len(terms) == 1:
-        return None  # a multiple
-    (negative, first), *rest = sorted(terms, key=lambda term: term[0])
-    return (
-        ("-" if negative else "")
-        + first
-        + "".join(f" {'-' if less else '+'} {term}" for less, term in rest)
-    )
-
-
-def _weights(matrix: Floats, one: int, others: Sequence[int]) -> tuple[Floats, float]:
-    """Return what others count in a column, by least squares, and what is added."""
-    middle = matrix.mean(axis=0)
-    centred = matrix - middle
-    weights = np.linalg.lstsq(centred[:, others], centred[:, one], rcond=None)[0]
-    return weights, float(middle[one] - middle[others] @ weights)

@@ -1,9 +1,9 @@
 """Relations that are exact in one table: computed columns, orders, dependencies, codes.
 
-Columns are looked at up to three at a time: first in a few hundred records spread over the table,
-where most candidates fail, and what is left in all records. A relation counts if at least
-`LEAST_SURPRISE` records would break it were its columns independent. Whatever is found was read off
-the records and is paid for by nobody: it is not for private fits.
+Columns are looked at up to three at a time, but for sums and products: first in a few hundred
+records spread over the table, where most candidates fail, and what is left in all records. A
+relation counts if at least `LEAST_SURPRISE` records would break it were its columns independent.
+Whatever is found was read off the records and is paid for by nobody: it is not for private fits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import Floats
-from vflsynth.contract.arithmetic import digits, of_two, sums
+from vflsynth.contract.arithmetic import digits, of_two
+from vflsynth.contract.combining import products, sums
 from vflsynth.contract.findings import (
     LEAST_SURPRISE,
     NEARLY,
@@ -61,10 +62,11 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
     Returns
     -------
     list of Finding
-        Equal columns; sums, products and ratios, as they are rounded; differences of dates in days;
-        orders, without those that follow from anything else; groups of flags of which one is set;
-        columns that one or two others determine; values of a column that fix another. Of a product
-        and a ratio of the same columns, the one that computes the column that tells most. Columns
+        Equal columns; sums and products, ratios, quotients and remainders, as they are rounded;
+        days, months and years between times, and parts of times; orders, without those that follow
+        from anything else; groups of flags of which one is set; columns that one or two others
+        determine; values of a column that fix another. Of a product and a ratio of the same
+        columns, the one that computes the column that tells most. Columns
         whose labels are neither text nor whole numbers are not looked at.
     """
     if len(frame) < LEAST_SURPRISE:
@@ -76,7 +78,7 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
         flags = list(_one_hot(table))
         computed = [*lags(table), *parts_of_times(table), *digits(table)]
         computed += list(of_two(table, computed))
-        computed += list(sums(table, [*equal, *computed]))
+        computed += [*sums(table, [*equal, *computed]), *products(table, computed)]
         dependent = list(_dependencies(table, [*equal, *computed], flags))
         levels = list(_levels(table, [*computed, *flags, *dependent]))
         table.drop({label for finding in flags for label in finding.rule.columns})

@@ -30,7 +30,7 @@ from vflsynth import (
 from vflsynth.columns.evidence import evidence_of_wanted
 from vflsynth.columns.wanted import Wanted
 from vflsynth.contract import codes_among, discover, propose
-from vflsynth.contract.arithmetic import _may_be_nice, _nice
+from vflsynth.contract.arithmetic import _may_be_nice, nice
 from vflsynth.contract.given import modelled_wanted
 from vflsynth.contract.steps import Computed, Copied, Fixed, Ordered, Placed, _drawn_like
 from vflsynth.contract.structure import Structure
@@ -131,6 +131,7 @@ def test_further_forms():
     frame["monthly"] = (frame["net"] / 12).round(2)
     frame["part"] = rng.integers(1, 50, 500)
     frame["percent"] = (frame["part"] / frame["net"] * 100).round(1)
+    frame["power"] = (frame["part"] * frame["net"] / 9549).round(5)
     people = np.random.default_rng(1).normal([171, 75], [9, 14], (500, 2))
     frame["height"], frame["weight"] = people[:, 0].round(), people[:, 1].round(1)
     frame["bmi"] = (frame["weight"] / (frame["height"] / 100) ** 2).round(1)
@@ -143,6 +144,7 @@ def test_further_forms():
         "vat == round(net * 0.19, 2)",
         "monthly == round(net / 12, 2)",
         "percent == round(part / net * 100, 1)",  # part == round(net * percent * 0.01, 0) as well
+        "power == round(net * part / 9549, 5)",
         # In centimetres, with a factor of 10,000, the last digit may be another.
         "bmi == round(weight / ((height / 100) * (height / 100)), 1)",
         "a, b determine both",
@@ -177,6 +179,11 @@ def test_further_sums_digits_and_parts_of_times():
     frame["oral"], frame["written"] = exams.T
     frame["mark"] = (0.4 * exams[:, 0] + 0.6 * exams[:, 1]).round(1)
     frame["later"] = frame["oral"] + 7
+    frame["pieces"], frame["price"] = rng.integers(1, 9, 500), rng.gamma(3, 9, 500).round(2)
+    frame["less"] = rng.choice([0, 5, 10, 25], 500)
+    frame["due"] = frame["pieces"] * frame["price"] * (1 - frame["less"] / 100)
+    frame["due"] = frame["due"].round(2)
+    frame["since"] = frame["begun"] % 365
     assert titles(frame) - {"born <= joined", "born <= time"} == {
         "quarter == (month(time) + 2) // 3",
         "weekend == (weekday(time) >= 5)",
@@ -186,6 +193,8 @@ def test_further_sums_digits_and_parts_of_times():
         "all == a + b + c + d",
         "mark == oral * 0.4 + written * 0.6",
         "later == oral + 7",
+        "due == round(pieces * price * (1 - less / 100), 2)",
+        "since == begun % 365",
     }
 
 
@@ -242,11 +251,11 @@ def test_orders_that_follow_from_other_relations_are_not_told():
 
 
 def test_no_factor_that_is_nice_is_left_out_before_it_is_looked_at():
-    short = np.outer(np.arange(1, 1000), 10.0 ** np.arange(-9, 9)).ravel()
-    factors = np.concatenate([short * (1 + off) for off in (0, 9.9e-6, -9.9e-4, 3e-3)])
+    few = np.outer(np.arange(1, 1000), 10.0 ** np.arange(-9, 9)).ravel()
+    factors = np.concatenate([few * (1 + off) for off in (0, 9.9e-6, -9.9e-4, 3e-3)])
     factors = np.concatenate([factors, 1 / factors, -factors])
-    left, nice = _may_be_nice(factors), [_nice(float(f))[0] is not None for f in factors[::7]]
-    assert left[::7][nice].all()
+    left, short = _may_be_nice(factors), [nice(float(f))[0] is not None for f in factors[::7]]
+    assert left[::7][short].all()
     assert left.mean() < 0.8
 
 

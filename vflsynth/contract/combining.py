@@ -1,0 +1,189 @@
+"""Numbers that follow from any number of others: sums and products of many.
+
+One column after the other is written as a sum of those before it, by least squares, in records that
+have values in all of them; logarithms, for products. What comes out with factors of few digits is
+looked at in all records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from vflsynth.columns.arrays import Floats, decimals_of
+from vflsynth.contract.arithmetic import nice
+from vflsynth.contract.findings import SCREENED_AGAIN, Finding, Table, computed_by, name_of, spread
+from vflsynth.contract.rules import Check
+
+K = TypeVar("K", bound=Hashable)
+
+_LONGEST, _ROWS = 12, 5
+"""Columns of a relation, at most; and how many times as many records must have values in all."""
+
+_LEFT, _TOLD, _NOTHING = 0.05, 1e-3, 1e-9
+"""Shares of a column's deviation: what others leave of one that may be computed, the least that one
+of them counts, and what rounding errors are."""
+
+_PLACES = 9
+"""Decimals of a constant beside numbers that may lie anywhere."""
+
+
+def sums(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Find columns that are sums of others, or a number less others.
+
+    What is `known` to follow from one or two others is left out.
+    """
+    gone = {f.rule.repaired_column for f in known if f.is_exact and f.kind in ("sum", "equality")}
+    rows = spread(table.n, SCREENED_AGAIN)
+    values = _complete({k: table.values(k, rows) for k in table.numbers if k not in gone})
+    labels = list(values)
+
+    def found(members: Sequence[int], matrix: Floats) -> Finding | None:
+        for one in _to_compute(members, matrix):
+            others = [k for k in sorted(members) if k != one]
+            text = _sum(matrix[one], matrix[others], [name_of(labels[k]) for k in others])
+            if (made := _confirmed(table, labels[one], text, matrix[one], "sum")) is not None:
+                return made
+        return None
+
+    yield from _related(np.array(list(values.values())), found)
+
+
+def products(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Find columns that are products of three factors and more, 1 less or more a rate among them.
+
+    What is `known` to follow from one or two others is left out.
+    """
+    rows = spread(table.n, SCREENED_AGAIN)
+    groups = [{*finding.rule.columns} for finding in known if finding.is_exact]
+    numbers, logs = dict[str, tuple[Hashable, Floats]](), dict[str, Floats]()
+    for label in table.numbers:
+        own = table.values(label, rows)
+        for text, made in {name_of(label): own, **_rates(name_of(label), own)}.items():
+            numbers[text], logs[text] = (label, own), np.log(np.where(made > 0, made, np.nan))
+    logs = _complete(logs)
+    texts = list(logs)
+
+    def found(members: Sequence[int], matrix: Floats) -> Finding | None:
+        columns = {numbers[texts[k]][0] for k in members}
+        if len(members) < 3 or any(columns <= group for group in groups):
+            return None
+        for one in _to_compute(members, matrix):
+            label, own = numbers[texts[one]]
+            others = [k for k in sorted(members) if k != one]
+            text = _product(matrix[one], matrix[others], [texts[k] for k in others])
+            if texts[one] != name_of(label) or label in {numbers[texts[k]][0] for k in others}:
+                continue
+            if (made := _confirmed(table, label, text, own, "product")) is not None:
+                return made
+        return None
+
+    yield from _related(np.array(list(logs.values())), found)
+
+
+def _rates(name: str, own: Floats) -> dict[str, Floats]:
+    """Write one more and one less a column of shares, or of per cent; nothing of other columns."""
+    low, high = np.nanmin(own, initial=np.inf), np.nanmax(own, initial=-np.inf)
+    if not 0 <= low < high <= 100:
+        return {}
+    by, rate = ("", own) if high <= 1 else (" / 100", own / 100)
+    return {f"(1 - {name}{by})": 1 - rate, f"(1 + {name}{by})": 1 + rate}
+
+
+def _complete(values: dict[K, Floats]) -> dict[K, Floats]:
+    """Leave out the emptiest columns until enough records have values in all, and these records."""
+    known = {k: np.isfinite(own) for k, own in values.items()}
+    while known:
+        whole = np.all(list(known.values()), axis=0)
+        if whole.sum() >= max(_ROWS * len(known), len(whole) / 2):
+            return {k: values[k][whole] for k in known}
+        del known[min(known, key=lambda k: known[k].sum())]
+    return {}
+
+
+def _related(
+    matrix: Floats, found: Callable[[Sequence[int], Floats], Finding | None]
+) -> Iterator[Finding]:
+    """Yield what is found of columns that nearly follow from some before them."""
+    basis: list[int] = []
+    directions = np.empty((matrix.shape[-1], 0))
+    for c, own in enumerate(matrix):
+        left, spread_out = own - own.mean(), own.std()
+        for _ in range(2):  # once more for what rounding errors leave
+            left = left - directions @ (directions.T @ left)
+        if left.std() <= _LEFT * spread_out and basis:
+            weights, _ = _weights(own, matrix[basis])
+            told = np.abs(weights) * matrix[basis].std(axis=1) > _TOLD * spread_out
+            parts = [k for k, there in zip(basis, told) if there]
+            finding = found([c, *parts], matrix) if len(parts) < _LONGEST else None
+            if finding is not None:
+                yield finding
+                continue
+        if left.std() > _NOTHING * spread_out:
+            basis.append(c)
+            directions = np.c_[directions, left / np.linalg.norm(left)]
+
+
+def _to_compute(members: Sequence[int], matrix: Floats) -> list[int]:
+    """Sort columns by which to compute: a total; of shares of a whole, the one that varies most."""
+    first, *parts = members
+    weights, _ = _weights(matrix[first], matrix[parts])
+    signs = dict(zip(members, [1.0, *-np.sign(weights)]))
+    alone = [k for k in members if list(signs.values()).count(signs[k]) == 1]
+    varied = sorted(members, key=lambda k: -matrix[k].std())
+    before = varied if len({*signs.values()}) == 1 else alone if len(alone) == 1 else []
+    return list(dict.fromkeys([*before, *members]))
+
+
+def _weights(own: Floats, others: Floats) -> tuple[Floats, float]:
+    """Return what others count in a column, by least squares, and what is added."""
+    centred = others - others.mean(axis=1, keepdims=True)
+    weights = np.linalg.lstsq(centred.T, own - own.mean(), rcond=None)[0]
+    return weights, float(own.mean() - weights @ others.mean(axis=1))
+
+
+def _sum(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
+    """Write a sum with factors of few digits, what is added first; None if there are none."""
+    weights, constant = _weights(own, others)
+    factors = [nice(abs(float(weight)))[1] for weight in weights if weight]
+    if len(factors) < len(names) or None in factors:
+        return None
+    terms = [(w < 0, f"{name}{factor}") for w, name, factor in zip(weights, names, factors)]
+    places = decimals_of(own)
+    constant = float(np.round(constant, _PLACES if places is None else places))
+    if constant:
+        terms.append((constant < 0, f"{abs(constant):.15g}"))
+    elif len(terms) == 1:
+        return None  # a multiple
+    (negative, first), *rest = sorted(terms, key=lambda term: term[0])
+    more = "".join(f" {'-' if less else '+'} {term}" for less, term in rest)
+    return f"{'-' if negative else ''}{first}{more}"
+
+
+def _product(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
+    """Write a product, of logarithms; None if what is multiplied is not each to the power of 1."""
+    weights, _ = _weights(own, others)
+    powers = np.rint(weights)
+    if (np.abs(powers) != 1).any() or np.abs(weights - powers).max() > _LEFT:
+        return None
+    _, factor = nice(float(np.exp(np.median(own - powers @ others))))
+    above = [name for name, power in zip(names, powers) if power > 0]
+    below = [name for name, power in zip(names, powers) if power < 0]
+    if factor is None or not above:
+        return None
+    return " / ".join([" * ".join(above), *below]) + factor
+
+
+def _confirmed(
+    table: Table, label: Hashable, text: str | None, own: Floats, kind: str
+) -> Finding | None:
+    """Look at all records, as the rule says it, rounded and not."""
+    places = decimals_of(own[np.isfinite(own)])
+    texts = [text] if places is None else [text, f"round({text}, {places})"]
+    for written in texts if text is not None else ():
+        finding = computed_by(table, Check(f"{name_of(label)} == {written}"), kind)
+        if finding is not None and finding.is_exact:
+            return finding
+    return None
