@@ -156,7 +156,7 @@ def _may_be_nice(factors: Floats) -> npt.NDArray[np.bool_]:
 
 def nice(factor: float) -> tuple[float | None, str]:
     """Return a factor of at most four digits, or the inverse of one, and how it is written."""
-    for count, within in _DIGITS:
+    for count, within in _DIGITS if 1e-300 < abs(factor) < 1e300 else ():
         for text, value in ((" * ", factor), (" / ", 1.0 / factor)):
             digits = float(f"{value:.{count}g}")
             if abs(digits / value - 1.0) < within:

@@ -117,7 +117,7 @@ def _related(
             weights, _ = _weights(own, matrix[basis])
             told = np.abs(weights) * matrix[basis].std(axis=1) > _TOLD * spread_out
             parts = [k for k, there in zip(basis, told) if there]
-            finding = found([c, *parts], matrix) if len(parts) < _LONGEST else None
+            finding = found([c, *parts], matrix) if 0 < len(parts) < _LONGEST else None
             if finding is not None:
                 yield finding
                 continue
@@ -148,7 +148,7 @@ def _sum(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
     """Write a sum with factors of few digits, what is added first; None if there are none."""
     weights, constant = _weights(own, others)
     factors = [nice(abs(float(weight)))[1] for weight in weights if weight]
-    if len(factors) < len(names) or None in factors:
+    if len(factors) < len(names) or None in factors or not np.isfinite(constant):
         return None
     terms = [(w < 0, f"{name}{factor}") for w, name, factor in zip(weights, names, factors)]
     places = decimals_of(own)

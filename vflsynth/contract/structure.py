@@ -276,7 +276,7 @@ class Choice:
             column = other.repaired_column
             if not np.asarray(other.keeps(self.frame), np.bool_).all():
                 continue
-            if not _is_below_zero(self.frame[column]):
+            if None not in bounded and not _is_below_zero(self.frame[column]):
                 low = Ordered.of(self.frame, *bounded, self.least, of_low=True)
                 yield [] if low is None else [low, self._compute(other)]
             yield [self._compute(other)]

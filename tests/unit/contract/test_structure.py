@@ -29,7 +29,7 @@ from vflsynth import (
 )
 from vflsynth.columns.evidence import evidence_of_wanted
 from vflsynth.columns.wanted import Wanted
-from vflsynth.contract import codes_among, discover, propose
+from vflsynth.contract import Check, codes_among, discover, propose
 from vflsynth.contract.arithmetic import _may_be_nice, nice
 from vflsynth.contract.given import modelled_wanted
 from vflsynth.contract.steps import Computed, Copied, Fixed, Ordered, Placed, _drawn_like
@@ -196,6 +196,29 @@ def test_further_sums_digits_and_parts_of_times():
         "due == round(pieces * price * (1 - less / 100), 2)",
         "since == begun % 365",
     }
+
+
+def test_a_time_may_lie_behind_two_others():
+    rng = np.random.default_rng(0)
+    begun = np.datetime64("2020-01-01", "us") + rng.integers(0, 900, 400).astype("m8[D]")
+    days, before = rng.integers(0, 90, (2, 400))
+    frame = pd.DataFrame({"begun": begun, "days": days, "ended": begun + days.astype("m8[D]")})
+    frame["told"], frame["before"] = frame["ended"] - pd.to_timedelta(before, unit="D"), before
+    rules = {"ended == begun + days(days)", "ended == told + days(before)"}
+    assert rules <= titles(frame)
+    rows = fitted(frame).sample(200)
+    for rule in rules:
+        assert Check(rule).keeps(rows).all()
+
+
+def test_numbers_beyond_what_can_be_added_up_are_looked_at():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({f"x{k}": rng.normal(size=60) * 10.0**k for k in (300, -300, 0)})
+    frame["inf"], frame["nothing"] = np.where(frame["x0"] > 1, np.inf, frame["x0"]), np.nan
+    frame["far"] = np.array(["0001-01-01", "9999-12-31"], "M8[s]")[rng.integers(0, 2, 60)]
+    frame["huge"] = rng.integers(0, 2**63, 60).astype("uint64") * np.uint64(2)
+    frame["share"], frame["price"] = rng.random(60), rng.gamma(2, 9, 60)
+    assert discover(frame) == []
 
 
 @pytest.mark.parametrize("seed", [0, *later(1, 2)])
