@@ -1,6 +1,7 @@
 """What is exact in a table: found, kept by every synthesizer, never looked for under privacy."""
 
 import os
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -213,12 +214,19 @@ def test_a_time_may_lie_behind_two_others():
 
 def test_numbers_beyond_what_can_be_added_up_are_looked_at():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({f"x{k}": rng.normal(size=60) * 10.0**k for k in (300, -300, 0)})
-    frame["inf"], frame["nothing"] = np.where(frame["x0"] > 1, np.inf, frame["x0"]), np.nan
-    frame["far"] = np.array(["0001-01-01", "9999-12-31"], "M8[s]")[rng.integers(0, 2, 60)]
-    frame["huge"] = rng.integers(0, 2**63, 60).astype("uint64") * np.uint64(2)
-    frame["share"], frame["price"] = rng.random(60), rng.gamma(2, 9, 60)
-    assert discover(frame) == []
+    beyond = {
+        "large": rng.normal(size=60) * 1e300,
+        "tiny": rng.normal(size=60) * 1e-300,
+        "whole": rng.integers(-(2**63), 2**63 - 1, 60),
+        "huge": rng.integers(0, 2**63, 60).astype("uint64") * np.uint64(2),
+        "infinite": np.where(rng.random(60) < 0.1, np.inf, rng.normal(size=60)),
+        "far": np.array(["0001-01-01", "9999-12-31"], "M8[s]")[rng.integers(0, 2, 60)],
+        "nothing": np.full(60, np.nan),
+    }
+    usual = {"count": rng.integers(0, 50, 60), "share": rng.random(60)}
+    for one, other in combinations(beyond, 2):
+        frame = pd.DataFrame(usual | {one: beyond[one], other: beyond[other]})
+        assert discover(frame) == []
 
 
 @pytest.mark.parametrize("seed", [0, *later(1, 2)])
