@@ -143,21 +143,21 @@ class Moved(Step):
         if not rules:
             return times
         candidates = pd.DataFrame({self.column: among.astype("M8[us]")})
-        made = [np.asarray(rule.computed(candidates), np.float64) for rule in rules]
-        wanted = [rows[rule.repaired_column].to_numpy(np.float64) for rule in rules]
-        both = np.concatenate([np.stack(made, axis=1), np.stack(wanted, axis=1)])
-        codes = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
-        found = times.copy()
-        for code in np.unique(codes[len(among) :]):
-            options = among[codes[: len(among)] == code]
-            own = np.flatnonzero(codes[len(among) :] == code)
-            if len(options):
-                later = np.searchsorted(options, times[own])
-                low, high = (
-                    options[np.maximum(later - 1, 0)],
-                    options[later.clip(max=len(options) - 1)],
-                )
-                found[own] = np.where(abs(times[own] - low) <= abs(high - times[own]), low, high)
+        codes = np.zeros(len(among) + len(rows), np.int64)
+        for rule in rules:
+            parts = rule.computed(candidates), rows[rule.repaired_column].to_numpy(np.float64)
+            own, values = pd.factorize(np.concatenate(parts, dtype=np.float64))
+            codes = pd.factorize(codes * len(values) + own)[0]
+        order = np.argsort(codes[: len(among)], kind="stable")
+        has, wanted, found = codes[order], codes[len(among) :], times.copy()
+        for code in np.unique(wanted):
+            begin, end = np.searchsorted(has, [code, code + 1])
+            if (options := among[order[begin:end]]).size:
+                there = wanted == code
+                later = np.searchsorted(options, own := times[there])
+                low = options[np.maximum(later - 1, 0)]
+                high = options[np.minimum(later, len(options) - 1)]
+                found[there] = np.where(abs(own - low) <= abs(high - own), low, high)
         return found
 
 

@@ -61,11 +61,12 @@ def lags(table: Table) -> Iterator[Finding]:
         times = table.frame[[early, late]].iloc[rows]
         there = times.notna().all(axis=1).to_numpy()
         one, other = (plain_values(times[k][there]) for k in (early, late))
+        behind = {text: passed(one, other) for text, passed in _LAGS.items()}
         for label in counts:
             days = "{count}" if kinds[label] == "m" else "days({count})"
             counted = table.values(label, rows)[there]
-            for text, passed in _LAGS.items():
-                if not _agree(counted, passed(one, other)):
+            for text, made in behind.items():
+                if not _agree(counted, made):
                     continue
                 written = text.replace("{passed}", days).format(
                     early=name_of(early), late=name_of(late), count=name_of(label)
