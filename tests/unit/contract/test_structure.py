@@ -199,6 +199,23 @@ def test_further_sums_digits_and_parts_of_times():
     }
 
 
+def test_few_zeros_and_gaps_fix_other_columns_and_no_number_has_two_classes():
+    rng = np.random.default_rng(0)
+    words = np.where(np.arange(1000) < 30, 0.0, rng.gamma(3, 90, 1000).round(1))
+    frame = pd.DataFrame(
+        {"words": words, "links": np.where(words == 0, 0, 1 + rng.poisson(4, 1000))}
+    )
+    frame["mood"] = np.where(words == 0, np.nan, rng.normal(size=1000))
+    frame["size"] = np.where(words > 250, "long", "short")
+    found = titles(frame)
+    assert {"words == 0.0 => links == 0", "(words == 0.0) == (missing(mood))"} & found
+    assert "words determines size" in found
+    border = frame["words"].sort_values().iloc[600]
+    frame.loc[[100, 101], "words"], frame["size"] = border, np.where(frame["words"] > border, 1, 0)
+    frame.loc[100:101, "size"] = [0, 1]
+    assert "words determines size" not in titles(frame)
+
+
 def test_a_time_may_lie_behind_two_others():
     rng = np.random.default_rng(0)
     begun = np.datetime64("2020-01-01", "us") + rng.integers(0, 900, 400).astype("m8[D]")
