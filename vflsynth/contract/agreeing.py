@@ -86,8 +86,10 @@ class Share(Step):
 class Moved(Step):
     """A time of which other columns say parts: months, weekdays, hours.
 
-    It is moved to the nearest time of which the `rules` of parts hold: to another day, between the
-    `ends` of what enough records have, then to another hour of it. Where there is none, it stays.
+    It is moved to a time near by of which the `rules` of parts hold, between the `ends` of what
+    enough records have: into the nearest month, to the same part of it and the same weekday, as
+    else first and last days would pile up; to the nearest day; to an hour of it. Where there is
+    none, it stays.
     """
 
     column: Hashable
@@ -120,12 +122,16 @@ class Moved(Step):
         return True
 
     def restore(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
-        """Move it to another day, then to another hour of that, and another minute of that."""
+        """Move it to another month, a day of that, an hour of that, and a minute of that."""
         table = pd.DataFrame({k: columns[k] for rule in self.rules for k in rule.columns})
         rows = table.dropna()
         times = plain_values(rows[self.column]).astype("M8[us]")
         first, last = (plain_values(pd.Series([end])).astype("M8[D]")[0] for end in self.ends)
-        made = self._nearest("D", rows, times.astype("M8[D]"), np.arange(first, last + 1))
+        days = np.arange(first, last + 1)
+        months = np.unique(days.astype("M8[M]"))
+        month = self._nearest("M", rows, times.astype("M8[M]"), months)
+        made = _in_month(times.astype("M8[D]"), month)
+        made = self._nearest("D", rows, made, days)
         for unit, of, count in (("h", "M8[D]", 24), ("m", "M8[h]", 60)):
             within = np.arange(count).astype(f"M8[{unit}]")  # of the first day, or hour, of all
             own = within[0] + (times - times.astype(of)).astype(f"m8[{unit}]")
@@ -142,6 +148,7 @@ class Moved(Step):
         rules = [rule for rule in self.rules if _unit_of(rule) == unit]
         if not rules:
             return times
+        rules += [rule for rule in self.rules if unit == "D" and _unit_of(rule) == "M"]
         candidates = pd.DataFrame({self.column: among.astype("M8[us]")})
         codes = np.zeros(len(among) + len(rows), np.int64)
         for rule in rules:
@@ -161,8 +168,19 @@ class Moved(Step):
         return found
 
 
+def _in_month(days: Times, months: Times) -> Times:
+    """Put days into months: the same part of them, and weekday, if they lie in others."""
+    own = days.astype("M8[M]")
+    first, after = months.astype("M8[D]"), (months + 1).astype("M8[D]")
+    made = first + np.minimum(days - own.astype("M8[D]"), after - first - 1)
+    made += ((days - made).astype(np.int64) + 3) % 7 - 3
+    made += np.where(made < first, 7, np.where(made >= after, -7, 0))
+    return np.where(own == months, days, made)
+
+
 def _unit_of(rule: Check) -> str:
-    """Return what a rule is about: the days of times, their hours or their minutes."""
+    """Return what a rule is about: the months of times, their days, hours or minutes."""
     calls = {own.func for own in ast.walk(parse(rule.expression).tree) if isinstance(own, ast.Call)}
     names = {own.id for own in calls if isinstance(own, ast.Name)}
-    return "h" if "hour" in names else "m" if "minute" in names else "D"
+    units = {"hour": "h", "minute": "m", "weekday": "D", "day": "D"}
+    return next((unit for name, unit in units.items() if name in names), "M")

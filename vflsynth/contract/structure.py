@@ -258,12 +258,13 @@ class Choice:
                 yield [made]
 
     def _agreeing(self, rule: Check, steps: Mapping[Hashable, Step]) -> Iterator[list[Step]]:
-        """Model all columns of shares of a whole; a time and its parts."""
+        """Model all columns of shares of a whole; a time and its parts, but for such as years."""
         yield Share.of(self.frame, rule)
         part, others = rule.repaired_column, rule.columns[1:]
         if part is None or len(others) != 1 or kind_of_values(self.frame[others[0]].dtype) != "M":
             return
-        if kind_of_values(self.frame[part].dtype) in "iufb":
+        along = self.frame[part].iloc[self.frame[others[0]].argsort()].dropna()
+        if kind_of_values(self.frame[part].dtype) in "iufb" and not along.is_monotonic_increasing:
             old = steps.get(others[0])
             rules = (*(old.rules if isinstance(old, Moved) else ()), rule)
             told = replace(self._compute(rule), is_left_out=False)

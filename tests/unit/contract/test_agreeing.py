@@ -71,14 +71,31 @@ def test_a_time_is_moved_to_the_nearest_that_has_its_parts(dtype):
     assert made["t"].isna().tolist() == drawn["t"].isna().tolist()
     assert made["t"][4] == drawn["t"][4]
     first, last = (end.tz_convert("UTC").tz_localize(None) if end.tz else end for end in step.ends)
-    days = pd.date_range(first.normalize(), last)
+    months = pd.date_range(first.normalize().replace(day=1), last, freq="MS")
     for k in (0, 1, 50, 199):
-        row = drawn.loc[k]
-        fits = days[(days.month == row["month"]) & (days.day_of_week == row["weekday"])]
-        nearest = min(fits, key=lambda day: abs(day - times[k].normalize()))
-        clock = pd.Timedelta(hours=row["hour"], minutes=int(row["minute"]), seconds=times[k].second)
+        row, begin = drawn.loc[k], times[k].normalize().replace(day=1)
+        nearest = min(months[months.month == row["month"]], key=lambda month: abs(month - begin))
         found = made["t"][k].tz_convert("UTC").tz_localize(None) if "," in dtype else made["t"][k]
-        assert found == nearest + clock
+        assert (found.year, found.month) == (nearest.year, nearest.month)
+        assert found.day_of_week == row["weekday"]
+        assert abs(found.day - times[k].day) <= 9
+        clock = found.hour, found.minute, found.second
+        assert clock == (row["hour"], row["minute"], times[k].second)
+
+
+def test_days_that_move_to_other_months_keep_their_weekday_and_do_not_pile_up():
+    days = np.arange("2023-01-01", "2023-02-01", dtype="M8[D]")
+    table = pd.DataFrame({"t": days.astype("M8[s]"), "month": 2})
+    ends = table.assign(t=days.astype("M8[s]") + np.timedelta64(31, "D"), month=2)
+    both = pd.concat([table.assign(month=1), ends], ignore_index=True)
+    step = Moved.of(both, [Check("month == month(t)")], 1)
+    made = restored([step], table)["t"]
+    assert (made.dt.month == 2).all()
+    assert (made.dt.day_of_week == table["t"].dt.day_of_week).all()
+    assert made.value_counts().max() <= 2
+    ordered = pd.DataFrame({"t": days[[3, 17]].astype("M8[s]"), "day": [4, 9]})
+    step = Moved.of(table.assign(day=table["t"].dt.day), [Check("day == day(t)")], 1)
+    assert restored([step], ordered)["t"].dt.day.tolist() == [4, 9]
 
 
 def test_a_time_that_cannot_have_its_parts_stays_and_tells_them():
