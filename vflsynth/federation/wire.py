@@ -19,12 +19,20 @@ import hmac
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainValidator,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
@@ -45,12 +53,8 @@ PROTOCOL = 5
 MAX_HEADER = 1 << 24
 """Bytes of what is no tensor, contracts and heads of accounts among it: 66 per private run."""
 MAX_MESSAGES = 16
-_MAX_TEXT = 4096
-_MAX_INTEGER = 1 << 53
 _MAGIC = b"VFLS"
 _PREFIX = struct.Struct("<4sBI")
-_HEADER_KEYS = {"run", "attempt", "number", "status", "tag", "request", "reason", "messages"}
-_MESSAGE_KEYS = {"kind", "sender", "receiver", "step", "values"}
 
 
 class Status(StrEnum):
@@ -195,55 +199,26 @@ def _rejected(problem: str) -> PayloadRejectedError:
 
 
 def _frame(header: Any, tensors: dict[str, Tensor]) -> Frame:
-    _keys(header, _HEADER_KEYS, "header")
-    listed = header["messages"]
-    if not isinstance(listed, list) or len(listed) > MAX_MESSAGES:
-        raise _rejected("no list of messages, or too many")
-    messages = tuple(_message(i, content, tensors) for i, content in enumerate(listed))
+    said = _checked(_Header, header, "header")
+    contents, status, reason = said["messages"], said["status"], said["reason"]
+    messages = tuple(_message(i, content, tensors) for i, content in enumerate(contents))
     if tensors:
         raise _rejected(f"tensors that belong to no message, such as {min(tensors)[:80]!r}")
-    request = header["request"]
-    if request is not None:
-        name, step = _list(request, 2)
-        request = Request(_kind(name), _integer(step))
-    reason = header["reason"]
-    if reason is not None:
-        error, text, party, step = _list(reason, 4)
-        reason = Reason(
-            _text(error),
-            _text(text),
-            None if party is None else _text(party),
-            None if step is None else _integer(step),
-        )
-    try:
-        status = Status(_text(header["status"]))
-    except ValueError as error:
-        raise _rejected(f"an unknown status {header['status'][:80]!r}") from error
     if (status in (Status.ABORT, Status.AGAIN)) != (reason is not None):
         raise _rejected("a reason without an end, or an end without a reason")
-    return Frame(
-        _text(header["run"]),
-        _integer(header["number"]),
-        messages,
-        request,
-        _text(header["tag"]),
-        status,
-        reason,
-        _text(header["attempt"]),
-    )
+    made = said | {"messages": messages, "request": said["request"] and Request(*said["request"])}
+    return Frame(**made | {"reason": reason and Reason(*reason)})
 
 
-def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
-    _keys(content, _MESSAGE_KEYS, "message")
-    kind = _kind(content["kind"])
+def _message(i: int, content: _Content, tensors: dict[str, Tensor]) -> Message:
+    kind: type[Message] = content.kind
+    values = _checked(_values(kind.__name__), content.values, kind.__name__)
     held: dict[str, Tensor] = {}
     for name in kind.held:
         if (tensor := tensors.pop(f"{i}.{name}", None)) is None:
             raise _rejected(f"a {kind.__name__} without its tensor {name!r}")
         held[name] = tensor
-    given: dict[str, Any] = held | _values(kind, content["values"])
-    envelope = _text(content["sender"]), _text(content["receiver"]), _integer(content["step"])
-    message = kind(*envelope, **given)
+    message = kind(content.sender, content.receiver, content.step, **held, **values)
     if (problem := message.problem()) is not None:
         raise _rejected(problem)
     if not all(bool(t.isfinite().all()) for t in held.values() if t.is_floating_point()):
@@ -254,80 +229,76 @@ def _message(i: int, content: Any, tensors: dict[str, Tensor]) -> Message:
     return message
 
 
-def _values(kind: type[Message], values: Any) -> dict[str, Any]:
-    """Read what a message has that is no tensor."""
-    if not isinstance(values, dict):
-        raise _rejected("a message without values")
-    readers = _readers(kind.__name__)
-    for name in readers:
-        if name not in values:
-            raise _rejected(f"a {kind.__name__} without {name!r}")
-    if values.keys() - readers.keys():
-        raise _rejected(f"a {kind.__name__} with values that it does not have")
-    return {name: read(values[name]) for name, read in readers.items()}
-
-
-@cache
-def _readers(name: str) -> dict[str, Callable[[Any], Any]]:
-    """Return what reads each value of a kind of message that is no tensor."""
-    kind = MESSAGES[name]
-    types = get_type_hints(kind)
-    plain = [field.name for field in fields(kind)[3:] if field.name not in kind.held]
-    return {field: _OF_TYPE.get(types[field], _mapping) for field in plain}
-
-
 def _kind(name: Any) -> type[Message]:
     """Return a declared kind of message that may leave a process."""
-    kind = MESSAGES.get(_text(name))
+    kind = MESSAGES.get(name) if isinstance(name, str) else None
     if kind is None or kind.declared.in_process:
-        raise _rejected(f"a message of unknown kind {name[:80]!r}")
+        raise ValueError(f"unknown kind {str(name)[:80]!r}")
     return kind
+
+
+def _text(said: Any) -> str:
+    if not isinstance(said, str) or len(said) > 4096:  # pydantic's own has no half of a surrogate
+        raise ValueError("not a short text")
+    return said
 
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
 
 
-def _keys(content: Any, expected: set[str], what: str) -> None:
-    if not isinstance(content, Mapping) or set(content) != expected:
-        raise _rejected(f"a {what} without the fields that it must have, or with others")
+class _Said(BaseModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_else(cls, said: Any) -> Any:
+        """Refuse other keys by the first: pydantic makes an error, a KiB, of each of a million."""
+        if isinstance(said, dict) and (others := said.keys() - cls.model_fields.keys()):
+            raise ValueError(f"{min(others)[:80]!r} is not permitted")
+        return said
 
 
-def _list(content: Any, length: int) -> list[Any]:
-    if not isinstance(content, list) or len(content) != length:
-        raise _rejected(f"something that is no list of {length}")
-    return content
+_Text = Annotated[str, PlainValidator(_text)]
+_Whole = Annotated[int, Field(strict=True, ge=0, lt=1 << 53)]
+_OF_TYPE = {int: _Whole, float: Annotated[float, Field(strict=True, ge=0, lt=1 << 53)]}
+_Kind = Annotated[Any, PlainValidator(_kind)]
 
 
-def _text(content: Any) -> str:
-    if not isinstance(content, str) or len(content) > _MAX_TEXT:
-        raise _rejected("something that should be a short text")
-    return content
+class _Content(_Said):
+    kind: _Kind
+    sender: _Text
+    receiver: _Text
+    step: _Whole
+    values: dict[Any, Any]
 
 
-def _integer(content: Any) -> int:
-    if not isinstance(content, int) or isinstance(content, bool):
-        raise _rejected("something that should be a whole number")
-    if not 0 <= content < _MAX_INTEGER:
-        raise _rejected("a number that no step or size can be")
-    return content
+class _Header(_Said):
+    run: _Text
+    attempt: _Text
+    number: _Whole
+    status: Status
+    tag: _Text
+    request: tuple[_Kind, _Whole] | None
+    reason: tuple[_Text, _Text, _Text | None, _Whole | None] | None
+    messages: Annotated[list[_Content], Field(max_length=MAX_MESSAGES)]
 
 
-def _number(content: Any) -> float:
-    if not isinstance(content, int | float) or isinstance(content, bool):
-        raise _rejected("something that should be a number")
-    if not 0.0 <= content < _MAX_INTEGER:
-        raise _rejected("a number that nothing here can be")
-    return float(content)
+@cache
+def _values(name: str) -> type[_Said]:
+    """Return the model of what a kind of message has that is no tensor."""
+    kind = MESSAGES[name]
+    types = get_type_hints(kind)
+    plain = [field.name for field in fields(kind)[3:] if field.name not in kind.held]
+    said: Any = {own: (_OF_TYPE.get(types[own], dict[Any, Any]), ...) for own in plain}
+    return create_model(name, __base__=_Said, **said)
 
 
-def _mapping(content: Any) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        raise _rejected("something that should be a mapping")
-    return content
-
-
-_OF_TYPE: dict[type, Callable[[Any], Any]] = {int: _integer, float: _number}
+def _checked(model: type[_Said], said: Any, what: str) -> dict[str, Any]:
+    try:
+        return vars(model.model_validate(said))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join([what, *map(str, first["loc"])])
+    raise _rejected(f"a frame whose {place} cannot be: {first['msg']}")
 
 
 _WORDS = {
