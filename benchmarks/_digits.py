@@ -40,7 +40,7 @@ from vflsynth.columns.numeric import IntegerTransformer
 from vflsynth.exceptions import NoPrivacyWarning
 from vflsynth.methods.gan.estimator import GANSynthesizer
 from vflsynth.networks.layers import frechet_distance_of_moments
-from vflsynth.run import LocalRun, Options
+from vflsynth.run.local import LocalRun, Options
 from vflsynth.run.loop import EpochState
 
 Images = npt.NDArray[np.uint8]

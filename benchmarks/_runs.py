@@ -26,7 +26,7 @@ from vflsynth import (
 )
 from vflsynth.evaluation import association_errors, frechet_distance, utility
 from vflsynth.methods.gan.estimator import GANSynthesizer
-from vflsynth.run import EpochState
+from vflsynth.run.loop import EpochState
 
 SYNTHESIZERS: dict[str, type[GANSynthesizer]] = {
     "wgan-gp": WGANGPSynthesizer,

@@ -20,7 +20,8 @@ import numpy as np
 
 from benchmarks import _commands, _results
 from vflsynth.learning.products import ProductTerms, unit_grid
-from vflsynth.secure import Codebook, ProductParty, ProductServer
+from vflsynth.secure.membership import Codebook
+from vflsynth.secure.products import ProductParty, ProductServer
 
 N_COLUMNS, N_STATES, TURNS = 13, 10, 3
 NOISE = 4.0  # multiplier

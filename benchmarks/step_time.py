@@ -20,7 +20,7 @@ from benchmarks import _commands, _results
 from benchmarks._data import load_table
 from benchmarks.plain_vflgan import PlainVFLGAN
 from vflsynth import VFLGANSynthesizer, preset
-from vflsynth.run import EpochState
+from vflsynth.run.loop import EpochState
 
 
 class TakeTurns:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vflsynth.models import PartyModel
     from vflsynth.presets import preset
     from vflsynth.release import release_gate, verify_release, write_release
-    from vflsynth.run import EarlyStopping
+    from vflsynth.run.loop import EarlyStopping
 else:
     __getattr__ = lazily(__name__)
 

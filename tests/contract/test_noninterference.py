@@ -42,7 +42,7 @@ from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import MESSAGES, SERVER, MadeOf, Message, holds, message
-from vflsynth.run import Options
+from vflsynth.run.local import Options
 from vflsynth.splitdefense import MarvellClassifier, RandomizedResponse, SplitNNClassifier
 from vflsynth.splitdefense.targets import Classes
 from vflsynth.testing import mechanism_checks, noninterference

@@ -39,7 +39,7 @@ from vflsynth.methods.pairwise.tilts import (
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.events import NeighbouringRelation
 from vflsynth.privacy.histograms import product_sensitivity
-from vflsynth.secure import Arithmetic
+from vflsynth.secure.ring import Arithmetic
 
 SIZES = (3, 4, 2)
 GRID = unit_grid(float(CODE_NORM**2))  # noise of a record

@@ -10,8 +10,8 @@ from tests.equations.test_vertigan import OneGraph
 from vflsynth import WGANGPSynthesizer
 from vflsynth._random import RandomStreams
 from vflsynth.protocol import LocalChannel, Schedule
-from vflsynth.run import Options
 from vflsynth.run.joined import JOINED
+from vflsynth.run.local import Options
 
 BATCH, STEPS, WEIGHT, RATE = 8, 2, 7.0, 0.01
 

@@ -29,7 +29,7 @@ from vflsynth.exceptions import ParameterError, PartyDataError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
 from vflsynth.privacy import PrivacyAccount
-from vflsynth.run import ServerRun
+from vflsynth.run.server_run import ServerRun
 
 STEPS = ("inspect", "fit", "sample", "evaluate", "audit", "release", "verify")
 LIMITS = dict.fromkeys(

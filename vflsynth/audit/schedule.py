@@ -16,7 +16,7 @@ from vflsynth.audit.settings import LEAST_MODELS
 from vflsynth.audit.shadow import ShadowRun, Shadows
 from vflsynth.exceptions import ParameterError
 from vflsynth.reporting import duration_text
-from vflsynth.run import Trial
+from vflsynth.run.loop import Trial
 
 logger = logging.getLogger("vflsynth")
 

@@ -22,7 +22,7 @@ from vflsynth.audit.kept import Observation, Store, key_of
 from vflsynth.audit.settings import AuditSettings
 from vflsynth.exceptions import ParameterError
 from vflsynth.reporting import progress_bar, quiet
-from vflsynth.run import Trial
+from vflsynth.run.loop import Trial
 
 logger = logging.getLogger("vflsynth")
 

@@ -28,8 +28,8 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.frames import DrawnRecords, MatchOn, read_records
 from vflsynth.learning import Method
 from vflsynth.methods.synthesizer import KIND, BaseSynthesizer, refuse_drawn
-from vflsynth.run import EarlyStopping
 from vflsynth.run.local import KIND as CHECKPOINT
+from vflsynth.run.loop import EarlyStopping
 
 logger = logging.getLogger("vflsynth")
 

@@ -23,7 +23,7 @@ from vflsynth.exceptions import ParameterError, UnusableFileError
 from vflsynth.frames import read_table
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.reporting import duration_text, quiet, size_text
-from vflsynth.run import Trial
+from vflsynth.run.loop import Trial
 
 logger = logging.getLogger("vflsynth")
 

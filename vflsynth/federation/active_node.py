@@ -17,7 +17,7 @@ from vflsynth.frames import MatchOn
 from vflsynth.frames.party_frames import with_keys_in_form
 from vflsynth.privacy import PrivacyLedger
 from vflsynth.protocol import Message
-from vflsynth.run import Seat
+from vflsynth.run.party_run import Seat
 from vflsynth.splitdefense.active import SplitLearning
 from vflsynth.splitdefense.inputs import check_labels
 from vflsynth.splitdefense.method import SplitMethod

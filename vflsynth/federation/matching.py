@@ -53,7 +53,7 @@ from vflsynth.protocol.messages import (
     ReblindedKeys,
     ReturnedKeys,
 )
-from vflsynth.run import Agreed, fact, facts
+from vflsynth.run.server_run import Agreed, fact, facts
 
 
 class Matching(Participant):

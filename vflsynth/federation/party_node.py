@@ -73,7 +73,9 @@ from vflsynth.protocol.messages import (
     Terms,
     TrainingReport,
 )
-from vflsynth.run import Agreed, PartyRun, Seat, check_memory, shown_accounts
+from vflsynth.run.local import check_memory
+from vflsynth.run.party_run import PartyRun, Seat
+from vflsynth.run.server_run import Agreed, shown_accounts
 
 logger = logging.getLogger("vflsynth")
 

@@ -28,7 +28,7 @@ from vflsynth.privacy import OpenAccount, PrivacyLedger
 from vflsynth.protocol import SERVER, Transcript, tell
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.reporting import duration_text
-from vflsynth.run import ServerRun, accounts_of, facts, shown_accounts
+from vflsynth.run.server_run import ServerRun, accounts_of, facts, shown_accounts
 
 logger = logging.getLogger("vflsynth")
 

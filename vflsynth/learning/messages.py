@@ -123,7 +123,7 @@ class RowScorer(Message):
     "does (`vflsynth.secure.products`, `vflsynth.secure.membership`)",
 )
 class MaskedStates(Message):
-    """Masked codes of a block of records, and `vflsynth.secure.Proof`."""
+    """Masked codes of a block of records, and `vflsynth.secure.membership.Proof`."""
 
     numbers: Tensor = holds(STEPS, "record", "coordinate")
     places: Tensor = holds(torch.int16, "record", "column")
@@ -143,7 +143,7 @@ class MaskedStates(Message):
     "others were sent (`vflsynth.secure.membership`)",
 )
 class VerifierSeeds(Message):
-    """What a party is told of its verifiers after the last block: `vflsynth.secure.Challenge`."""
+    """What is told of verifiers after the last block: `vflsynth.secure.membership.Challenge`."""
 
     seeds: Tensor = holds(torch.uint8, "verifier", "block", 32)
     seals: Tensor = holds(torch.uint8, "verifier", "block", 32)

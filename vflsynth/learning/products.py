@@ -21,17 +21,9 @@ from vflsynth.learning.base import AtOnce, OneRound, Party
 from vflsynth.learning.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
 from vflsynth.privacy.releases import RESOLUTION, TAIL, Floats, Grid, Release
 from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
-from vflsynth.secure import (
-    Arithmetic,
-    Challenge,
-    Codebook,
-    MaskedBlock,
-    Pair,
-    ProductParty,
-    ProductServer,
-    Proof,
-    product_blocks,
-)
+from vflsynth.secure.membership import Challenge, Codebook, Pair, Proof
+from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
+from vflsynth.secure.ring import Arithmetic
 
 _FINEST = 20  # a unit has at most 2**20 steps, so that 64 bits hold more records than there are
 _LARGEST = 36  # binary digits of the largest noise that can be drawn, in steps

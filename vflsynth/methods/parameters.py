@@ -26,7 +26,7 @@ from vflsynth.mechanisms import Mechanism
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.protocol import PRECISIONS
 from vflsynth.registry import Choice, Map, Members, Number, Optional, Pair, Rule, Sizes, find
-from vflsynth.run import Options
+from vflsynth.run.local import Options
 
 _WIDTH = 100
 _POSITIVE = Number(0, closed=(False, True))

@@ -68,15 +68,10 @@ from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.registry import Jobs, Number, check_parameters, full_name
 from vflsynth.registry import Rule as Range
 from vflsynth.reporting import size_text
-from vflsynth.run import (
-    JoinedRun,
-    LocalRun,
-    Options,
-    history_frame,
-    history_from_json,
-    history_to_json,
-    party_templates,
-)
+from vflsynth.run.joined import JoinedRun
+from vflsynth.run.local import LocalRun, Options
+from vflsynth.run.party_run import party_templates
+from vflsynth.run.server_run import history_frame, history_from_json, history_to_json
 
 PartyFrames = Mapping[str, pd.DataFrame]
 

@@ -15,7 +15,8 @@ from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import Mechanism
 from vflsynth.methods.synthesizer import BaseSynthesizer, PartyFrames
 from vflsynth.privacy import PrivacyAccount
-from vflsynth.run import Callback, LocalRun, Options
+from vflsynth.run.local import LocalRun, Options
+from vflsynth.run.loop import Callback
 
 
 @dataclass(repr=False, eq=False, kw_only=True)

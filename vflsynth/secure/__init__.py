@@ -5,30 +5,3 @@ record of another: what is sent is hidden by masks of that secret, and what come
 party's noise. `products` has the tables of all pairs of columns, of numbers that are proved to be
 codes of columns' states in `membership`. Both say who sees what, and why.
 """
-
-from vflsynth.secure.membership import (
-    MOST_STATES,
-    Challenge,
-    Code,
-    Codebook,
-    Pair,
-    Proof,
-    coordinates_of,
-)
-from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
-from vflsynth.secure.ring import Arithmetic
-
-__all__ = [
-    "MOST_STATES",
-    "Arithmetic",
-    "Challenge",
-    "Code",
-    "Codebook",
-    "MaskedBlock",
-    "Pair",
-    "ProductParty",
-    "ProductServer",
-    "Proof",
-    "coordinates_of",
-    "product_blocks",
-]

@@ -21,7 +21,10 @@ from vflsynth.methods.parameters import check_combination, rules_of
 from vflsynth.methods.synthesizer import PartyFrames, refuse_drawn
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.registry import Choice, Map, Number, Optional, Rule, Sizes, check_parameters
-from vflsynth.run import Callback, Options, history_frame, party_templates
+from vflsynth.run.local import Options
+from vflsynth.run.loop import Callback
+from vflsynth.run.party_run import party_templates
+from vflsynth.run.server_run import history_frame
 from vflsynth.splitdefense.inputs import (
     AlignedFrames,
     are_party_frames,

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ParameterError
 from vflsynth.registry import register
-from vflsynth.run import Options
+from vflsynth.run.local import Options
 from vflsynth.splitdefense.classifiers import PublishedClassifier
 from vflsynth.splitdefense.leakage.labels import folded_auc
 from vflsynth.splitdefense.leakage.monitor import LeakageMonitor

@@ -23,7 +23,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol import Channel, Message, Schedule
 from vflsynth.protocol.schedule import Length
 from vflsynth.registry import Number, check_parameters
-from vflsynth.run import PartyRun
+from vflsynth.run.party_run import PartyRun
 from vflsynth.splitdefense.active import SplitLearning
 from vflsynth.splitdefense.inputs import Labels
 from vflsynth.splitdefense.label_privacy import LabelChannel

@@ -15,7 +15,7 @@ from vflsynth._random import secret_from
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ParameterError
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
-from vflsynth.run import LocalRun, Options
+from vflsynth.run.local import LocalRun, Options
 from vflsynth.splitdefense.active import Rows, SplitLearning
 from vflsynth.splitdefense.inputs import LABEL_HOLDER, check_labels
 from vflsynth.splitdefense.label_privacy import RandomizedResponse

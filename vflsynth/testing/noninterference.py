@@ -45,8 +45,9 @@ from vflsynth.privacy.noise import discrete_gaussian
 from vflsynth.privacy.releases import Grid, Ints, Release
 from vflsynth.protocol import MadeOf, Message, Transcript, When
 from vflsynth.registry import Members
-from vflsynth.run import Options, local, party_run
-from vflsynth.secure import Arithmetic
+from vflsynth.run import local, party_run
+from vflsynth.run.local import Options
+from vflsynth.secure.ring import Arithmetic
 from vflsynth.splitdefense import RandomizedResponse
 from vflsynth.testing.kept import files_within
 from vflsynth.testing.laws import (

@@ -41,7 +41,7 @@ from vflsynth.exceptions import InfiniteValueError, ParameterError
 from vflsynth.mechanisms import DPSGD
 from vflsynth.privacy import PublicSchema
 from vflsynth.release import release_gate
-from vflsynth.run import Options
+from vflsynth.run.local import Options
 
 TEMPLATE = TableTransformer(rare_records=5, extreme_records=5)
 SMALL = {"epochs": 1, "batch_size": 64, "verbose": 0}

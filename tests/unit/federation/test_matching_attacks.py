@@ -42,7 +42,7 @@ from vflsynth.protocol.messages import (
     ReturnedKeys,
     Terms,
 )
-from vflsynth.run import Agreed
+from vflsynth.run.server_run import Agreed
 
 VICTIM = "party_1"
 GUESSES = pd.RangeIndex(99_000, 101_000)

@@ -37,7 +37,8 @@ from vflsynth.methods.vertigan.messages import BackboneGradients
 from vflsynth.methods.vflgan.messages import SampledFeatures
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger, PublicSchema, SampledRelease
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize
-from vflsynth.secure import ProductParty, ring
+from vflsynth.secure import ring
+from vflsynth.secure.products import ProductParty
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

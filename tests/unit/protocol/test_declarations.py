@@ -34,8 +34,9 @@ from vflsynth.protocol import (
 )
 from vflsynth.protocol.messages import EncodedSizes
 from vflsynth.registry import Members
-from vflsynth.run import LocalRun, Options, PartyRun
 from vflsynth.run.joined import JOINED
+from vflsynth.run.local import LocalRun, Options
+from vflsynth.run.party_run import PartyRun
 
 SCHEMA = PublicSchema(dtypes="given", bounds={"x": (0.0, 1.0), "y": (0.0, 1.0)})
 OF_RECORDS = (MadeOf.RECORDS, MadeOf.NETWORKS)

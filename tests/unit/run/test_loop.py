@@ -15,15 +15,9 @@ from vflsynth import EarlyStopping, TableTransformer
 from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError, TimeLimitError, TrainingDivergedError
 from vflsynth.learning.base import Duration
-from vflsynth.run import (
-    EpochState,
-    Progress,
-    Trial,
-    history_frame,
-    history_from_json,
-    history_to_json,
-)
+from vflsynth.run.loop import EpochState, Progress, Trial
 from vflsynth.run.loop import run as run_loop
+from vflsynth.run.server_run import history_frame, history_from_json, history_to_json
 
 KEY = "record_id"
 

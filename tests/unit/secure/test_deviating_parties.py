@@ -11,8 +11,8 @@ from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.mechanisms.planning import PROVED
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.secure import Arithmetic
 from vflsynth.secure.membership import Verification
+from vflsynth.secure.ring import Arithmetic
 
 N, VICTIM, NOISE_STD = 400, 123, 30.0
 

@@ -8,8 +8,9 @@ from tests.later import later
 from tests.unit.secure.test_products import drawn, masked
 from tests.unit.secure.test_products import made as made_products
 from vflsynth.exceptions import ProtocolError
-from vflsynth.secure import Arithmetic, Codebook, ProductParty
-from vflsynth.secure.ring import column_products
+from vflsynth.secure.membership import Codebook
+from vflsynth.secure.products import ProductParty
+from vflsynth.secure.ring import Arithmetic, column_products
 
 N, LEAST_P = 30, 1e-6
 

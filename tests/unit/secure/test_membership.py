@@ -10,11 +10,11 @@ import torch
 from tests.later import later
 from tests.unit.secure.test_products import drawn, made, masked
 from vflsynth.exceptions import ProtocolError
-from vflsynth.secure import Arithmetic, Codebook, ProductParty
 from vflsynth.secure import membership as membership_module
 from vflsynth.secure import ring as ring_module
-from vflsynth.secure.membership import PLACES, Places, Proofs, halves, weights_of
-from vflsynth.secure.ring import Masks, tensor_of
+from vflsynth.secure.membership import PLACES, Codebook, Places, Proofs, halves, weights_of
+from vflsynth.secure.products import ProductParty
+from vflsynth.secure.ring import Arithmetic, Masks, tensor_of
 
 N, VICTIM = 23, 17
 NARROW, WIDE = Arithmetic(32, 0), Arithmetic(64, 0)

@@ -8,15 +8,10 @@ import torch
 
 from tests.later import later
 from vflsynth.exceptions import ProtocolError
-from vflsynth.secure import (
-    Arithmetic,
-    Codebook,
-    ProductParty,
-    ProductServer,
-    product_blocks,
-)
 from vflsynth.secure import ring as ring_module
-from vflsynth.secure.membership import pairs_of
+from vflsynth.secure.membership import Codebook, pairs_of
+from vflsynth.secure.products import ProductParty, ProductServer, product_blocks
+from vflsynth.secure.ring import Arithmetic
 
 
 def drawn(rng, codebook, n):

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, chisquare
 
-from vflsynth.secure import Arithmetic, Codebook, ProductParty, ProductServer
 from vflsynth.secure import ring as ring_module
-from vflsynth.secure.membership import weights_of
-from vflsynth.secure.ring import Masks, column_products, to_ring
+from vflsynth.secure.membership import Codebook, weights_of
+from vflsynth.secure.products import ProductParty, ProductServer
+from vflsynth.secure.ring import Arithmetic, Masks, column_products, to_ring
 
 N_RUNS = 70
 SHIFT = 9

@@ -8,7 +8,7 @@ import pytest
 
 from vflsynth.columns import TableTransformer
 from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
-from vflsynth.run import Options
+from vflsynth.run.local import Options
 from vflsynth.splitdefense import GAFMClassifier, SplitNNClassifier
 from vflsynth.splitdefense.model import BottomModel, TopModel
 from vflsynth.splitdefense.run import SplitRun

@@ -27,8 +27,9 @@ from vflsynth.privacy.discovery import PublicEncoding
 from vflsynth.privacy.events import releases_in
 from vflsynth.privacy.histograms import exact_tables
 from vflsynth.protocol import Transcript
-from vflsynth.run import Options, local
-from vflsynth.secure import ProductServer
+from vflsynth.run import local
+from vflsynth.run.local import Options
+from vflsynth.secure.products import ProductServer
 
 pytestmark = pytest.mark.usefixtures("wide_blocks")
 

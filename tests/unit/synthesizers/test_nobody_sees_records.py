@@ -20,7 +20,8 @@ from vflsynth import (
 )
 from vflsynth.privacy import PublicSchema
 from vflsynth.protocol import MESSAGES, SERVER, MadeOf, Transcript
-from vflsynth.run import Options, local
+from vflsynth.run import local
+from vflsynth.run.local import Options
 from vflsynth.secure import ring as ring_module
 from vflsynth.secure.ring import Masks
 

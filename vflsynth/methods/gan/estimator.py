@@ -16,7 +16,7 @@ from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.networks.layers import one_replica
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.protocol import Precision
-from vflsynth.run import Callback
+from vflsynth.run.loop import Callback
 
 
 @dataclass(repr=False, eq=False, kw_only=True)

@@ -10,7 +10,7 @@ from vflsynth.methods.latent_tree.mechanism import LatentTree
 from vflsynth.methods.latent_tree.method import LatentTreeMethod
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.registry import Number, Rule, register
-from vflsynth.secure import MOST_STATES
+from vflsynth.secure.membership import MOST_STATES
 
 
 @register

@@ -10,7 +10,7 @@ from vflsynth.methods.pairwise.mechanism import PairwiseTables
 from vflsynth.methods.pairwise.method import PairwiseMethod
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.registry import Number, Rule, register
-from vflsynth.secure import MOST_STATES
+from vflsynth.secure.membership import MOST_STATES
 
 
 @register

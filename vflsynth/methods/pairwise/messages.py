@@ -13,7 +13,7 @@ from vflsynth.learning.messages import PublishedTables
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.protocol import SERVER
 from vflsynth.protocol.channel import MadeOf, Message, holds, message
-from vflsynth.secure import Code
+from vflsynth.secure.membership import Code
 
 
 @message(

@@ -20,7 +20,7 @@ from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
 from vflsynth.methods.pairwise.server import PublishPairs
 from vflsynth.privacy.releases import Grid
 from vflsynth.protocol import Channel
-from vflsynth.secure import MOST_STATES
+from vflsynth.secure.membership import MOST_STATES
 
 _COPIES = 8
 """Of all products, while the server fits."""

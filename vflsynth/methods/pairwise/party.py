@@ -28,7 +28,7 @@ from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.histograms import exact_tables
 from vflsynth.privacy.releases import Grid, Release
 from vflsynth.protocol import SERVER, answers, takes
-from vflsynth.secure import Codebook
+from vflsynth.secure.membership import Codebook
 
 _MOST_TAGS = 10_000_000
 """Of the states of other parties' columns, one of 8 bytes for each record, that a party sends."""
