@@ -123,7 +123,7 @@ class BlindedRun(PartyRun):
         names = [*job.parties, HOLDER] if job.has_labels else job.parties
         self.matching.begin(self.agreed, names, job.digest, padding, job.max_frame_bytes)
         keys = KeySchedule(self.site.the_shared, job.name, self.agreed.nonce)
-        self.tags.renew(keys.key(Purpose.TAGS))
+        self.tags.secret = keys.key(Purpose.TAGS)
 
     def answer(self, kind: type[Message], step: int) -> Message:
         """Compute a message; those about keys are the matching's."""

@@ -115,21 +115,11 @@ def encode(frame: Frame, max_bytes: int | None = None) -> bytes:
     tensors: dict[str, Tensor] = {}
     messages = []
     for i, message in enumerate(frame.messages):
-        values = {}
-        for name, value in message.contents():
-            if isinstance(value, Tensor):
-                tensors[f"{i}.{name}"] = value.detach().cpu().contiguous()
-            else:
-                values[name] = value
-        messages.append(
-            {
-                "kind": type(message).__name__,
-                "sender": message.sender,
-                "receiver": message.receiver,
-                "step": message.step,
-                "values": values,
-            }
-        )
+        values: dict[str, Any] = dict(message.contents())
+        for name in message.held:
+            tensors[f"{i}.{name}"] = values.pop(name).detach().cpu().contiguous()
+        envelope = {name: getattr(message, name) for name in ("sender", "receiver", "step")}
+        messages.append({"kind": type(message).__name__, **envelope, "values": values})
     reason = frame.reason
     header = json.dumps(
         {
@@ -340,21 +330,18 @@ class Tags:
     """Makes the tags of one node; the server can compare them and learns nothing from them.
 
     `shared` is the secret that parties share. `records` is the digest of the matched keys in the
-    common order, once they are known; with a `schedule`, batches and latents enter the tags.
+    common order, once they are known; with a `schedule`, batches and latents enter the tags. The
+    `secret` is another in every attempt: equal tags would tell that two have the same records.
     """
 
     def __init__(self, shared: bytes, run: str) -> None:
-        self._secret = derive(shared, f"tags|{run}")
+        self.secret = derive(shared, f"tags|{run}")
         self.records = b""
         self.schedule: Schedule | None = None
 
-    def renew(self, key: bytes) -> None:
-        """Let tags be of one attempt: equal ones would tell that two have the same records."""
-        self._secret = key
-
     def __call__(self, kind: type[Message], step: int) -> str:
         """Return the tag of an answer."""
-        mac = hmac.new(self._secret, f"{kind.__name__}|{step}|".encode(), hashlib.sha256)
+        mac = hmac.new(self.secret, f"{kind.__name__}|{step}|".encode(), hashlib.sha256)
         mac.update(self.records)
         schedule = self.schedule
         uses = kind.declared.uses
