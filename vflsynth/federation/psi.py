@@ -125,12 +125,8 @@ class KeyBlinder:
         copies of a key are among them.
         """
         found = positions.numpy()
-        if (
-            found.dtype != np.int64
-            or found.ndim != 1
-            or len(np.unique(found)) != len(found)
-            or not ((found >= 0) & (found < len(self._order))).all()
-        ):
+        there = (found >= 0) & (found < len(self._order))
+        if len(np.unique(found)) != len(found) or not there.all():
             raise ProtocolError("received positions of common keys that the party does not have")
         places, times = np.unique(self._order[found] % self._n, return_counts=True)
         if (times != self._copies).any():
