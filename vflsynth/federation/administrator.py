@@ -7,10 +7,10 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import closing, contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from vflsynth.exceptions import (
     MissingExtraError,
@@ -112,12 +112,6 @@ class Administrator:
                     "kits, and see what 'vflsynth parties check --kit' and 'parties logs' say there"
                 )
             time.sleep(0.2)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def clients(self) -> list[str]:
         """Return the parties that are there."""
@@ -260,7 +254,7 @@ def _submit_once(
     *,
     again: bool,
 ) -> Ended:
-    with Administrator(admin, job.parties) as administrator:
+    with closing(Administrator(admin, job.parties)) as administrator:
         found = administrator.of_name(job.name)
         running = [job_id for job_id in found if not administrator.is_lost(job_id)]
         if running and not again:
@@ -287,7 +281,7 @@ def abort(job: Job, admin: Path) -> int:
     What it has reached stays in the checkpoints. Its end is waited for, as the job cannot be
     submitted again before. Raises TimeoutError if it does not end.
     """
-    with Administrator(admin, ()) as administrator:
+    with closing(Administrator(admin, ())) as administrator:
         found = administrator.of_name(job.name)
         running = [job_id for job_id in found if not administrator.is_lost(job_id)]
         for job_id in running:

@@ -138,10 +138,7 @@ class Failing:
     def __init__(self, *anything):
         pass
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
+    def close(self):
         pass
 
     def of_name(self, name):
