@@ -339,11 +339,6 @@ Code: TypeAlias = npt.NDArray[np.int64]
 Pair = tuple[str, str]
 
 
-def pairs_of(names: Iterable[str]) -> list[Pair]:
-    """Return all pairs of parties, in the order in which shares hold them."""
-    return list(combinations(sorted(names), 2))
-
-
 def coordinates_of(codes: Iterable[Code]) -> list[slice]:
     """Return which coordinates each code has where they are side by side."""
     ends = np.cumsum([0, *(code.shape[1] for code in codes)]).tolist()
@@ -355,7 +350,7 @@ class Codebook:
 
     def __init__(self, codes: Mapping[str, Sequence[Code]]) -> None:
         self.codes = {name: list(codes[name]) for name in sorted(codes)}
-        self.pairs = pairs_of(codes)
+        self.pairs = list(combinations(self.codes, 2))  # in the order in which shares hold them
         self.ranks = {name: rank for rank, name in enumerate(self.codes)}
         self.widths = {name: sum(c.shape[1] for c in own) for name, own in self.codes.items()}
 
