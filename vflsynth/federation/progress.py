@@ -84,9 +84,8 @@ class Progress:
         from vflsynth.protocol import When
 
         duration = self._duration()
-        if kind.declared.when is not When.STEP or kind.__name__ in _PHASES:
-            return {}
-        if not duration.n_steps:
+        trains = kind.declared.when is When.STEP and kind.__name__ not in _PHASES
+        if not trains or not duration.n_steps:
             return {}
         if self._began is None:
             self._began = now, step

@@ -75,7 +75,6 @@ class Warm:
 
     def __init__(self, kind: str) -> None:
         own, other = socket.socketpair()
-        self.kind = kind
         command = [sys.executable, "-P", "-u", __file__, kind]
         self._process = subprocess.Popen(command, stdin=other.fileno())
         other.close()
