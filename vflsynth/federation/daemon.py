@@ -15,7 +15,6 @@ load torch. FLARE has no settings for what is changed here:
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -27,6 +26,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
+
+from vflsynth._locks import lock
+from vflsynth.exceptions import ParameterError
 
 logger = logging.getLogger("vflsynth")
 
@@ -73,12 +75,11 @@ def harden() -> None:
 
 def lease(kit: Path) -> TextIO:
     """Take a kit for this process; what holds it is returned, and lost with the process."""
-    held = (kit / LEASE).open("a")
+    taken = "another process uses this kit. Fix: let that one run, or stop it first"
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        sys.exit(f"{kit}: another process uses this kit. Fix: let that one run, or stop it first")
-    return held
+        return lock(kit / LEASE, taken)
+    except ParameterError as error:
+        sys.exit(str(error))
 
 
 def place(held: TextIO) -> str:
