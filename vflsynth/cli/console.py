@@ -74,14 +74,3 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:,}" if isinstance(value, int) else str(value).replace("\n", "\\n")
-
-
-def share(part: float) -> str:
-    """Write a share as a percentage, with nothing for none.
-
-    Examples
-    --------
-    >>> share(0.125), share(0.0)
-    ('12.5%', '')
-    """
-    return f"{part:.3g}%" if (part := 100 * part) else ""

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from vflsynth import _artefacts as artefacts
-from vflsynth.cli.console import say, share, table
+from vflsynth.cli.console import say, table
 from vflsynth.cli.fit import training_sentence
 from vflsynth.cli.options import Option, check_file
 from vflsynth.cli.tables import KEY, PartyFile, by_party, label, match_on, on_of, read_party_frames
@@ -240,13 +240,14 @@ def _table_lines(party: str, frame: pd.DataFrame, key: Any) -> list[str]:
 
 def _described(frame: pd.DataFrame, label: Any, key: Any) -> dict[str, Any]:
     column = frame[label]
+    missing = int(column.isna().sum()) / max(1, len(frame))
     described = {
         "column": str(label),
         "dtype": str(column.dtype),
         "kind": "key",
         "encoded": None,
         "distinct": int(column.nunique()),
-        "missing": share(int(column.isna().sum()) / max(1, len(frame))),
+        "missing": f"{100 * missing:.3g}%" if missing else "",
         "problem": None,
         "fix": None,
     }
