@@ -14,8 +14,8 @@ from typing import Any
 from vflsynth.exceptions import ArtefactError, ParameterError, TableFileError
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """Return what reads a whole number from `least` up.
+def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
+    """Return what reads a whole number from `least` up, to `most`.
 
     Examples
     --------
@@ -24,14 +24,15 @@ def whole(least: int) -> Callable[[str], int]:
     """
 
     def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} up")
+        if not text.isdecimal() or not least <= int(text) <= most:
+            to = "up" if most == math.inf else f"to {most}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} {to}")
         return int(text)
 
     return read
 
 
-_TYPES: dict[str, Any] = {"N": whole(1), "SEED": whole(0)} | dict.fromkeys(
+_TYPES: dict[str, Any] = {"N": whole(1), "SEED": whole(0), "PORT": whole(0, 65535)} | dict.fromkeys(
     ("FILE", "DIR", "MODEL", "STUDY", "DOSSIER", "JOB", "SITE", "KIT"), Path
 )
 """What values are made into, by the word that stands for them; others are text."""
@@ -78,13 +79,6 @@ def declare(parser: argparse._ActionsContainer, options: Iterable[Option | Group
             declare(parser.add_argument_group(own.title), own.options)
         else:
             parser.add_argument(*own.names, **own.said)
-
-
-def port(text: str) -> int:
-    """Read the number of a port."""
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number up to 65535")
-    return int(text)
 
 
 def jobs(text: str) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vflsynth import _artefacts as artefacts
 from vflsynth.cli.console import say
-from vflsynth.cli.options import Option, check_file, check_folder, check_table, port, whole
+from vflsynth.cli.options import Option, check_file, check_folder, check_table, whole
 from vflsynth.exceptions import ParameterError, ProtocolError, UnusableFileError
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ _SIMULATE = [
 ]
 _PROJECT = [
     Option("--host HOST", "the server's name, as the parties dial it", required=True),
-    Option("--port PORT", "the one port that is dialled", required=True, type=port),
+    Option("--port PORT", "the one port that is dialled", required=True),
     Option("-o --output DIR", "folder to write to", required=True),
 ]
 _APPROVE = [
@@ -296,7 +296,7 @@ _APPROVE = [
     Option("--show", "only show what would be agreed to"),
 ]
 _CONSOLE = [
-    Option("--port PORT", "where the page will be", required=True, type=port),
+    Option("--port PORT", "where the page will be", required=True),
     Option(
         "--address ADDRESS",
         "there is no log-in: whoever reaches it sees the page (default: %(default)s)",
