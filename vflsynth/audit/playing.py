@@ -105,8 +105,7 @@ def stack(attacks: Sequence[Attack], random_state: int, **levels: float) -> Atta
 def _rank(known: Floats, scores: Floats) -> Floats:
     """Return the share of sorted known scores that are lower, ties counted half."""
     below, up_to = (np.searchsorted(known, scores, side=side) for side in ("left", "right"))
-    ranks: Floats = (below + up_to) / (2.0 * len(known))
-    return ranks
+    return (below + up_to) / (2.0 * len(known))
 
 
 def paper_accuracy(

@@ -246,8 +246,7 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         """Return this mechanism with Python's numbers: those of NumPy's small types overflow."""
         given = self.get_params(deep=False).items()
         plain = {name: value.item() for name, value in given if isinstance(value, np.number)}
-        found: Self = clone(self).set_params(**plain) if plain else self
-        return found
+        return clone(self).set_params(**plain) if plain else self
 
     def padding(self, n_parties: int) -> Padding | None:
         """Return how many dummies hide what parties have in common; None if they do not."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from torch import Tensor
 
@@ -112,8 +111,7 @@ class SplitRun(LocalRun):
         rows = schedule.trained_on if isinstance(schedule, HoldingOut) else self.rows
         if rows is None:
             return slice(None)
-        used: npt.NDArray[np.int64] = rows[replica].cpu().numpy()
-        return used
+        return rows[replica].cpu().numpy()
 
     def features(self, replica: int) -> dict[str, Tensor]:
         """Return parties' outputs for a classifier's records, (1, record, feature) each."""

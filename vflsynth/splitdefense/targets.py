@@ -75,8 +75,7 @@ class Calibration:
     def probabilities(self, scores: Scores) -> Probabilities:
         """Map (record, output) to (record, class)."""
         if scores.shape[1] > 1:
-            found: Probabilities = softmax(scores, axis=1)
-            return found
+            return softmax(scores, axis=1)
         positive = expit(self.slope * scores[:, 0] + self.intercept)
         return np.stack([1.0 - positive, positive], 1)
 

@@ -116,8 +116,7 @@ def spanning_tree(information: Floats) -> list[int]:
         closer = ~inside & (information[node] > gain)
         gain[closer] = information[node][closer]
         parents[closer] = node
-    found: list[int] = parents.tolist()
-    return found
+    return parents.tolist()
 
 
 def top_down(parents: Sequence[int]) -> list[int]:

@@ -56,8 +56,7 @@ def as_frame(party: str, found: Sequence[Found]) -> pd.DataFrame:
 
 def standardised(features: Floats) -> Floats:
     """Return columns of mean 0 and deviation 1; constant ones are 0."""
-    scaled: Floats = StandardScaler().fit_transform(features) if features.shape[1] else features
-    return scaled
+    return StandardScaler().fit_transform(features) if features.shape[1] else features
 
 
 def others_than(known: Rows, n: int) -> Rows:
@@ -216,8 +215,7 @@ def total_variation(scores: Tensor, positive: Tensor) -> Tensor:
             - of_negative / of_negative.sum(-1, keepdim=True)
         )
     a, b = differences
-    found: Tensor = 0.25 * (a.sign() * b + b.sign() * a).sum(-1)
-    return found
+    return 0.25 * (a.sign() * b + b.sign() * a).sum(-1)
 
 
 def one_against_rest(attack: Callable[[Tensor], Tensor], labels: Tensor, n_classes: int) -> Tensor:

@@ -89,8 +89,7 @@ def line_of(values: Floats) -> Floats:
     if not values.shape[1]:  # no column varies: all records are alike
         return np.zeros((len(values), 1))
     rows = torch.tensor(values, dtype=torch.float64).unsqueeze(0)
-    line: Floats = (rows @ principal_direction(rows))[0].numpy()
-    return line
+    return (rows @ principal_direction(rows))[0].numpy()
 
 
 def _odds(
