@@ -32,6 +32,7 @@ from vflsynth.frames import (
     party_keys,
 )
 from vflsynth.privacy import NeighbouringRelation
+from vflsynth.privacy.gaussian_dp import last_safe
 
 GUESS_SHARES = (1.0, 0.8, 0.5, 0.2, 0.05)
 """Shares of canaries that are guessed, the others passed over."""
@@ -62,18 +63,11 @@ def one_run_epsilon(m: int, r: int, v: int, *, delta: float, p_value: float) -> 
     `m`, `r` and `v` as in `one_run_p_value`; `p_value` is one minus the confidence. 0 if nothing is
     contradicted.
     """
-    if one_run_p_value(m, r, v, 0.0, delta) >= p_value:
-        return 0.0
-    low, high = 0.0, 1.0
-    while one_run_p_value(m, r, v, high, delta) < p_value:
-        low, high = high, 2.0 * high
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        if one_run_p_value(m, r, v, middle, delta) < p_value:
-            low = middle
-        else:
-            high = middle
-    return low
+
+    def contradicted(epsilon: float) -> bool:
+        return one_run_p_value(m, r, v, epsilon, delta) < p_value
+
+    return last_safe(contradicted, zero_is_safe=True) if contradicted(0.0) else 0.0
 
 
 def best_bound(

@@ -39,7 +39,7 @@ def epsilon_of_gaussian(mu: float, delta: float) -> float:
         return 0.0
     if math.isinf(mu):
         return math.inf
-    return _last_safe(lambda epsilon: delta_of_gaussian(epsilon, mu) <= delta, zero_is_safe=False)
+    return last_safe(lambda epsilon: delta_of_gaussian(epsilon, mu) <= delta, zero_is_safe=False)
 
 
 def mu_of_gaussian(epsilon: float, delta: float) -> float:
@@ -49,11 +49,11 @@ def mu_of_gaussian(epsilon: float, delta: float) -> float:
     """
     if math.isinf(epsilon):
         return math.inf
-    return _last_safe(lambda mu: delta_of_gaussian(epsilon, mu) <= delta, zero_is_safe=True)
+    return last_safe(lambda mu: delta_of_gaussian(epsilon, mu) <= delta, zero_is_safe=True)
 
 
-def _last_safe(is_safe: Callable[[float], bool], *, zero_is_safe: bool) -> float:
-    """Largest number from 0 on that is safe, or smallest if 0 is not and large ones are."""
+def last_safe(is_safe: Callable[[float], bool], *, zero_is_safe: bool) -> float:
+    """Return the largest number from 0 on that is safe, or smallest if 0 is not and large are."""
     far = 1.0
     while is_safe(far) == zero_is_safe:
         far *= 2.0
