@@ -139,12 +139,7 @@ def logan_d1(published: Floats, asked: Floats, others: Floats, *, random_state: 
 
 @_attack(needs_reference=False)
 def logan_0(
-    published: Floats,
-    asked: Floats,
-    _: Floats,
-    *,
-    epochs: int | None = None,
-    random_state: int = 0,
+    published: Floats, asked: Floats, _: Floats, *, epochs: int | None = None, random_state: int = 0
 ) -> Floats:
     """Score by the critic of another GAN that is trained on the synthetic records (LOGAN 0).
 

@@ -114,10 +114,7 @@ def attribute_inference(
 
 
 def most_probable(
-    model: Any,
-    asked: pd.DataFrame,
-    used: pd.DataFrame,
-    attribute: Attribute,
+    model: Any, asked: pd.DataFrame, used: pd.DataFrame, attribute: Attribute
 ) -> tuple[Floats, Booleans]:
     """Return the values of an attribute that a model calls most probable beside all other columns.
 

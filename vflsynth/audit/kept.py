@@ -29,13 +29,7 @@ _FORMAT = 2  # of the cache; part of every key
 _MODEL = "model-{:05d}.safetensors"
 
 
-def key_of(
-    synthesizer: Any,
-    world: World,
-    on: Any,
-    observed: str,
-    random_state: int,
-) -> str:
+def key_of(synthesizer: Any, world: World, on: Any, observed: str, random_state: int) -> str:
     """Digest of all that decides what is observed."""
     parameters = synthesizer.get_params(deep=True) if hasattr(synthesizer, "get_params") else {}
     kind = type(synthesizer)

@@ -40,11 +40,7 @@ PAPER_SPLITS, PAPER_TRAINING_SHARE = 5, 0.7
 
 
 def judge_attack(
-    statistic: str,
-    adversary: Adversary,
-    features: Floats,
-    random_state: int,
-    **levels: float,
+    statistic: str, adversary: Adversary, features: Floats, random_state: int, **levels: float
 ) -> Attack:
     """Train an adversary on half of the models of each world and judge it on the others.
 

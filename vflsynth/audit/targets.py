@@ -90,10 +90,7 @@ def farthest(table: pd.DataFrame, categorical: Collection[Hashable] = ()) -> Has
     return _key(table, int(distances.to_numpy().argmax()))
 
 
-RULES: dict[str, Callable[..., Hashable]] = {
-    "farthest": farthest,
-    "most_outlying": most_outlying,
-}
+RULES: dict[str, Callable[..., Hashable]] = {"farthest": farthest, "most_outlying": most_outlying}
 """Ways to choose a target by name; the paper's Record 1 and Record 2."""
 
 

@@ -19,12 +19,7 @@ from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import PrivacyParameterError
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.privacy.events import (
-    NeighbouringRelation,
-    SampledRelease,
-    Sampler,
-    without_numpy,
-)
+from vflsynth.privacy.events import NeighbouringRelation, SampledRelease, Sampler, without_numpy
 from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.schedule import Length, default_epochs

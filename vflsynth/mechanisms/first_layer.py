@@ -147,10 +147,7 @@ class FirstLayer(Mechanism):
     protects_synthetic_data = False
     sampler = Sampler.WITHOUT_REPLACEMENT
     default_relation = NeighbouringRelation.REPLACE_ONE
-    rules = Mechanism.rules | {
-        "max_grad_norm": CLIPPING,
-        "calibration": Choice(("tight", "paper")),
-    }
+    rules = Mechanism.rules | {"max_grad_norm": CLIPPING, "calibration": Choice(("tight", "paper"))}
 
     max_grad_norm: float = 1.0
     calibration: Literal["tight", "paper"] = "tight"

@@ -23,14 +23,7 @@ from vflsynth._version import __version__
 from vflsynth.codec import as_frame, parameters_from_json, parameters_to_json
 from vflsynth.columns import TableTransformer
 from vflsynth.columns.public import typed_frames
-from vflsynth.contract import (
-    Contract,
-    Cost,
-    Rule,
-    index_columns,
-    prepared_parties,
-    with_public,
-)
+from vflsynth.contract import Contract, Cost, Rule, index_columns, prepared_parties, with_public
 from vflsynth.exceptions import (
     ArtefactError,
     MemoryLimitError,

@@ -314,11 +314,7 @@ class AlignedFrames(Mapping[str, pd.DataFrame]):
 
 
 def aligned(
-    frames: Mapping[str, pd.DataFrame],
-    y: Any,
-    on: Any = None,
-    *,
-    active: str | None = None,
+    frames: Mapping[str, pd.DataFrame], y: Any, on: Any = None, *, active: str | None = None
 ) -> tuple[AlignedFrames, Labels]:
     """Match parties' tables and labels once, so that scikit-learn can split the records.
 

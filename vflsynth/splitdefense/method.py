@@ -126,11 +126,7 @@ class SplitMethod(Method):
     # -- the active party ------------------------------------------------------------------------
 
     def take_labels(
-        self,
-        labels: Labels,
-        holder: PartyRun,
-        parties: Sequence[str],
-        sample_weight: Any = None,
+        self, labels: Labels, holder: PartyRun, parties: Sequence[str], sample_weight: Any = None
     ) -> None:
         """Learn, as the active party, what only it knows, before the run.
 

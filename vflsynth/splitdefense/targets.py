@@ -43,10 +43,7 @@ class Calibration:
 
     @classmethod
     def learn(
-        cls,
-        scores: Scores,
-        labels: npt.NDArray[np.int64],
-        channel: LabelChannel | None = None,
+        cls, scores: Scores, labels: npt.NDArray[np.int64], channel: LabelChannel | None = None
     ) -> Self:
         """Fit by logistic regression of training labels on the output, both (record,).
 

@@ -204,11 +204,7 @@ class ConditionalNetwork(nn.Module):
         parts.append(context)
         return torch.cat(parts, 2)
 
-    def outputs(
-        self,
-        inputs: Tensor,
-        keep: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:
+    def outputs(self, inputs: Tensor, keep: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """Compute what parametrises the distributions of all columns, each of which sees all.
 
         `keep` are factors of the hidden units, (replica, batch, hidden) twice: dropout. Returns
@@ -257,9 +253,7 @@ class ConditionalNetwork(nn.Module):
 
     @staticmethod
     def _upper(
-        hidden: Tensor,
-        upper: Sequence[Tensor],
-        keep: tuple[Tensor, Tensor] | None = None,
+        hidden: Tensor, upper: Sequence[Tensor], keep: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
         """Map (replica, column, batch, hidden) to (replica, column, batch, output)."""
         second, second_bias, last, last_bias = upper

@@ -222,9 +222,7 @@ def _present(rows: Tensor, column: Tensor, gate: Tensor) -> Tensor:
     return values if gate == column else values[rows[:, gate] > 0.0]
 
 
-def quantile_maps(
-    pairs: Sequence[tuple[Tensor, Tensor]],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def quantile_maps(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Find increasing maps that give generated values the quantiles of records' values.
 
     `pairs` are the two, unsorted. Returns knots before and after, (map, knot), slopes outside them,

@@ -26,19 +26,9 @@ from vflsynth.learning.base import (
     network_state,
     section,
 )
-from vflsynth.learning.messages import (
-    MaskedBlocks,
-    MaskedFake,
-    MaskedReal,
-    RowFeatures,
-    RowScorer,
-)
+from vflsynth.learning.messages import MaskedBlocks, MaskedFake, MaskedReal, RowFeatures, RowScorer
 from vflsynth.methods.gan.generator import Generator, sample_encoded
-from vflsynth.methods.gan.resampling import (
-    N_FEATURES,
-    draw_features,
-    feature_blocks,
-)
+from vflsynth.methods.gan.resampling import N_FEATURES, draw_features, feature_blocks
 from vflsynth.methods.gan.sampler import GeneratorSampler, Residuals
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.models.choosing import RowScores, row_features

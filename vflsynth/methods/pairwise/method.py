@@ -6,12 +6,7 @@ from collections.abc import Mapping
 
 from vflsynth._random import RandomStreams
 from vflsynth.learning.base import AtOnce, Known, Size
-from vflsynth.learning.products import (
-    ASKED,
-    ProductsMethod,
-    ProductTerms,
-    unit_grid,
-)
+from vflsynth.learning.products import ASKED, ProductsMethod, ProductTerms, unit_grid
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
 from vflsynth.methods.pairwise.mechanism import PairwisePlan
 from vflsynth.methods.pairwise.messages import ColumnTables

@@ -9,12 +9,7 @@ from vflsynth.protocol.channel import PACKED, REAL, MadeOf, Message, Uses, When,
 from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
 
 
-@message(
-    from_party=True,
-    made_of=MadeOf.COLUMNS,
-    slow=True,
-    contents="n records, w_i, d_i",
-)
+@message(from_party=True, made_of=MadeOf.COLUMNS, slow=True, contents="n records, w_i, d_i")
 class Shape(Message):
     """Sizes that the server needs to build the shared discriminator."""
 

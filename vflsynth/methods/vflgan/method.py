@@ -14,11 +14,7 @@ from vflsynth.methods.gan.discriminator import Penalty
 from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.dpsgd import DPSGDCut, DPSGDServer
-from vflsynth.methods.vflgan.messages import (
-    FeatureSlopes,
-    GeneratorFeatures,
-    Shape,
-)
+from vflsynth.methods.vflgan.messages import FeatureSlopes, GeneratorFeatures, Shape
 from vflsynth.methods.vflgan.party import Cut, FirstLayerCut, VFLGANParty
 from vflsynth.methods.vflgan.server import EndToEndServer, VFLGANServer
 from vflsynth.protocol import Channel, Message

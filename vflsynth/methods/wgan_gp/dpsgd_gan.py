@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 from vflsynth.mechanisms.base import CLIPPING, Asked, Cover, HistogramMechanism, Reports
 from vflsynth.mechanisms.dpsgd import DPSGDPlan, noisy_length
-from vflsynth.mechanisms.planning import (
-    WHO_JOINS,
-    calibrate_training,
-    ledger_of,
-    sample_rate_of,
-)
+from vflsynth.mechanisms.planning import WHO_JOINS, calibrate_training, ledger_of, sample_rate_of
 from vflsynth.privacy.accountants import RDPAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
@@ -54,9 +49,7 @@ class DPSGDGAN(HistogramMechanism):
     name = "dpsgd_gan"
     sampler = Sampler.WITHOUT_REPLACEMENT
     default_relation = NeighbouringRelation.REPLACE_ONE
-    rules = HistogramMechanism.rules | {
-        "max_grad_norm": CLIPPING,
-    }
+    rules = HistogramMechanism.rules | {"max_grad_norm": CLIPPING}
 
     max_grad_norm: float = 1.0
 

@@ -93,10 +93,7 @@ def line_of(values: Floats) -> Floats:
 
 
 def _odds(
-    values: Floats,
-    evidence: Evidence,
-    rng: Generator,
-    covariance: Literal["full", "tied"] = "full",
+    values: Floats, evidence: Evidence, rng: Generator, covariance: Literal["full", "tied"] = "full"
 ) -> Floats | None:
     """Return how much more likely each of as many Gaussians as classes made a record than others.
 
