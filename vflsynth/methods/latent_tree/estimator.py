@@ -41,8 +41,7 @@ class DPLTSynthesizer(BaseSynthesizer):
 
     Attributes
     ----------
-    {parties_, alignment_, history_, settings_, device_, interrupted_, transcript_}
-    {privacy_ledger_}
+    {parties_, alignment_, history_, settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
     -----

@@ -44,8 +44,7 @@ class MixtureSynthesizer(BaseSynthesizer):
 
     Attributes
     ----------
-    {parties_, alignment_, history_, settings_, device_, interrupted_, transcript_}
-    {privacy_ledger_}
+    {parties_, alignment_, history_, settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
     -----

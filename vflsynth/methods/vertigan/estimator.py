@@ -32,9 +32,7 @@ class VertiGANSynthesizer(GANSynthesizer):
         How often discriminators move per step of the generators (T_d); it needs no exchange.
     {batch_size, epochs, learning_rate, betas, generator_average, model_selection}
     {evaluate_every, calibrate_marginals, resample, wire_precision, column_kinds, contract}
-    {structure}
-    {transformer}
-    {memory_limit, device, random_state, verbose}
+    {structure, transformer, memory_limit, device, random_state, verbose}
     privacy : Mechanism, optional
         Differential privacy (Notes): `DPSGD` or `FirstLayer`. With `DPSGD`, `batch_size` is the
         expected number of real records in a batch, `learning_rate` is that of the generators and a
@@ -82,9 +80,7 @@ class VertiGANSynthesizer(GANSynthesizer):
     3
     """
 
-    _rules: ClassVar[Mapping[str, Rule]] = {
-        "discriminator_hidden": Optional(Sizes()),
-    }
+    _rules: ClassVar[Mapping[str, Rule]] = {"discriminator_hidden": Optional(Sizes())}
     methods: ClassVar = dict.fromkeys((None, DPSGD, FirstLayer), VertiGANMethod)
 
     discriminator_hidden: Sequence[int] | None = None

@@ -62,8 +62,7 @@ class VFLGANSynthesizer(GANSynthesizer):
     learning_rate : float, optional
         How far a step goes, for all networks (Adam). Default: 0.001 with batches of 512 records or
         more, and 0.0005 with smaller ones, `privacy` or several `steps_per_exchange`.
-    {betas, generator_average, model_selection, evaluate_every}
-    {calibrate_marginals, resample}
+    {betas, generator_average, model_selection, evaluate_every, calibrate_marginals, resample}
     calibrate_relations : bool, default=True
         Whether every party then also mends how its columns depend on its earlier ones, by trees
         that tell its generated rows from its records; relations across parties may lose. Trees and

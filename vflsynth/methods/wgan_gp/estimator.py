@@ -38,9 +38,8 @@ class WGANGPSynthesizer(VertiGANSynthesizer):
         As of `VertiGANSynthesizer`, of which there is one of each.
     {bias, batch_norm_eps, gumbel_temperature, gradient_penalty_weight, discriminator_steps}
     {batch_size, epochs, learning_rate, betas, generator_average, model_selection}
-    {evaluate_every, calibrate_marginals, column_kinds, contract, structure}
-    {transformer, memory_limit}
-    {device, random_state, verbose}
+    {evaluate_every, calibrate_marginals, column_kinds, contract, structure, transformer}
+    {memory_limit, device, random_state, verbose}
     wire_precision : {"float32"}
         Nothing is sent to anybody.
     resample : {1}
