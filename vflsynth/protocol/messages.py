@@ -262,11 +262,11 @@ class TrainingReport(Message):
     penalty: Tensor = holds(REAL, "replica")
 
 
+@dataclass(frozen=True, slots=True)
 class IntermediateFeatures(Message):
-    """Outputs at the cut of a network, shape (replica, row, feature)."""
+    """Outputs at the cut of a network."""
 
-    __slots__ = ()
-    features: Tensor
+    features: Tensor = holds(REAL, "replica", "record", "feature")  # noqa: RUF009
 
 
 class CutGradients(Message):

@@ -19,8 +19,6 @@ from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
 class BottomOutputs(IntermediateFeatures):
     """Outputs of a party's bottom model for a batch."""
 
-    features: Tensor = holds(REAL, "replica", "record", "feature")
-
 
 @message(
     from_party=False,
@@ -46,8 +44,6 @@ class BottomGradients(CutGradients):
 class AllBottomOutputs(IntermediateFeatures):
     """Outputs of a party's bottom model for all matched records, after training."""
 
-    features: Tensor = holds(REAL, "replica", "record", "feature")
-
 
 @message(
     from_party=True,
@@ -58,5 +54,3 @@ class AllBottomOutputs(IntermediateFeatures):
 )
 class HeldOutOutputs(IntermediateFeatures):
     """Outputs of a party's bottom model for the records that say when to stop."""
-
-    features: Tensor = holds(REAL, "replica", "record", "feature")

@@ -23,8 +23,6 @@ from vflsynth.protocol.messages import CutGradients, IntermediateFeatures
 class RecordFeatures(IntermediateFeatures):
     """Fixed random features of a block of records, in an order that the parties drew alike."""
 
-    features: Tensor = holds(REAL, "replica", "record", "feature")
-
 
 @message(
     from_party=True,
@@ -71,8 +69,6 @@ class RecordContexts(Message):
 )
 class RelayedFeatures(IntermediateFeatures):
     """Features of a block of records that the server hands on as they are."""
-
-    features: Tensor = holds(REAL, "replica", "record", "feature")
 
 
 @message(
