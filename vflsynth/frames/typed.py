@@ -256,14 +256,14 @@ def _read(column: pd.Series[Any], family: Family, dtype: Any) -> pd.Series[Any]:
     """Read text and objects value by value; ValueError, TypeError or ArithmeticError if not so."""
     if family in ("time", "duration"):
         return _read_times(column, family, dtype)
-    read: dict[Family, Callable[[Any], Any]] = {
-        "whole number": _whole,
-        "number": _number,
-        "truth value": _truth,
+    ways: dict[Family, tuple[Callable[[Any], Any], str]] = {
+        "whole number": (_whole, _widest(dtype)),
+        "number": (_number, "float64"),
+        "truth value": (_truth, "boolean"),
     }
-    values = [None if value is None else read[family](value) for value in _objects(column)]
-    through = {"whole number": _widest(dtype), "number": "float64", "truth value": "boolean"}
-    return pd.Series(values, column.index, through[family], column.name)
+    read, through = ways[family]
+    values = [None if value is None else read(value) for value in _objects(column)]
+    return pd.Series(values, column.index, through, column.name)
 
 
 def _widest(dtype: Any) -> str:

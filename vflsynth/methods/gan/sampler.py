@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
+from vflsynth.learning.base import section
 from vflsynth.methods.gan.calibration import (
     MarginalMap,
     PlaceOffsets,
@@ -319,10 +320,8 @@ class GeneratorSampler(RowSampler):
         content = dict(content)
         times = content.pop("resample")
         spec = GeneratorSpec(**{**content, "hidden": tuple(content["hidden"])})
-        weights, own = dict(tensors), {}
-        for label in (*_PARTS, "scores"):
-            names = [name for name in weights if name.startswith(f"{label}.")]
-            own[label] = {name.removeprefix(f"{label}."): weights.pop(name) for name in names}
+        own = {label: section(tensors, label, ".") for label in (*_PARTS, "scores")}
+        weights = {k: v for k, v in tensors.items() if k.partition(".")[0] not in own}
         if spec.n_weights(spans) > sum(tensor.numel() for tensor in weights.values()):
             # Said before anything of this size is allocated.
             raise ValueError(f"there are too few weights for layers of sizes {spec.hidden}")
