@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vflsynth.exceptions import ProtocolError
+from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.privacy.releases import Floats, Grid, Release
 from vflsynth.protocol import Channel
 from vflsynth.protocol.channel import REAL, STEPS, MadeOf, Message, Uses, When, holds, message
@@ -210,6 +210,17 @@ def tables_of(
         )
     parts = np.split(values, np.cumsum(cells)[:-1])
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=bool(shapes))]
+
+
+def check_cut(party: str, message: Any, expected: tuple[int, ...]) -> None:
+    """Refuse, with PayloadRejectedError, a party's features at the cut of another shape."""
+    if (shape := tuple(message.features.shape)) != expected:
+        raise PayloadRejectedError(
+            f"sent intermediate features of shape {shape}; expected {expected}",
+            fix="give all parties the same settings and version of vflsynth",
+            party=party,
+            step=message.step,
+        )
 
 
 def check_distributions(shares: Tensor, what: str, *, least: float = 0.0) -> None:

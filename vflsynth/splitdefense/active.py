@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import HiddenStreams, Purpose, repeatable
-from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.base import Algorithm, RunningMeans, labelled, section
+from vflsynth.learning.messages import check_cut
 from vflsynth.protocol import SERVER, Channel, Schedule
 from vflsynth.protocol.messages import IntermediateFeatures, SelectionNotice
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
@@ -113,17 +113,9 @@ class SplitLearning(Algorithm):
     ) -> dict[str, Tensor]:
         """Get the features of all parties, in fusion order."""
         received = self._gather(kind, step)
-        shape = (len(self.labels), n_rows, self.settings.intermediate_dim)
-        features = {name: received[name].features for name in self.task.around.parties}
-        for name, found in features.items():
-            if tuple(found.shape) != shape:
-                raise PayloadRejectedError(
-                    f"sent intermediate features of shape {tuple(found.shape)}; expected {shape}",
-                    fix="give all parties the same settings and version of vflsynth",
-                    party=name,
-                    step=step,
-                )
-        return features
+        for name, message in received.items():
+            check_cut(name, message, (len(self.labels), n_rows, self.settings.intermediate_dim))
+        return {name: received[name].features for name in self.task.around.parties}
 
     def _draws(self, step: int) -> Draws:
         return Draws(self._hiding, step, device=self.streams.device)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from vflsynth._random import RandomStreams
-from vflsynth.exceptions import PayloadRejectedError
 from vflsynth.learning.base import RunningLosses, load_network_state, network_state
+from vflsynth.learning.messages import check_cut
 from vflsynth.methods.gan.discriminator import Discriminator, directional_penalty, steepest
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vflgan.messages import (
@@ -129,15 +129,7 @@ class VFLGANServer:
     ) -> Tensor:
         """Put the parties' features side by side, and check their shapes."""
         for name, dim in self.feature_dims.items():
-            shape = tuple(received[name].features.shape)
-            expected = (len(self.streams.secrets), rows, dim)
-            if shape != expected:
-                raise PayloadRejectedError(
-                    f"sent intermediate features of shape {shape}; expected {expected}",
-                    fix="give all parties the same settings and version of vflsynth",
-                    party=name,
-                    step=received[name].step,
-                )
+            check_cut(name, received[name], (len(self.streams.secrets), rows, dim))
         return torch.cat([received[name].features for name in self.feature_dims], -1)
 
     def _split(self, kind: type[C], step: int, gradients: Tensor) -> dict[str, C]:
