@@ -267,11 +267,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    n = len(p_values)
-    adjusted, largest = [0.0] * n, 0.0
-    for place, i in enumerate(np.argsort(p_values, kind="stable")):
-        largest = max(largest, min(1.0, (n - place) * p_values[i]))
-        adjusted[i] = largest
+    order = np.argsort(p_values, kind="stable")
+    each = np.arange(len(order), 0, -1) * np.asarray(p_values)[order]
+    adjusted: list[float] = np.maximum.accumulate(each.clip(max=1.0))[order.argsort()].tolist()
     return adjusted
 
 

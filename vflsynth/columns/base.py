@@ -692,19 +692,16 @@ class ColumnGrid(Value):
     def nearest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the nearest place of the grid, shape and dtype of `values`."""
         inside = np.clip(values, self.lower, self.upper)
-        if self.digits:
-            inside = np.clip(self._in_digits(inside), self.lower, self.upper)
+        if self.digits:  # of the numbers with so many, those that are multiples of the step, too
+            units = np.maximum(_units(np.abs(inside.astype(np.float64)), self.digits), self.step)
+            rounded = np.asarray(np.rint(inside / units) * units, inside.dtype)
+            inside = np.clip(rounded, self.lower, self.upper)
         if isinstance(self.step, int):
             beyond = (inside - self.lower) % self.step
             down = inside - beyond
             nearest = np.where(2 * beyond > self.step, down + self.step, down)
             return np.asarray(nearest, values.dtype)
         return np.asarray(np.round(np.rint(inside / self.step) * self.step, self.decimals))
-
-    def _in_digits(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the nearest numbers of so many digits that are multiples of the step, too."""
-        units = np.maximum(_units(np.abs(values.astype(np.float64)), self.digits), self.step)
-        return np.asarray(np.rint(values / units) * units, values.dtype)
 
 
 def _digits(sizes: Floats, step: float) -> int:

@@ -388,9 +388,8 @@ def _facts(tables: Tables) -> list[str]:
     facts = [f"{len(tables.synthetic):,} synthetic rows", f"{len(tables.real):,} real rows"]
     facts += [] if tables.holdout is None else [f"{len(tables.holdout):,} held-out rows"]
     facts += [f"{len(tables.encoder.names)} columns"]
-    if tables.parties is None:
-        return facts
-    return [*facts, f"parties: {', '.join(map(str, tables.parties))}"]
+    parties = tables.parties
+    return facts if parties is None else [*facts, f"parties: {', '.join(map(str, parties))}"]
 
 
 def _with_own_parts(results: MetricResults) -> list[MetricResult]:
