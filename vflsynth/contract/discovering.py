@@ -247,17 +247,17 @@ def _dependencies(
         elif table.labels.index(by) < table.labels.index(column):
             rule, least = FixedCombinations((by, column)), min(share, back[1])
             yield Finding(rule, "dependency", table.n, surprise, least)
-    yield from _steps(table, codes, together)
+    yield from _classes(table, codes, together)
     most = min(_MOST_LEVELS, table.n / 20)
     short = {k: own for k, own in codes.items() if own.max() < most and k not in flagged}
     yield from _pairs(table, short, set(determines), together)
 
 
-_FEW_STEPS = 0.1
+_FEW_CHANGES = 0.1
 """Where a column changes along another, in order, if that determines it: of what chance brings."""
 
 
-def _steps(
+def _classes(
     table: Table, codes: dict[Hashable, Codes], together: Sequence[set[Hashable]]
 ) -> Iterator[Finding]:
     """Columns that change but a few times along numbers or times that hardly repeat: classes."""
@@ -272,9 +272,9 @@ def _steps(
             changes = np.flatnonzero(np.diff(own[order]))
             shares = np.bincount(own) / table.n
             surprise = table.n * float(1.0 - (shares**2).sum()) - len(changes)
-            few = len(changes) <= min(_FEW_STEPS * surprise, table.n / LEAST_SURPRISE)
+            few = len(changes) <= min(_FEW_CHANGES * surprise, table.n / LEAST_SURPRISE)
             if few and surprise >= LEAST_SURPRISE and np.diff(numbers[order])[changes].all():
-                yield Finding(Determines((by,), column), "dependency", table.n, surprise)
+                yield Finding(Determines((by,), column), "classes", table.n, surprise)
 
 
 def _pairs(

@@ -36,9 +36,9 @@ class Finding:
     """A relation, and how well the records support it.
 
     Its kind is "equality", "sum", "product", "ratio", "digits", "dates", "order", "flags",
-    "dependency" or "level", which says its `level` in values. Of the `n_records` that it can be
-    looked at in, a `share` keep it, and `n_surprising` would break it if the columns were
-    independent.
+    "dependency", "classes", of numbers that hardly repeat, whose rule says nothing of others, or
+    "level", which says its `level` in values. Of the `n_records` that it can be looked at in, a
+    `share` keep it, and `n_surprising` would break it if the columns were independent.
     """
 
     rule: Rule

@@ -134,6 +134,7 @@ _RANKS = (
     "product",
     "ratio",
     "dependency",
+    "classes",
     "exactly",
     "order",
     "level",

@@ -355,7 +355,7 @@ def test_features_are_of_each_model_s_own_encoding(tiny, number_frames):
 def test_features_are_of_what_discriminators_were_trained_on(tiny):
     """A number that another one all but gives is judged by what is left of it, equal ones apart."""
     x = np.random.default_rng(0).normal(size=(2, 200))
-    one = x[0].round(0)
+    one = x[0].round(1)
     frame = pd.DataFrame({"one": one, "same": (one + 0.03 * x[1]).round(2)}, index=range(200))
     (model,) = tiny.fit_replicas(
         {"a": frame, "b": frame.add_suffix(" b")}, random_states=[3], keep_discriminators=True

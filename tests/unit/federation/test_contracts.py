@@ -235,7 +235,7 @@ def test_other_methods_too(tmp_path, monkeypatch, method, parameters):
     assert broken(expected) == 0
 
 
-@pytest.mark.parametrize(("structure", "n_steps"), [("exact", 6), *later(("ignore", 0))])
+@pytest.mark.parametrize(("structure", "n_steps"), [("exact", 8), *later(("ignore", 0))])
 def test_what_is_exact_is_kept_across_processes_too(tmp_path, structure, n_steps):
     frames = make_structured_frames(200, random_state=0)
     said = {"name": "trial", "parties": list(frames), "on": "record_id"}
