@@ -80,6 +80,12 @@ class Share(Step):
         made = np.round(made, _PLACES if self.decimals is None else self.decimals)
         return pd.Series(np.minimum(made, left), index).astype(self.dtype)
 
+    def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
+        """Return what the others leave, as those may have been given values to keep."""
+        left = self.whole - sum(floats_of(columns[label]) for label in (*self.by, *self.later))
+        made = np.round(np.maximum(left, 0.0), _PLACES if self.decimals is None else self.decimals)
+        return pd.Series(made, index).astype(self.dtype)
+
 
 @register
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from vflsynth.columns.wanted import Domain, Wanted
 from vflsynth.contract.preparing import Preparation
 from vflsynth.contract.recoding import Composite
 from vflsynth.contract.rules import combinations_of
-from vflsynth.contract.steps import Computed, Copied, Fixed, Lookup, Ordered, Placed, Redrawn, Step
+from vflsynth.contract.steps import Copied, Fixed, Lookup, Ordered, Placed, Redrawn, Step
 
 Labels = tuple[Any, ...]
 Among = dict[Hashable, list[Labels]]
@@ -94,7 +94,7 @@ def modelled_wanted(
 
 def _keeps_values(step: Step) -> bool:
     """Whether a column has a value where it is drawn with it, but for few rows or for copies."""
-    return isinstance(step, Placed | Copied) or (isinstance(step, Computed) and step.is_mended)
+    return isinstance(step, Copied) or (step.is_mended and not isinstance(step, Redrawn))
 
 
 def _is_by_labels(step: Step) -> TypeGuard[Lookup]:

@@ -134,3 +134,13 @@ def test_a_weekday_can_be_asked_for_and_filled_in():
     asked = synth.sample(50, conditions={"weekday": 6})
     assert (asked["weekday"] == 6).all()
     assert (asked["day"].dt.day_of_week == 6).all()
+    known = synth.sample(40).assign(weekday=pd.array([None] * 20 + [2] * 20, "Int64"))
+    known["day"] = known["day"].mask(known.index >= 20)
+    known[["bus", "train"]] = known[["bus", "train"]].astype("Int64")
+    known["train"] = known["train"].mask(known.index % 2 == 0)
+    known.loc[::3, "bus"] = None
+    filled = synth.complete(known)
+    assert (filled["day"].dt.day_of_week == filled["weekday"]).all()
+    one_is_missing = known[["bus", "train"]].isna().any(axis="columns")
+    sums = filled[["bus", "car", "train"]].sum(axis="columns")
+    assert (sums[one_is_missing] == 100).all()
