@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,16 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vflsynth.columns.arrays import decimals_of, floats_of, kind_of_values, plain_values
+from vflsynth.columns.arrays import Floats, decimals_of, floats_of, kind_of_values, plain_values
 from vflsynth.contract.expressions import parse
-from vflsynth.contract.rules import Check
+from vflsynth.contract.rules import PLACES, Check
 from vflsynth.contract.steps import Columns, Step, limits
 from vflsynth.registry import register
 
 Times = npt.NDArray[np.datetime64]
-
-_PLACES = 9
-"""Decimals of sums that may lie anywhere."""
 
 
 @register
@@ -77,14 +74,16 @@ class Share(Step):
         made = np.where(own >= most, left - sum(later), own)
         beyond = drawn - left > np.maximum(own, most)
         np.divide(own * left, drawn, out=made, where=beyond & (drawn > 0))
-        made = np.round(made, _PLACES if self.decimals is None else self.decimals)
-        return pd.Series(np.minimum(made, left), index).astype(self.dtype)
+        return pd.Series(np.minimum(self._rounded(made), left), index).astype(self.dtype)
 
     def settled(self, columns: Columns, index: pd.Index[Any]) -> pd.Series[Any]:
         """Return what the others leave, as those may have been given values to keep."""
         left = self.whole - sum(floats_of(columns[label]) for label in (*self.by, *self.later))
-        made = np.round(np.maximum(left, 0.0), _PLACES if self.decimals is None else self.decimals)
-        return pd.Series(made, index).astype(self.dtype)
+        return pd.Series(self._rounded(np.maximum(left, 0.0)), index).astype(self.dtype)
+
+    def _rounded(self, numbers: Floats) -> Floats:
+        rounded: Floats = np.round(numbers, PLACES if self.decimals is None else self.decimals)
+        return rounded
 
 
 @register
@@ -105,22 +104,22 @@ class Moved(Step):
     by: tuple[Hashable, ...] = ()
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, rules: Sequence[Check], least: int) -> Self:
-        """Return the step of a time and all columns that are parts of it.
+    def of(cls, frame: pd.DataFrame, rule: Check, least: int) -> Self:
+        """Return the step of a time and a column that is a part of it; more `rules` may join it.
 
         Parameters
         ----------
         frame : DataFrame
             A party's table.
-        rules : sequence of Check
-            ``month == month(start)``, ``day == day(start)``.
+        rule : Check
+            ``month == month(start)``.
         least : int
             Records that have what comes out at either end.
         """
-        column = next(k for k in rules[0].columns if kind_of_values(frame[k].dtype) == "M")
+        column = next(k for k in rule.columns if kind_of_values(frame[k].dtype) == "M")
         known = frame[column].dropna().sort_values()
         ends, _ = limits(known, max(1, min(least, len(known) // 2)), "M")
-        return cls(column, frame[column].dtype, tuple(rules), ends)
+        return cls(column, frame[column].dtype, (rule,), ends)
 
     @property
     def is_mended(self) -> bool:

@@ -16,6 +16,7 @@ from vflsynth.contract.findings import (
     SCREENED,
     Finding,
     Table,
+    agree,
     computed_by,
     name_of,
     share_kept,
@@ -145,7 +146,7 @@ _DIGITS = ((2, 1e-3), (3, 1e-5), (4, 1e-5))
 
 
 def _may_be_nice(factors: Floats) -> npt.NDArray[np.bool_]:
-    """Leave out most factors that `_nice` has nothing for, in much less time."""
+    """Leave out most factors that `nice` has nothing for, in much less time."""
     found = np.zeros(factors.shape, bool)
     for values in (factors, 1.0 / factors):
         for digits, within in _DIGITS:
@@ -230,9 +231,7 @@ def digits(table: Table) -> Iterator[Finding]:
         for by in (each for each in _DIVISORS if np.nanmax(np.abs(own), initial=0.0) >= each):
             for text, made in ((f"// {by}", own // by), (f"% {by}", own % by)):
                 for other in (k for k in whole if k != label):
-                    known = np.isfinite(made) & np.isfinite(whole[other])
-                    wrong = np.count_nonzero((made != whole[other])[known])
-                    if known.sum() < LEAST_SURPRISE or wrong > 2 * (1 - NEARLY) * known.sum():
+                    if not agree(whole[other], made):
                         continue
                     rule = Check(f"{name_of(other)} == {name_of(label)} {text}")
                     if (finding := computed_by(table, rule, "digits")) is not None:

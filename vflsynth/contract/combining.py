@@ -15,7 +15,7 @@ import numpy as np
 from vflsynth.columns.arrays import Floats, decimals_of
 from vflsynth.contract.arithmetic import nice
 from vflsynth.contract.findings import SCREENED_AGAIN, Finding, Table, computed_by, name_of, spread
-from vflsynth.contract.rules import Check
+from vflsynth.contract.rules import PLACES, Check
 
 K = TypeVar("K", bound=Hashable)
 
@@ -25,9 +25,6 @@ _LONGEST, _ROWS = 12, 5
 _LEFT, _TOLD, _NOTHING = 0.05, 1e-3, 1e-9
 """Shares of a column's deviation: what others leave of one that may be computed, the least that one
 of them counts, and what rounding errors are."""
-
-_PLACES = 9
-"""Decimals of a constant beside numbers that may lie anywhere."""
 
 
 def sums(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
@@ -152,7 +149,7 @@ def _sum(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
         return None
     terms = [(w < 0, f"{name}{factor}") for w, name, factor in zip(weights, names, factors)]
     places = decimals_of(own)
-    constant = float(np.round(constant, _PLACES if places is None else places))
+    constant = float(np.round(constant, PLACES if places is None else places))
     if constant:
         terms.append((constant < 0, f"{abs(constant):.15g}"))
     elif len(terms) == 1:

@@ -66,8 +66,8 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
         days, months and years between times, and parts of times; orders, without those that follow
         from anything else; groups of flags of which one is set; columns that one or two others
         determine; values of a column that fix another. Of a product and a ratio of the same
-        columns, the one that computes the column that tells most. Columns
-        whose labels are neither text nor whole numbers are not looked at.
+        columns, the one that computes the column that tells most. Columns whose labels are neither
+        text nor whole numbers are not looked at.
     """
     if len(frame) < LEAST_SURPRISE:
         return []

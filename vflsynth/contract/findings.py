@@ -36,9 +36,9 @@ class Finding:
     """A relation, and how well the records support it.
 
     Its kind is "equality", "sum", "product", "ratio", "digits", "dates", "order", "flags",
-    "dependency", "classes", of numbers that hardly repeat, whose rule says nothing of others, or
-    "level", which says its `level` in values. Of the `n_records` that it can be looked at in, a
-    `share` keep it, and `n_surprising` would break it if the columns were independent.
+    "dependency", "classes" of numbers that hardly repeat, or "level", which says its `level` in
+    values. Of the `n_records` that it can be looked at in, a `share` keep it, and `n_surprising`
+    would break it if the columns were independent.
     """
 
     rule: Rule
@@ -52,6 +52,11 @@ class Finding:
     def is_exact(self) -> bool:
         """Whether all records keep it."""
         return self.share == 1.0
+
+    @property
+    def judges_rows(self) -> bool:
+        """Whether its rule says something of rows with values that the records do not have."""
+        return self.kind != "classes"
 
     def __str__(self) -> str:
         of = f"{self.n_records:,} records that have values"
@@ -175,3 +180,10 @@ def computed_by(table: Table, rule: Check, kind: str) -> Finding | None:
         return None
     share = share_kept(table, rule)
     return Finding(rule, kind, len(own), surprise, share) if table.counts(share) else None
+
+
+def agree(counted: Floats, made: Floats) -> bool:
+    """Whether nearly all of enough records count what is made: a candidate for `computed_by`."""
+    known = np.isfinite(counted) & np.isfinite(made)
+    wrong = np.count_nonzero(np.abs(made - counted)[known] > 1e-6)
+    return bool(known.sum() >= LEAST_SURPRISE and wrong <= 2 * (1 - NEARLY) * known.sum())

@@ -60,7 +60,7 @@ def propose(
                 columns[label] = replace(columns[label], kind="categorical")
         found = discover(modelled, nearly=True)
         proposed = compatible(
-            [own for own in found if own.is_exact and _is_open(own) and own.kind != "classes"]
+            [own for own in found if own.is_exact and _is_open(own) and own.judges_rows]
         )
         said += _in_words(modelled, found)
         parts[name] = PartyContract(columns, [finding.rule for finding in proposed])

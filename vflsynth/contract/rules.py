@@ -22,7 +22,8 @@ from vflsynth.contract.expressions import columns_of, label_of, parse
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import Value, register
 
-_PLACES = 9
+PLACES = 9
+"""Decimals of what is computed, if it is that near to them: .1 + .2 is .3."""
 
 Combination = tuple[Any, ...]
 
@@ -185,7 +186,7 @@ class Check(Rule):
                 values = np.rint(values) if values.dtype.kind == "f" else values
             elif kind == "f":
                 values = np.asarray(values, dtype=np.float64)
-                rounded = np.round(values, _PLACES)  # .1 + .2 to .3; what has more places stays
+                rounded = np.round(values, PLACES)  # .1 + .2 to .3; what has more places stays
                 close = np.isclose(rounded, values, rtol=1e-12, atol=1e-12)
                 values = np.where(close, rounded, values)
                 values = np.where(np.isfinite(values), values, np.nan)  # nothing divides by 0

@@ -266,10 +266,12 @@ class Choice:
             return
         along = self.frame[part].iloc[self.frame[others[0]].argsort()].dropna()
         if kind_of_values(self.frame[part].dtype) in "iufb" and not along.is_monotonic_increasing:
-            old = steps.get(others[0])
-            rules = (*(old.rules if isinstance(old, Moved) else ()), rule)
-            told = replace(self._compute(rule), is_left_out=False)
-            yield [Moved.of(self.frame, rules, self.least), told]
+            step = steps.get(others[0])
+            if isinstance(step, Moved):
+                step = replace(step, rules=(*step.rules, rule))
+            else:
+                step = Moved.of(self.frame, rule, self.least)
+            yield [step, replace(self._compute(rule), is_left_out=False)]
 
     def _computed(self, rule: Check) -> Iterator[list[Step]]:
         """Compute the column of a rule; of a sum, another one if need be."""

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from vflsynth.columns.arrays import Floats, kind_of_values, plain_values
+from vflsynth.columns.arrays import kind_of_values, plain_values
 from vflsynth.contract.expressions import FUNCTIONS, parse
 from vflsynth.contract.findings import (
-    LEAST_SURPRISE,
-    NEARLY,
     SCREENED,
     Finding,
     Table,
+    agree,
     computed_by,
     name_of,
     spread,
@@ -66,7 +65,7 @@ def lags(table: Table) -> Iterator[Finding]:
             days = "{count}" if kinds[label] == "m" else "days({count})"
             counted = table.values(label, rows)[there]
             for text, made in behind.items():
-                if not _agree(counted, made):
+                if not agree(counted, made):
                     continue
                 written = text.replace("{passed}", days).format(
                     early=name_of(early), late=name_of(late), count=name_of(label)
@@ -91,7 +90,7 @@ def parts_of_times(table: Table) -> Iterator[Finding]:
             part = parse(text)
             made = np.asarray(part.value(part.tree, own), np.float64)
             for label in plain if len({*made.tolist()}) > 1 else ():
-                if _agree(some[label][there], made):
+                if agree(some[label][there], made):
                     finding = computed_by(table, Check(f"{name_of(label)} == {text}"), "dates")
                     if finding is not None:
                         yield finding
@@ -101,10 +100,3 @@ def _times(table: Table) -> list[Hashable]:
     return [
         k for k in table.kinds if k in table.labels and kind_of_values(table.frame[k].dtype) == "M"
     ]
-
-
-def _agree(counted: Floats, made: Floats) -> bool:
-    """Whether nearly all of enough records count what is said that they do."""
-    known = np.isfinite(counted) & np.isfinite(made)
-    wrong = np.count_nonzero(np.abs(made - counted)[known] > 1e-6)
-    return bool(known.sum() >= LEAST_SURPRISE and wrong <= 2 * (1 - NEARLY) * known.sum())

@@ -110,7 +110,7 @@ def structure_kept(tables: Tables) -> MetricResult:
 
 
 def _exact_rules(table: pd.DataFrame) -> list[Rule]:
-    found = (finding for finding in discover(table) if finding.kind != "classes")
+    found = (finding for finding in discover(table) if finding.judges_rows)
     return [finding.rule.learned(table, 1) for finding in found]
 
 

@@ -1,5 +1,7 @@
 """Columns that are all modelled and made to agree: shares of a whole, times and their parts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,6 +21,12 @@ def restored(steps, drawn):
     for step in steps:
         columns[step.column] = step.restore(columns, drawn.index)
     return pd.DataFrame(columns)
+
+
+def moved(frame, parts, least):
+    """The step of a time with all its parts."""
+    rules = tuple(Check(text) for text in parts)
+    return replace(Moved.of(frame, rules[0], least), rules=rules)
 
 
 def of_hundred(values):
@@ -65,7 +73,7 @@ def test_a_time_is_moved_to_the_nearest_that_has_its_parts(dtype):
     drawn["hour"] = rng.integers(0, 24, 200).astype(float)
     drawn["minute"] = pd.array(rng.integers(0, 60, 200), "Int64")
     drawn.loc[3, "t"], drawn.loc[4, "minute"] = pd.NaT, None
-    step = Moved.of(drawn, [Check(text) for text in PARTS], 5)
+    step = moved(drawn, PARTS, 5)
     made = restored([step], drawn)
     assert made["t"].dtype == own.dtype
     assert made["t"].isna().tolist() == drawn["t"].isna().tolist()
@@ -88,19 +96,19 @@ def test_days_that_move_to_other_months_keep_their_weekday_and_do_not_pile_up():
     table = pd.DataFrame({"t": days.astype("M8[s]"), "month": 2})
     ends = table.assign(t=days.astype("M8[s]") + np.timedelta64(31, "D"), month=2)
     both = pd.concat([table.assign(month=1), ends], ignore_index=True)
-    step = Moved.of(both, [Check("month == month(t)")], 1)
+    step = moved(both, ["month == month(t)"], 1)
     made = restored([step], table)["t"]
     assert (made.dt.month == 2).all()
     assert (made.dt.day_of_week == table["t"].dt.day_of_week).all()
     assert made.value_counts().max() <= 2
     ordered = pd.DataFrame({"t": days[[3, 17]].astype("M8[s]"), "day": [4, 9]})
-    step = Moved.of(table.assign(day=table["t"].dt.day), [Check("day == day(t)")], 1)
+    step = moved(table.assign(day=table["t"].dt.day), ["day == day(t)"], 1)
     assert restored([step], ordered)["t"].dt.day.tolist() == [4, 9]
 
 
 def test_a_time_that_cannot_have_its_parts_stays_and_tells_them():
     march = pd.DataFrame({"t": pd.date_range("2020-03-01", periods=31), "month": 3})
-    step = Moved.of(march, [Check("month == month(t)")], 1)
+    step = moved(march, ["month == month(t)"], 1)
     drawn = march.assign(month=[4, *march["month"][1:]])
     assert restored([step], drawn)["t"].tolist() == march["t"].tolist()
 
