@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,8 @@ class _Form:
     scaled: bool = True
     two: bool = True
     symmetric: bool = False
+    rates: float = 0.0
+    """The largest of the other, if that is a column of a few rates."""
 
 
 def slack_of(places: int | None) -> float:
@@ -47,18 +50,36 @@ def _not_zero(numbers: Floats) -> Floats:
     return np.where(numbers == 0.0, np.nan, numbers)
 
 
+def _with_rate(by: float, one: Floats, others: Floats) -> Floats:
+    """Multiply by one more or less a rate."""
+    return one * (1.0 + by * others)
+
+
+_MOST_RATES = 50
+"""Different rates in a column of them, at most."""
+
+MULTIPLE = _Form("product", "{a}", lambda one, others: one[None], two=False)
 _RATIO = _Form("ratio", "{a} / {b}", lambda one, others: one / _not_zero(others))
 _OF_SQUARE = _Form("ratio", "{a} / ({b} * {b})", lambda one, others: one / _not_zero(others) ** 2)
 _FORMS = (
-    _Form("product", "{a}", lambda one, others: one[None], two=False),
+    MULTIPLE,
     _Form("sum", "{a} + {b}", operator.add, scaled=False, symmetric=True),
+    _Form("extreme", "max({a}, {b})", np.maximum, scaled=False, symmetric=True),
+    _Form("extreme", "min({a}, {b})", np.minimum, scaled=False, symmetric=True),
     _Form("product", "{a} * {b}", operator.mul, symmetric=True),
+    *(
+        _Form("product", f"{{a}} * (1 {sign} {{b}}{of})", partial(_with_rate, by), rates=most)
+        for most, of in ((1.0, ""), (100.0, " / 100"))
+        for sign, by in (("-", -1.0 / most), ("+", 1.0 / most))
+    ),
     _RATIO,
     _OF_SQUARE,
 )
 
 
-def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
+def of_two(
+    table: Table, known: Sequence[Finding], forms: Sequence[_Form] = _FORMS
+) -> Iterator[Finding]:
     """Find columns that follow from one or two others, as they are rounded."""
     labels = table.numbers
     if len(labels) < 2:
@@ -70,9 +91,13 @@ def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     slack = np.array([slack_of(d) for d in places.values()])
     done = {frozenset(finding.rule.columns) for finding in known if finding.is_exact}
     multiples: set[Hashable] = set()  # with these, whatever is a product is one more
-    for form in _FORMS:
+    few = np.array([len({*row[np.isfinite(row)].tolist()}) <= _MOST_RATES for row in values])
+    low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
+    for form in forms:
+        asked = few & (low >= 0.0) & (high <= form.rates) if form.rates else few | True
         for a, one in enumerate(values):
-            others = np.arange(a, len(labels)) if form.symmetric else np.arange(len(labels))
+            others = np.flatnonzero(asked)
+            others = others[others >= a] if form.symmetric else others
             made = form.of(one, values[others] if form.two else values[:1])
             for k, c, factor in _screened(values, made, slack, form, len(rows), table.nearly):
                 used = (a, int(others[k])) if form.two else (a,)
@@ -99,10 +124,10 @@ def _finest(
 ) -> Finding:
     """Return a product, or the ratio in its place that computes the column which tells most."""
     options = [(_distinct(table, parts), product)]
-    _, inverse = nice(1.0 / _scaled(np.ones(1), factor)[0])
+    _, turned = nice(1.0 / _scaled(np.ones(1), factor)[0])
     for part, other in (parts, parts[::-1]) if len(set(parts)) == 2 and product.is_exact else ():
         of = [computed, other]
-        found = _confirmed(table, _RATIO, part, of, inverse, places[part])
+        found = _confirmed(table, _RATIO, part, of, turned, places[part])
         if found is not None and found.is_exact:
             options.append((_distinct(table, of), found))
     return min(options, key=lambda option: option[0])[1]
@@ -136,13 +161,17 @@ def _screened(
         own, by = [each[0] for each in found], np.array([each[1] for each in found], float)
         off = np.abs(by[:, None] * made[k] - values[own])
         wrong = np.count_nonzero(off > tolerance[own], axis=1)
-        for bad, (c, _, text) in zip(wrong, found):
-            if bad <= (1.0 - NEARLY) * 2.0 * both[k, c]:
+        telling = np.count_nonzero((full[own] != 0.0) & known_made[k], axis=1)
+        for bad, some, (c, _, text) in zip(wrong, telling, found):
+            if bad <= (1.0 - NEARLY) * 2.0 * both[k, c] and bad < max(1, some / 2):
                 yield k, c, text
 
 
-_DIGITS = ((2, 1e-3), (3, 1e-5), (4, 1e-5))
+_DIGITS = ((2, 1e-3), (3, 1e-4), (4, 1e-5))
 """Digits that factors may have, and how near they must come to what is estimated."""
+
+_RATHER = 10.0
+"""Numbers are divided only if that comes so many times nearer than a factor."""
 
 
 def _may_be_nice(factors: Floats) -> npt.NDArray[np.bool_]:
@@ -155,16 +184,24 @@ def _may_be_nice(factors: Floats) -> npt.NDArray[np.bool_]:
     return found
 
 
-def nice(factor: float) -> tuple[float | None, str]:
-    """Return a factor of at most four digits, or the inverse of one, and how it is written."""
-    for count, within in _DIGITS if 1e-300 < abs(factor) < 1e300 else ():
-        for text, value in ((" * ", factor), (" / ", 1.0 / factor)):
+def nice(factor: float, loosely: float = 1.0) -> tuple[float | None, str]:
+    """Return a factor of at most four digits, or the inverse of one, and how it is written.
+
+    It may be off by so many times as much as `_DIGITS` says.
+    """
+    best: tuple[float, float | None, str] = np.inf, None, ""
+    if not 1e-300 < abs(factor) < 1e300:
+        return best[1:]
+    for text, value in ((" * ", factor), (" / ", 1.0 / factor)):
+        for count, within in _DIGITS:
             digits = float(f"{value:.{count}g}")
-            if abs(digits / value - 1.0) < within:
+            off = abs(digits / value - 1.0) / within
+            worse = off if text == " * " else _RATHER * off
+            if off < loosely and worse < best[0]:
                 written = repr(int(digits)) if digits.is_integer() else repr(digits)
                 one = digits if text == " * " else 1.0 / digits
-                return (1.0, "") if digits == 1.0 else (one, text + written)
-    return None, ""
+                best = worse, *((1.0, "") if digits == 1.0 else (one, text + written))
+    return best[1:]
 
 
 def _confirmed(
@@ -177,18 +214,18 @@ def _confirmed(
 ) -> Finding | None:
     """Look at all records, as the rule says it."""
     names = {"a": name_of(parts[0]), "b": name_of(parts[-1])}
-    texts = [form.text.format(**names) + factor]
-    if form is _RATIO and factor:  # the last digit is rounded another way
-        texts.append("{a}{factor} / {b}".format(**names, factor=factor))
+    text = form.text.format(**names) + factor
     if form is _OF_SQUARE and factor == " * 10000":  # as of a height in centimetres
-        texts.insert(0, "{a} / (({b} / 100) * ({b} / 100))".format(**names))
-    kind = "equality" if texts == [names["a"]] else form.kind
+        text = "{a} / (({b} / 100) * ({b} / 100))".format(**names)
+    kind = "equality" if text == names["a"] else form.kind
     own = table.values(computed)
     used = [table.values(label) for label in parts]
     known = np.isfinite(own) & np.all([np.isfinite(v) for v in used], axis=0)
     n = int(known.sum())
-    plain = {0.0} if form.kind == "sum" else {0.0, 1.0, -1.0}
+    plain = {0.0, 1.0, -1.0} if form.scaled else {0.0}
     telling = [np.count_nonzero(~np.isin(v[known], list(plain))) for v in used]
+    if form.kind == "extreme":
+        telling = [np.count_nonzero((a > b)[known]) for a, b in (used, used[::-1])]
     if n < LEAST_SURPRISE or min(telling) < LEAST_SURPRISE:
         return None
     if form.kind == "ratio" and (used[-1][known] == 0.0).any():
@@ -198,16 +235,11 @@ def _confirmed(
     strange = np.abs(np.roll(own[known], 1 + n // 3) - scaled) > slack + 1e-9 * np.abs(scaled)
     if (surprise := float(strange.sum())) < LEAST_SURPRISE:
         return None
-    if places is not None:
-        texts += [f"round({text}, {places})" for text in texts]
-    best = 0.0, Check(f"{name_of(computed)} == {texts[0]}")
-    for text in texts:
-        tried = Check(f"{name_of(computed)} == {text}")
-        if (kept := share_kept(table, tried)) > best[0]:
-            best = kept, tried
-        if kept == 1.0:
-            break
-    share, rule = best
+    share, rule = 0.0, Check(f"{name_of(computed)} == {text}")
+    for written in (text, f"round({text}, {places})")[: 1 if places is None else 2]:
+        tried = Check(f"{name_of(computed)} == {written}")
+        if (kept := share_kept(table, tried)) > share:
+            share, rule = kept, tried
     return Finding(rule, kind, n, surprise, share) if table.counts(share) else None
 
 

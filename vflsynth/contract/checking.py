@@ -224,6 +224,8 @@ class _Units:
             return self._truths(parts)
         if name in ("min", "max"):
             return [self._alike(parts[0], other) for other in parts][-1]
+        if name == "case":
+            return self._cased(*parts)
         if name not in _CALLS:
             return self.of(parts[0])
         *wanted, made = _CALLS[name]
@@ -231,6 +233,13 @@ class _Units:
             if (unit := self.of(part)) not in (own, Unit.ANYTHING):
                 raise self._refused(f"{name}(...) is of {own}, and here of {unit}")
         return made
+
+    def _cased(self, of: ast.expr, *cases: ast.expr) -> Unit:
+        if len(cases) < 3 or len(cases) % 2 == 0:
+            raise self._refused("case(...) has values and no last one", "end with what else holds")
+        for value in cases[:-1:2]:
+            self._alike(of, value)
+        return [self._alike(cases[-1], made) for made in cases[1::2]][-1]
 
     def _unlike(self, left: ast.expr, one: Unit, right: ast.expr, other: Unit) -> ContractError:
         return self._refused(

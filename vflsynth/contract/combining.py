@@ -26,30 +26,39 @@ _LEFT, _TOLD, _NOTHING = 0.05, 1e-3, 1e-9
 """Shares of a column's deviation: what others leave of one that may be computed, the least that one
 of them counts, and what rounding errors are."""
 
+_LOOSELY = 5.0
+"""Factors are estimated beside others, from numbers that are rounded."""
 
-def sums(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
-    """Find columns that are sums of others, or a number less others.
+
+def sums(table: Table, known: Sequence[Finding], only: Hashable = None) -> Iterator[Finding]:
+    """Find columns that are sums of others, or a number less others; perhaps `only` one.
 
     What is `known` to follow from one or two others is left out.
     """
-    gone = {f.rule.repaired_column for f in known if f.is_exact and f.kind in ("sum", "equality")}
+    exact = [finding for finding in known if finding.is_exact]
+    gone = {f.rule.repaired_column for f in exact if f.kind in ("sum", "equality")}
+    groups = [{*finding.rule.columns} for finding in exact]
     rows = spread(table.n, SCREENED_AGAIN)
     values = _complete({k: table.values(k, rows) for k in table.numbers if k not in gone})
     labels = list(values)
 
     def found(members: Sequence[int], matrix: Floats) -> Finding | None:
+        if {labels[k] for k in members} in groups:
+            return None
         for one in _to_compute(members, matrix):
+            if only not in (None, labels[one]):
+                continue
             others = [k for k in sorted(members) if k != one]
             text = _sum(matrix[one], matrix[others], [name_of(labels[k]) for k in others])
-            if (made := _confirmed(table, labels[one], text, matrix[one], "sum")) is not None:
+            if (made := confirmed(table, labels[one], text, matrix[one], "sum")) is not None:
                 return made
         return None
 
     yield from _related(np.array(list(values.values())), found)
 
 
-def products(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
-    """Find columns that are products of three factors and more, 1 less or more a rate among them.
+def products(table: Table, known: Sequence[Finding], only: Hashable = None) -> Iterator[Finding]:
+    """Find products of three factors and more, 1 less or more a rate among them; as `sums`.
 
     What is `known` to follow from one or two others is left out.
     """
@@ -73,7 +82,9 @@ def products(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
             text = _product(matrix[one], matrix[others], [texts[k] for k in others])
             if texts[one] != name_of(label) or label in {numbers[texts[k]][0] for k in others}:
                 continue
-            if (made := _confirmed(table, label, text, own, "product")) is not None:
+            if only not in (None, label):
+                continue
+            if (made := confirmed(table, label, text, own, "product")) is not None:
                 return made
         return None
 
@@ -123,15 +134,31 @@ def _related(
             directions = np.c_[directions, left / np.linalg.norm(left)]
 
 
+def nearly_follows(own: Floats, others: Floats) -> bool:
+    """Whether a column may be a sum of others."""
+    weights, constant = _weights(own, others)
+    left = own - constant - weights @ others
+    return bool(own.std() > 0.0 and left.std() <= _LEFT * own.std())
+
+
 def _to_compute(members: Sequence[int], matrix: Floats) -> list[int]:
-    """Sort columns by which to compute: a total; of shares of a whole, the one that varies most."""
+    """Sort columns by which to compute: of finest steps, a total, or the share that varies most."""
     first, *parts = members
     weights, _ = _weights(matrix[first], matrix[parts])
     signs = dict(zip(members, [1.0, *-np.sign(weights)]))
     alone = [k for k in members if list(signs.values()).count(signs[k]) == 1]
     varied = sorted(members, key=lambda k: -matrix[k].std())
     before = varied if len({*signs.values()}) == 1 else alone if len(alone) == 1 else []
-    return list(dict.fromkeys([*before, *members]))
+    return sorted(dict.fromkeys([*before, *members]), key=lambda k: _step(matrix[k]))
+
+
+def _step(numbers: Floats) -> float:
+    """Return what all numbers are multiples of, in decimals; 0 for those that have many."""
+    places = decimals_of(numbers)
+    if places is None:
+        return 0.0
+    whole = np.rint(numbers * 10.0**places)
+    return float(np.gcd.reduce(whole.astype(np.int64))) / 10.0**places
 
 
 def _weights(own: Floats, others: Floats) -> tuple[Floats, float]:
@@ -144,16 +171,14 @@ def _weights(own: Floats, others: Floats) -> tuple[Floats, float]:
 def _sum(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
     """Write a sum with factors of few digits, what is added first; None if there are none."""
     weights, constant = _weights(own, others)
-    factors = [nice(abs(float(weight)))[1] for weight in weights if weight]
-    if len(factors) < len(names) or None in factors or not np.isfinite(constant):
+    factors = [nice(abs(float(weight)), _LOOSELY) for weight in weights]
+    if None in [value for value, _ in factors] or not np.isfinite(constant):
         return None
-    terms = [(w < 0, f"{name}{factor}") for w, name, factor in zip(weights, names, factors)]
+    terms = [(w < 0, f"{name}{factor}") for w, name, (_, factor) in zip(weights, names, factors)]
     places = decimals_of(own)
     constant = float(np.round(constant, PLACES if places is None else places))
     if constant:
         terms.append((constant < 0, f"{abs(constant):.15g}"))
-    elif len(terms) == 1:
-        return None  # a multiple
     (negative, first), *rest = sorted(terms, key=lambda term: term[0])
     more = "".join(f" {'-' if less else '+'} {term}" for less, term in rest)
     return f"{'-' if negative else ''}{first}{more}"
@@ -165,18 +190,18 @@ def _product(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
     powers = np.rint(weights)
     if (np.abs(powers) != 1).any() or np.abs(weights - powers).max() > _LEFT:
         return None
-    _, factor = nice(float(np.exp(np.median(own - powers @ others))))
+    value, factor = nice(float(np.exp(np.median(own - powers @ others))), _LOOSELY)
     above = [name for name, power in zip(names, powers) if power > 0]
     below = [name for name, power in zip(names, powers) if power < 0]
-    if factor is None or not above:
+    if value is None or not above:
         return None
     return " / ".join([" * ".join(above), *below]) + factor
 
 
-def _confirmed(
+def confirmed(
     table: Table, label: Hashable, text: str | None, own: Floats, kind: str
 ) -> Finding | None:
-    """Look at all records, as the rule says it, rounded and not."""
+    """Look at all records, as the rule says it, rounded and not; None if some do not keep it."""
     places = decimals_of(own[np.isfinite(own)])
     texts = [text] if places is None else [text, f"round({text}, {places})"]
     for written in texts if text is not None else ():

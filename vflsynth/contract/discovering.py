@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import Floats
-from vflsynth.contract.arithmetic import digits, of_two
-from vflsynth.contract.combining import products, sums
+from vflsynth.contract.computing import computing
 from vflsynth.contract.findings import (
     LEAST_SURPRISE,
     NEARLY,
@@ -29,7 +28,6 @@ from vflsynth.contract.findings import (
     Level,
     Table,
     name_of,
-    share_kept,
     spread,
 )
 from vflsynth.contract.rules import (
@@ -39,7 +37,6 @@ from vflsynth.contract.rules import (
     in_order,
     plain_value,
 )
-from vflsynth.contract.times import lags, parts_of_times
 from vflsynth.exceptions import ContractError
 
 _MOST_LEVELS = 256
@@ -62,7 +59,8 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
     Returns
     -------
     list of Finding
-        Equal columns; sums and products, ratios, quotients and remainders, as they are rounded;
+        Equal columns; sums and products, ratios, quotients and remainders, the larger of two and
+        what lies beyond a limit, as they are rounded, perhaps otherwise for each label or two;
         days, months and years between times, and parts of times; orders, without those that follow
         from anything else; groups of flags of which one is set; columns that one or two others
         determine; values of a column that fix another. Of a product and a ratio of the same
@@ -73,17 +71,13 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
         return []
     table = Table(frame, nearly=nearly)
     with np.errstate(all="ignore"):  # infinite and huge numbers
-        equal = list(_equalities(table))
-        table.drop({finding.rule.columns[0] for finding in equal})
+        computed = computing(table)
         flags = list(_one_hot(table))
-        computed = [*lags(table), *parts_of_times(table), *digits(table)]
-        computed += list(of_two(table, computed))
-        computed += [*sums(table, [*equal, *computed]), *products(table, computed)]
-        dependent = list(_dependencies(table, [*equal, *computed], flags))
+        dependent = list(_dependencies(table, computed, flags))
         levels = list(_levels(table, [*computed, *flags, *dependent]))
         table.drop({label for finding in flags for label in finding.rule.columns})
         ordered = list(_orders(table, [*computed, *dependent], levels))
-    return [*equal, *computed, *ordered, *flags, *dependent, *levels]
+    return [*computed, *ordered, *flags, *dependent, *levels]
 
 
 def compatible(findings: Sequence[Finding]) -> list[Finding]:
@@ -102,26 +96,7 @@ def compatible(findings: Sequence[Finding]) -> list[Finding]:
     return kept
 
 
-# equal columns and flags
-
-
-def _equalities(table: Table) -> Iterator[Finding]:
-    rows = spread(table.n, SCREENED)
-    first: dict[Any, Hashable] = {}
-    for label in table.labels:
-        column = table.frame[label]
-        if column.nunique() < 2:
-            continue
-        some = column.iloc[rows].astype(object)
-        key = (table.kinds.get(label, "labels"), *some.where(some.notna(), None))
-        like = first.setdefault(key, label)
-        if like == label:
-            continue
-        rule = Check(f"{name_of(label)} == {name_of(like)}")
-        codes = np.bincount(table.codes(label)[0])
-        surprise = table.n * (1.0 - float(codes.max()) / table.n)
-        if surprise >= LEAST_SURPRISE and share_kept(table, rule) == 1.0:
-            yield Finding(rule, "equality", int(column.notna().sum()), surprise)
+# flags
 
 
 def _one_hot(table: Table) -> Iterator[Finding]:

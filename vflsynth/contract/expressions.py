@@ -6,11 +6,13 @@
     total == net + tax
     relationship == "Husband" => sex == "Male"
     col("hours per week") / 7 <= 24
+    tax == round(net * case(country, "DE", 0.19, "CH", 0.081, 0.2), 2)
     state in ["open", "paused"] => missing(closed)
 
 Names are columns, ``col("...")`` those whose labels are no names. There are ``and``, ``or``,
 ``not``, comparisons (also chained), ``in`` lists, ``+ - * / // %``, and the functions of
-`FUNCTIONS`. ``=>`` is implication and binds least.
+`FUNCTIONS`. ``=>`` is implication and binds least. ``a == round(b, 2)`` leaves open which way what
+lies half way was rounded, as programs differ there.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ import pandas as pd
 from vflsynth.columns.arrays import Flags, plain_values
 from vflsynth.exceptions import ContractError
 
-_LONGEST = 2000
+LONGEST = 2000
+"""Characters of an expression, at most."""
+
 _RELATIVE, _ABSOLUTE = 1e-9, 1e-12
 """Floating-point numbers that differ by less count as equal: sums of tenths have rounding
 errors."""
@@ -69,6 +73,16 @@ def _months_between(early: Any, late: Any) -> Any:
     return count - (_months_after(early, count) > np.asarray(late))
 
 
+def _case(of: Any, *cases: Any) -> Any:
+    """Return what stands behind the value that is there, or what stands last."""
+    *pairs, made = cases
+    if len(pairs) % 2 or not pairs:
+        raise TypeError("case")
+    for value, then in zip(pairs[-2::-2], pairs[::-2]):
+        made = np.where(_equal(of, value), then, made)
+    return made
+
+
 PARTS: Mapping[str, Callable[[Any], Any]] = {
     "year": lambda times: np.asarray(times).astype("M8[Y]").astype(np.int64) + 1970,
     "month": _part("M", "Y", 1),
@@ -90,6 +104,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "months_after": _months_after,
     "months_between": _months_between,
     "years_between": lambda early, late: _months_between(early, late) // 12,
+    "case": _case,
     "implies": lambda one, other: np.logical_or(np.logical_not(one), other),
 }
 """Functions that an expression may call, beside ``col(label)`` and ``missing(column)``."""
@@ -118,8 +133,8 @@ class Expression:
     """
 
     def __init__(self, text: str) -> None:
-        if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST:
-            raise ContractError(f"a rule is a text of at most {_LONGEST} characters")
+        if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
+            raise ContractError(f"a rule is a text of at most {LONGEST} characters")
         self.text = text.strip()
         self.tree = _parsed(self.text)
         found = list(columns_of(self.tree, self.text))
@@ -292,6 +307,9 @@ def _chain(node: ast.Compare, rows: pd.DataFrame) -> Any:
         else:
             right = _evaluate(item, rows)
             now = _COMPARED[type(op)](*_alike(left, right))
+            if isinstance(op, ast.Eq | ast.NotEq) and _called(item) == "round":
+                of = (_evaluate(part, rows) for part in item.args)  # type: ignore[attr-defined]
+                now = np.logical_or(now, _rounds_to(left, *of))
         if isinstance(op, ast.NotIn | ast.NotEq):
             now = np.logical_not(now)
         result, left = np.logical_and(result, now), right
@@ -307,6 +325,13 @@ def _equal(left: Any, right: Any) -> Any:
         one, other = (np.asarray(side, dtype=object) for side in (left, right))
         return np.equal(one, other).astype(bool)
     return np.equal(left, right)
+
+
+def _rounds_to(rounded: Any, exact: Any, places: Any = 0) -> Any:
+    """Say where numbers are others as they are rounded: what lies half way may go up or down."""
+    half = 0.5 * 10.0**-places
+    near = np.abs(rounded - exact) <= half * (1 + _RELATIVE) + _RELATIVE * np.abs(exact)
+    return near & _equal(rounded, np.round(rounded, places))
 
 
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {

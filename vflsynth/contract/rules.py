@@ -121,21 +121,28 @@ class Check(Rule):
         return None if sides is None else sides[0]
 
     def turned(self) -> list[tuple[Check, tuple[Hashable, Hashable]]]:
-        """Return what computes a part of a sum of two columns, or the earlier of two times.
+        """Return what computes a part of a sum of columns, or the earlier of two times.
 
         With each comes which other column must not be larger than which for it not to be below 0.
         """
         sides = self._sides()
-        if sides is None or not isinstance(sides[1], ast.BinOp):
+        if sides is None:
             return []
-        total, tree = ast.unparse(parse(self.expression).tree.left), sides[1]  # type: ignore[attr-defined]
-        one, other = label_of(tree.left), label_of(tree.right)
-        if not isinstance(tree.op, ast.Add) or one is None:
+        tree, parts = sides[1], list[ast.expr]()
+        while isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add):
+            parts.insert(0, tree.right)
+            tree = tree.left
+        if not parts or label_of(tree) is None:
             return []
-        parts = ast.unparse(tree.left), ast.unparse(tree.right)
-        found = [(Check(f"{parts[0]} == {total} - {parts[1]}"), (other, sides[0]))]
-        if other is not None:
-            found.append((Check(f"{parts[1]} == {total} - {parts[0]}"), (one, sides[0])))
+        parts.insert(0, tree)
+        total = ast.unparse(parse(self.expression).tree.left)  # type: ignore[attr-defined]
+        found = []
+        for k, part in enumerate(parts):
+            others = [*parts[:k], *parts[k + 1 :]]
+            less = "".join(f" - {ast.unparse(other)}" for other in others)
+            if label_of(part) is not None:
+                one = label_of(others[0]) if len(others) == 1 else None
+                found.append((Check(f"{ast.unparse(part)} == {total}{less}"), (one, sides[0])))
         return found
 
     @property

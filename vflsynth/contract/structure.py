@@ -130,6 +130,8 @@ _RANKS = (
     "equality",
     "dates",
     "digits",
+    "case",
+    "extreme",
     "sum",
     "product",
     "ratio",

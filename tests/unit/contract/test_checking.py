@@ -106,6 +106,7 @@ def test_rules_of_several_parties_have_units_too(stays):
         "abs(discharge - admission) * 2 > days(1)",
         "missing(discharge) => age >= 0",
         "1 < length <= 40 / 1 => age >= 0",
+        "length <= case(ward, 'long', length, 'none', 2 * age, 10)",
     ],
 )
 def test_what_means_something_passes(stays, rule):
@@ -124,6 +125,9 @@ def test_what_means_something_passes(stays, rule):
         "ward == admission",
         "min(length, ward) > 0",
         "age in [1, 'x']",
+        "length <= case(ward, 'long', 'x', 10)",
+        "length <= case(ward, 3, 30, 10)",
+        "length <= case(ward, 'long', 30)",
         "(discharge - admission) * (discharge - admission) > days(1)",
     ],
 )

@@ -141,6 +141,17 @@ def test_a_column_may_have_the_name_of_a_function():
     assert rule.repair(table)["month"].tolist() == [3, 12]
 
 
+def test_a_case_is_what_stands_behind_the_value_that_is_there():
+    table = pd.DataFrame({"plan": ["day", "night", None, "green"], "kwh": [10, 20, 30, 40]})
+    table["bill"] = [2.5, 4.0, 9.9, 40.0]
+    rule = Check("bill == case(plan, 'day', kwh / 4, 'night', kwh * 0.2, kwh)")
+    assert rule.keeps(table).all()
+    assert rule.repair(table)["bill"].tolist() == [2.5, 4.0, 9.9, 40.0]
+    for text in ("case(plan, 'day', kwh)", "case(plan)"):
+        with pytest.raises(ContractError, match="case"):
+            Expression(f"bill == {text}").keeps(table)
+
+
 def test_sums_of_tenths_are_equal():
     table = pd.DataFrame({"a": [0.1, 0.1], "b": [0.2, 0.2], "c": [0.3, 0.30001]})
     assert Expression("c == a + b").keeps(table).tolist() == [True, False]

@@ -199,6 +199,40 @@ def test_further_sums_digits_and_parts_of_times():
     }
 
 
+def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
+    rng = np.random.default_rng(0)
+    plan, zone = rng.choice(["day", "night", "green"], 2000), rng.choice(["A", "B"], 2000)
+    insured = rng.random(2000) < 0.4
+    frame = pd.DataFrame({"plan": plan, "zone": zone, "insured": insured})
+    frame["kwh"], frame["hours"] = rng.integers(100, 9000, 2000), rng.integers(20, 61, 2000)
+    own = frame["plan"].map({"day": 9.5, "night": 7.25, "green": 9.5})
+    rate = frame["plan"].map({"day": 0.312, "night": 0.268, "green": 0.335})
+    frame["bill"] = (own + rate * frame["kwh"]).round(2)
+    frame["weight"], frame["volume"] = rng.gamma(3, 9, (2, 2000)).round(1)
+    frame["charged"] = frame[["weight", "volume"]].max(axis=1)
+    of_both = np.where(zone == "A", 1.5, 2.5) * np.where(plan == "night", 3, 1)
+    frame["freight"] = (4 + of_both * frame["charged"]).round(2)
+    frame["value"] = rng.integers(1, 5000, 2000)
+    frame["premium"] = np.where(insured, (0.012 * frame["value"]).round(2), 0)
+    frame["claim"], frame["own"] = rng.gamma(2, 400, 2000).round(2), rng.choice([0, 250, 500], 2000)
+    frame["paid"] = (frame["claim"] - frame["own"]).clip(lower=0)
+    frame["normal"] = frame["hours"].clip(upper=40)
+    frame["rebate"] = rng.choice([0, 0.02, 0.05], 2000)
+    frame["due"] = (frame["claim"] * (1 - frame["rebate"])).round(2)
+    kinds = ("case", "extreme", "product")
+    assert {f.rule.title for f in discover(frame) if f.kind in kinds} == {
+        "bill == round(case(plan, 'green', kwh * 0.335 + 9.5, 'night', kwh * 0.268 + 7.25, "
+        "kwh * 0.312 + 9.5), 2)",
+        "freight == case(plan, 'night', case(zone, 'B', charged * 7.5 + 4, charged * 4.5 + 4), "
+        "case(zone, 'B', charged * 2.5 + 4, charged * 1.5 + 4))",
+        "premium == round(case(insured, True, value * 0.012, 0.0), 2)",
+        "charged == max(weight, volume)",
+        "paid == max(claim - own, 0.0)",
+        "normal == min(hours, 40)",
+        "due == round(claim * (1 - rebate), 2)",
+    }
+
+
 def test_few_zeros_and_gaps_fix_other_columns_and_no_number_has_two_classes():
     rng = np.random.default_rng(0)
     words = np.where(np.arange(1000) < 30, 0.0, rng.gamma(3, 90, 1000).round(1))
@@ -435,6 +469,9 @@ def hard_tables():
     part = (total * rng.random(n)).astype(int)
     larger = total + rng.integers(0, 30, n)
     day, flag = (minutes * rng.random(n)).astype(int), rng.integers(0, 3, n)
+    net, own, country = rng.gamma(2, 90, n).round(2), 50.0 * (a % 4), np.array(["D", "F"])[a % 2]
+    paid = (net - own).clip(0).round(2)
+    vat = (net * np.where(country == "D", 0.19, 0.2)).round(2)
     named = {f"is {k}": (flag == k).astype(int) for k in range(3)}
     return {
         "an order below a total": {"a": a, "b": b, "total": total, "part": part},
@@ -450,6 +487,9 @@ def hard_tables():
                                   "years": np.where(status == "past", b, 0)},
         "zero where a total is": {"minutes": minutes, "day": day, "night": minutes - day,
                                   "visits": np.where(minutes == 0, 0, b)},
+        "a rate by label": {"net": net, "country": country, "vat": vat,
+                            "gross": (net + vat).round(2)},
+        "above a limit": {"net": net, "own": own, "paid": paid, "rest": (net - paid).round(2)},
         "flags and their names": named | {"kind": [f"kind {k}" for k in flag],
                                           "n": np.where(flag == 1, 0, a)},
     }  # fmt: skip

@@ -1,0 +1,215 @@
+"""Columns that others compute: by one rule for all records, or by one for each label."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsynth.columns.arrays import Flags, kind_of_values
+from vflsynth.contract.arithmetic import MULTIPLE, digits, of_two
+from vflsynth.contract.combining import confirmed, nearly_follows, products, sums
+from vflsynth.contract.expressions import LONGEST
+from vflsynth.contract.findings import (
+    LEAST_SURPRISE,
+    SCREENED,
+    SCREENED_AGAIN,
+    Finding,
+    Table,
+    name_of,
+    share_kept,
+    spread,
+)
+from vflsynth.contract.rules import Check, plain_value
+from vflsynth.contract.times import lags, parts_of_times
+
+_MOST_CASES = 24
+"""Labels, or pairs of them, that have a rule each, at most."""
+
+_HUGE = 1e100
+"""Numbers whose squares may not be numbers."""
+
+_LIMITED = 0.05
+"""Share of the records that have a number which is a limit, at least."""
+
+
+def computing(table: Table) -> list[Finding]:
+    """Find columns that others compute in all records; of equal ones, look at one from then on."""
+    equal = list(_equalities(table))
+    table.drop({finding.rule.columns[0] for finding in equal})
+    found = [*lags(table), *parts_of_times(table), *digits(table)]
+    found += [*equal, *of_two(table, [*equal, *found])]
+    found += [*sums(table, found), *products(table, found)]
+    found += beyond_limits(table, found)
+    return [*found, *by_label(table, found)]
+
+
+def _equalities(table: Table) -> Iterator[Finding]:
+    rows = spread(table.n, SCREENED)
+    first: dict[Any, Hashable] = {}
+    for label in table.labels:
+        column = table.frame[label]
+        if column.nunique() < 2:
+            continue
+        some = column.iloc[rows].astype(object)
+        key = (table.kinds.get(label, "labels"), *some.where(some.notna(), None))
+        like = first.setdefault(key, label)
+        if like == label:
+            continue
+        rule = Check(f"{name_of(label)} == {name_of(like)}")
+        codes = np.bincount(table.codes(label)[0])
+        surprise = table.n * (1.0 - float(codes.max()) / table.n)
+        if surprise >= LEAST_SURPRISE and share_kept(table, rule) == 1.0:
+            yield Finding(rule, "equality", int(column.notna().sum()), surprise)
+
+
+def beyond_limits(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Find numbers that others compute above or below a frequent one: 0 up to a deductible."""
+    exact = [finding.rule for finding in known if finding.is_exact]
+    done, groups = {rule.repaired_column for rule in exact}, [{*rule.columns} for rule in exact]
+    rows = spread(table.n, SCREENED_AGAIN)
+    numbers = table.frame[table.numbers].iloc[rows].reset_index(drop=True)
+    matrix = np.array([table.values(k, rows) for k in numbers])
+    matrix[~(np.abs(matrix) < _HUGE)] = 0.0
+    for k, column in enumerate(numbers):
+        counts = numbers[column].value_counts()
+        if column in done or counts.iloc[:1].sum() < max(LEAST_SURPRISE, _LIMITED * len(rows)):
+            continue
+        limit = counts.index[0]
+        beyond = (numbers[column].notna() & (numbers[column] != limit)).to_numpy(np.bool_)
+        signs = np.unique(np.sign(matrix[k][beyond] - limit))
+        if np.count_nonzero(beyond) < LEAST_SURPRISE or len(signs) > 1:
+            continue
+        if not nearly_follows(matrix[k][beyond], np.delete(matrix, k, axis=0)[:, beyond]):
+            continue
+        text = _computing(numbers[beyond], column)
+        end = f"{'max' if signs[0] > 0 else 'min'}({text}, {plain_value(limit)!r})"
+        own = table.values(column, rows)
+        finding = None if text is None else confirmed(table, column, end, own, "extreme")
+        if finding is not None and {*finding.rule.columns} not in groups:
+            yield finding
+
+
+def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Find numbers that others compute in another way for each label, or for each two.
+
+    What is `known` to be computed is left out, but for a sum, of which another column may be
+    computed in its place.
+    """
+    taken = _Taken(known)
+    rows = spread(table.n, SCREENED_AGAIN)
+    numbers = table.frame[table.numbers].iloc[rows].reset_index(drop=True)
+    labels = [k for k in table.labels if 2 <= len(table.codes(k)[1]) <= _MOST_CASES]
+    plain = [k for k in labels if kind_of_values(table.frame[k].dtype) not in "iuf"]
+    for by in [*combinations(labels, 1), *combinations(plain, 2)]:
+        cells = _cells(table, by)
+        if len(numbers.columns) < 2 or not 2 <= len(cells) <= _MOST_CASES:
+            continue
+        parts = {values: numbers[own[rows]] for values, own in cells.items()}
+        first = [*parts.values()][: 3 - len(by)]  # of single labels two, as one may have zeros
+        for finding in (finding for part in first for finding in _among(part)):
+            column, columns = finding.rule.repaired_column, [*finding.rule.columns]
+            if column in labels or not taken.leaves(finding):
+                continue
+            texts = {values: _computing(part[columns], column) for values, part in parts.items()}
+            text = _cases([name_of(label) for label in by], texts)
+            if text is None or "case(" not in text:
+                continue
+            if len(f"{name_of(column)} == round({text}, 99)") > LONGEST:
+                continue
+            of_all = confirmed(table, column, text, table.values(column, rows), "case")
+            if of_all is not None:
+                taken.add(finding)
+                yield of_all
+
+
+class _Taken:
+    """Which columns are computed, so that none is twice, and nothing that follows is told."""
+
+    def __init__(self, known: Sequence[Finding]) -> None:
+        exact = [finding for finding in known if finding.is_exact]
+        rules = [finding.rule for finding in exact]
+        self.groups = [{*rule.columns} for rule in rules]
+        self.sums = [{*finding.rule.columns} for finding in exact if finding.kind == "sum"]
+        self.totals = {rule.repaired_column for rule in rules if rule.turned()}  # type: ignore[attr-defined]
+        self.columns = {rule.repaired_column for rule in rules} - self.totals
+        self.following = {*self.totals}
+        """Columns that follow from others of their sum."""
+
+    def _within(self, finding: Finding) -> list[set[Hashable]]:
+        return [group for group in self.sums if len({*finding.rule.columns} & group) > 1]
+
+    def leaves(self, finding: Finding) -> bool:
+        """Whether its column may be computed so."""
+        column, columns = finding.rule.repaired_column, {*finding.rule.columns}
+        follows = len(columns) > 2 or column in self.following
+        if column in self.columns or columns in self.groups:
+            return False
+        return not (follows and self._within(finding))
+
+    def add(self, finding: Finding) -> None:
+        """Note that its column is computed: with one of its sum, the others follow."""
+        self.columns.add(finding.rule.repaired_column)
+        self.following.update(*self._within(finding))
+
+
+def _cells(table: Table, by: Sequence[Hashable]) -> dict[tuple[str, ...], Flags]:
+    """Return the records of combinations of labels that enough have, the most frequent first."""
+    codes = np.stack([table.codes(label)[0] for label in by], axis=1)
+    found, of, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
+    values = [table.codes(label)[1] for label in by]
+    cells = {}
+    for k in np.argsort(-counts, kind="stable"):
+        own = tuple(zip(values, found[k]))
+        if counts[k] >= LEAST_SURPRISE and all(c < len(v) for v, c in own):
+            cells[tuple(repr(plain_value(v[c])) for v, c in own)] = of.reshape(-1) == k
+    return cells
+
+
+def _cases(by: Sequence[str], texts: Mapping[tuple[str, ...], str | None]) -> str | None:
+    """Write what belongs to each combination of labels; what most have comes last, without them.
+
+    None if something is missing.
+    """
+    if not by:
+        return texts[()]
+    inner: dict[str, dict[tuple[str, ...], str | None]] = {}
+    for (value, *rest), text in sorted(texts.items()):
+        inner.setdefault(value, {})[tuple(rest)] = text
+    written = {value: _cases(by[1:], own) for value, own in inner.items()}
+    if None in written.values():
+        return None
+    usual = max(written.values(), key=[*written.values()].count)
+    cases = "".join(f"{value}, {text}, " for value, text in written.items() if text != usual)
+    return f"case({by[0]}, {cases}{usual})" if cases else usual
+
+
+def _among(numbers: pd.DataFrame, only: Hashable = None) -> Iterator[Finding]:
+    """Yield the multiples, sums and products among some numbers of a few records."""
+    table = Table(numbers)
+    multiples = [
+        finding
+        for finding in of_two(table, [], (MULTIPLE,))
+        if only in (None, finding.rule.repaired_column)
+    ]
+    yield from multiples
+    found = [*multiples, *sums(table, multiples, only)]
+    yield from found[len(multiples) :]
+    yield from products(table, found, only)
+
+
+def _computing(numbers: pd.DataFrame, column: Hashable) -> str | None:
+    """Write what computes a number before it is rounded, or its only value; None if nothing is."""
+    own = numbers[column]
+    if own.nunique() == 1 and not own.isna().any():
+        return repr(plain_value(own.iloc[0]))
+    others = [label for label in numbers if label != column]
+    for finding in _among(numbers[[*others, column]], column):
+        text = finding.rule.title.removeprefix(f"{name_of(column)} == ")
+        rounded = re.fullmatch(r"round\((.*), \d+\)", text)
+        return text if rounded is None else rounded[1]
+    return None
