@@ -12,6 +12,7 @@ import pandas as pd
 
 from vflsynth.columns.arrays import Flags, kind_of_values
 from vflsynth.contract.arithmetic import MULTIPLE, digits, of_two
+from vflsynth.contract.bending import bends
 from vflsynth.contract.combining import confirmed, nearly_follows, products, sums
 from vflsynth.contract.expressions import LONGEST
 from vflsynth.contract.findings import (
@@ -45,6 +46,7 @@ def computing(table: Table) -> list[Finding]:
     found += [*equal, *of_two(table, [*equal, *found])]
     found += [*sums(table, found), *products(table, found)]
     found += beyond_limits(table, found)
+    found += bends(table, found)
     return [*found, *by_label(table, found)]
 
 

@@ -217,6 +217,8 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     frame["claim"], frame["own"] = rng.gamma(2, 400, 2000).round(2), rng.choice([0, 250, 500], 2000)
     frame["paid"] = (frame["claim"] - frame["own"]).clip(lower=0)
     frame["normal"] = frame["hours"].clip(upper=40)
+    frame["tax"] = np.maximum(0.1 * frame["claim"], 0.22 * frame["claim"] - 72).round(2)
+    frame["apart"] = (frame["weight"] - 20.5).abs().round(1)
     frame["rebate"] = rng.choice([0, 0.02, 0.05], 2000)
     frame["due"] = (frame["claim"] * (1 - frame["rebate"])).round(2)
     kinds = ("case", "extreme", "product")
@@ -229,6 +231,8 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
         "charged == max(weight, volume)",
         "paid == max(claim - own, 0.0)",
         "normal == min(hours, 40)",
+        "tax == round(max(claim * 0.1, -72 + claim * 0.22), 2)",
+        "apart == max(20.5 - weight, -20.5 + weight)",
         "due == round(claim * (1 - rebate), 2)",
     }
 

@@ -1,0 +1,104 @@
+"""Numbers that follow another one along lines that meet: taxes with brackets, prices by tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+import numpy as np
+
+from vflsynth.columns.arrays import Floats, decimals_of
+from vflsynth.contract.arithmetic import nice
+from vflsynth.contract.combining import confirmed
+from vflsynth.contract.findings import SCREENED, SCREENED_AGAIN, Finding, Table, name_of, spread
+
+_LEAST, _MOST = 20, 5
+"""Records on a line, at least; lines that meet, at most."""
+
+_LOOSELY, _PLACES = 5.0, 5
+"""How far estimated factors may be off, see `nice`, and decimals of what is added to them."""
+
+_SMOOTH = 0.95
+"""Share of the records that lie between their neighbours, but for rounding, at least."""
+
+
+def bends(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Find numbers that are the largest, or the smallest, of some lines along another one."""
+    exact = [finding.rule for finding in known if finding.is_exact]
+    done, groups = {rule.repaired_column for rule in exact}, [{*rule.columns} for rule in exact]
+    few, rows = spread(table.n, SCREENED), spread(table.n, SCREENED_AGAIN)
+    for along, column in permutations(table.numbers, 2):
+        if column in done or {along, column} in groups:
+            continue
+        if not _is_smooth(*_in_order(table.values(along, few), table.values(column, few))):
+            continue
+        x, y = _in_order(table.values(along, rows), table.values(column, rows))
+        lines = _lines(x, y, name_of(along)) if _is_smooth(x, y) else []
+        if 1 < len(lines) <= _MOST:
+            texts = [text for _, text in lines]
+            slopes = [slope for slope, _ in lines]
+            bend = "max" if slopes == sorted(slopes) else "min"
+            text = f"{bend}({', '.join(texts)})"
+            finding = confirmed(table, column, text, table.values(column, rows), "extreme")
+            if finding is not None:
+                done.add(column)
+                yield finding
+
+
+def _in_order(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Sort records by one number, and leave out those that repeat it."""
+    known = np.isfinite(x) & np.isfinite(y)
+    found, first = np.unique(x[known], return_index=True)
+    return found, y[known][first]
+
+
+def _half(y: Floats) -> float:
+    """Return by how much rounded numbers may be off."""
+    places = decimals_of(y)
+    return 0.0 if places is None else 0.5 * 10.0**-places
+
+
+def _is_smooth(x: Floats, y: Floats) -> bool:
+    """Whether nearly all records lie on the line through their neighbours."""
+    half = _half(y)
+    if len(x) < 2 * _LEAST or np.ptp(y) <= 50 * half:
+        return False
+    slopes = (y[2:] - y[:-2]) / (x[2:] - x[:-2])
+    off = np.abs(y[:-2] + slopes * (x[1:-1] - x[:-2]) - y[1:-1])
+    return bool((off <= 2.0 * half + 1e-9 * np.abs(y[1:-1])).mean() >= _SMOOTH)
+
+
+def _lines(x: Floats, y: Floats, name: str) -> list[tuple[float, str]]:
+    """Return the slope of each line, and how it is written, from left to right."""
+    found: list[tuple[float, str]] = []
+    begin = 0
+    while begin + _LEAST <= len(x) and len(found) <= _MOST:
+        end, beyond = begin + _LEAST, len(x) + 1
+        while beyond - end > 1:
+            middle = (end + beyond) // 2
+            straight = _line(x[begin:middle], y[begin:middle], name) is not None
+            end, beyond = (middle, beyond) if straight else (end, middle)
+        line = _line(x[begin:end], y[begin:end], name)
+        if line is None:
+            return []
+        found.append(line)
+        begin = end
+    return found
+
+
+def _line(x: Floats, y: Floats, name: str) -> tuple[float, str] | None:
+    """Return the slope of a line of few digits, and how it is written; None if there is none."""
+    half = _half(y)
+    own = float(np.polyfit(x - x.mean(), y, 1)[0])
+    slope, factor = nice(abs(own), _LOOSELY) if np.ptp(y) else (0.0, "")
+    if slope is None:
+        return None
+    slope = float(np.copysign(slope, own))
+    for places in range(_PLACES):
+        added = float(np.round(np.median(y - slope * x), places))
+        if (np.abs(y - slope * x - added) <= half + 1e-9 * np.abs(y)).all():
+            if not slope:
+                return slope, f"{added:.15g}"
+            start = f"{added:.15g} {'-' if slope < 0 else '+'} " if added else "-" * (slope < 0)
+            return slope, f"{start}{name}{factor}"
+    return None
