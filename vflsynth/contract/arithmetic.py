@@ -55,6 +55,10 @@ def _with_rate(by: float, one: Floats, others: Floats) -> Floats:
     return one * (1.0 + by * others)
 
 
+def _alone(of: Callable[[Floats], Floats], one: Floats, others: Floats) -> Floats:
+    return of(one)[None]
+
+
 _MOST_RATES = 50
 """Different rates in a column of them, at most."""
 
@@ -63,6 +67,15 @@ _RATIO = _Form("ratio", "{a} / {b}", lambda one, others: one / _not_zero(others)
 _OF_SQUARE = _Form("ratio", "{a} / ({b} * {b})", lambda one, others: one / _not_zero(others) ** 2)
 _FORMS = (
     MULTIPLE,
+    *(
+        _Form("product", text, partial(_alone, of), scaled=False, two=False)
+        for text, of in (
+            ("log({a})", np.log),
+            ("log({a} + 1)", np.log1p),
+            ("log10({a})", np.log10),
+            ("sqrt({a})", np.sqrt),
+        )
+    ),
     _Form("sum", "{a} + {b}", operator.add, scaled=False, symmetric=True),
     _Form("extreme", "max({a}, {b})", np.maximum, scaled=False, symmetric=True),
     _Form("extreme", "min({a}, {b})", np.minimum, scaled=False, symmetric=True),
@@ -156,7 +169,7 @@ def _screened(
             (int(c), *(nice(float(factors[k, c])) if form.scaled else (1.0, "")))
             for c in np.flatnonzero(row)
         ]
-        plain = None if form.two or nearly else 1.0
+        plain = 1.0 if form is MULTIPLE and not nearly else None
         found = [each for each in found if each[1] not in (None, plain)]
         own, by = [each[0] for each in found], np.array([each[1] for each in found], float)
         off = np.abs(by[:, None] * made[k] - values[own])

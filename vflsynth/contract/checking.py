@@ -60,6 +60,7 @@ _CALLS: Mapping[str, tuple[Unit, ...]] = {
     "months_between": (Unit.TIME, Unit.TIME, Unit.NUMBER),
     "years_between": (Unit.TIME, Unit.TIME, Unit.NUMBER),
     **dict.fromkeys(PARTS, (Unit.TIME, Unit.NUMBER)),
+    **dict.fromkeys(("sqrt", "log", "log10"), (Unit.NUMBER, Unit.NUMBER)),
 }
 """What functions are of, and what they make; others make what they are of."""
 _FIXES = {

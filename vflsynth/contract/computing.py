@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -17,19 +17,18 @@ from vflsynth.contract.combining import confirmed, nearly_follows, products, sum
 from vflsynth.contract.expressions import LONGEST
 from vflsynth.contract.findings import (
     LEAST_SURPRISE,
+    MOST_CASES,
     SCREENED,
     SCREENED_AGAIN,
     Finding,
     Table,
+    case_of,
     name_of,
     share_kept,
     spread,
 )
 from vflsynth.contract.rules import Check, plain_value
 from vflsynth.contract.times import lags, parts_of_times
-
-_MOST_CASES = 24
-"""Labels, or pairs of them, that have a rule each, at most."""
 
 _HUGE = 1e100
 """Numbers whose squares may not be numbers."""
@@ -105,11 +104,11 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     taken = _Taken(known)
     rows = spread(table.n, SCREENED_AGAIN)
     numbers = table.frame[table.numbers].iloc[rows].reset_index(drop=True)
-    labels = [k for k in table.labels if 2 <= len(table.codes(k)[1]) <= _MOST_CASES]
+    labels = [k for k in table.labels if 2 <= len(table.codes(k)[1]) <= MOST_CASES]
     plain = [k for k in labels if kind_of_values(table.frame[k].dtype) not in "iuf"]
     for by in [*combinations(labels, 1), *combinations(plain, 2)]:
         cells = _cells(table, by)
-        if len(numbers.columns) < 2 or not 2 <= len(cells) <= _MOST_CASES:
+        if len(numbers.columns) < 2 or not 2 <= len(cells) <= MOST_CASES:
             continue
         parts = {values: numbers[own[rows]] for values, own in cells.items()}
         first = [*parts.values()][: 3 - len(by)]  # of single labels two, as one may have zeros
@@ -118,7 +117,7 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
             if column in labels or not taken.leaves(finding):
                 continue
             texts = {values: _computing(part[columns], column) for values, part in parts.items()}
-            text = _cases([name_of(label) for label in by], texts)
+            text = case_of([name_of(label) for label in by], texts)
             if text is None or "case(" not in text:
                 continue
             if len(f"{name_of(column)} == round({text}, 99)") > LONGEST:
@@ -170,24 +169,6 @@ def _cells(table: Table, by: Sequence[Hashable]) -> dict[tuple[str, ...], Flags]
         if counts[k] >= LEAST_SURPRISE and all(c < len(v) for v, c in own):
             cells[tuple(repr(plain_value(v[c])) for v, c in own)] = of.reshape(-1) == k
     return cells
-
-
-def _cases(by: Sequence[str], texts: Mapping[tuple[str, ...], str | None]) -> str | None:
-    """Write what belongs to each combination of labels; what most have comes last, without them.
-
-    None if something is missing.
-    """
-    if not by:
-        return texts[()]
-    inner: dict[str, dict[tuple[str, ...], str | None]] = {}
-    for (value, *rest), text in sorted(texts.items()):
-        inner.setdefault(value, {})[tuple(rest)] = text
-    written = {value: _cases(by[1:], own) for value, own in inner.items()}
-    if None in written.values():
-        return None
-    usual = max(written.values(), key=[*written.values()].count)
-    cases = "".join(f"{value}, {text}, " for value, text in written.items() if text != usual)
-    return f"case({by[0]}, {cases}{usual})" if cases else usual
 
 
 def _among(numbers: pd.DataFrame, only: Hashable = None) -> Iterator[Finding]:

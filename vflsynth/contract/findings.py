@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,9 @@ LEAST_SURPRISE = 20.0
 
 NEARLY = 0.99
 """A relation that so many of the records keep, if not all, is worth a word to people."""
+
+MOST_CASES = 24
+"""Labels, or pairs of them, that have a rule each, at most."""
 
 SCREENED, SCREENED_AGAIN = 400, 4000
 """Records that candidates are looked for in: where most fail, and what is left."""
@@ -157,6 +160,24 @@ def name_of(label: Hashable) -> str:
     text = str(label)
     plain = isinstance(label, str) and text.isidentifier() and not keyword.iskeyword(text)
     return text if plain else f"col({label if isinstance(label, str) else int(str(label))!r})"
+
+
+def case_of(by: Sequence[str], texts: Mapping[Any, str | None]) -> str | None:
+    """Write what belongs to each combination of labels; what most have comes last, without them.
+
+    None if something is missing.
+    """
+    if not by:
+        return texts[()]
+    inner: dict[str, dict[tuple[str, ...], str | None]] = {}
+    for (value, *rest), text in sorted(texts.items()):
+        inner.setdefault(value, {})[tuple(rest)] = text
+    written = {value: case_of(by[1:], own) for value, own in inner.items()}
+    if None in written.values() or not written:
+        return None
+    usual = max(written.values(), key=[*written.values()].count)
+    cases = "".join(f"{value}, {text}, " for value, text in written.items() if text != usual)
+    return f"case({by[0]}, {cases}{usual})" if cases else usual
 
 
 def share_kept(table: Table, rule: Rule) -> float:

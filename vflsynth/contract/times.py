@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import permutations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from vflsynth.columns.arrays import kind_of_values, plain_values
 from vflsynth.contract.expressions import FUNCTIONS, parse
 from vflsynth.contract.findings import (
+    LEAST_SURPRISE,
+    MOST_CASES,
     SCREENED,
+    SCREENED_AGAIN,
     Finding,
     Table,
     agree,
+    case_of,
     computed_by,
     name_of,
     spread,
 )
-from vflsynth.contract.rules import Check
+from vflsynth.contract.rules import Check, plain_value
 
 _DAY = np.timedelta64(86_400_000_000, "us")
 
@@ -31,6 +37,9 @@ _LAGS: Mapping[str, Callable[[Any, Any], Any]] = {
     "{count} == years_between({early}, {late})": FUNCTIONS["years_between"],
 }
 """Rules of how far one time lies behind another, and what they say a column counts."""
+
+_LATER = [text for text in _LAGS if text.startswith("{late}")]
+"""Those that compute the later time."""
 
 _PARTS = (
     "year({time})",
@@ -55,24 +64,57 @@ def lags(table: Table) -> Iterator[Finding]:
         alike.setdefault(table.kinds[label], []).append(label)
     kinds = {label: kind_of_values(table.frame[label].dtype) for label in table.labels}
     counts = [label for label in kinds if label in table.numbers or kinds[label] == "m"]
-    rows = spread(table.n, SCREENED)
+    rows = spread(table.n, SCREENED_AGAIN)
     for early, late in (pair for labels in alike.values() for pair in permutations(labels, 2)):
         times = table.frame[[early, late]].iloc[rows]
         there = times.notna().all(axis=1).to_numpy()
         one, other = (plain_values(times[k][there]) for k in (early, late))
         behind = {text: passed(one, other) for text, passed in _LAGS.items()}
+        names = {"early": name_of(early), "late": name_of(late)}
+        found = []
         for label in counts:
             days = "{count}" if kinds[label] == "m" else "days({count})"
             counted = table.values(label, rows)[there]
-            for text, made in behind.items():
-                if not agree(counted, made):
-                    continue
-                written = text.replace("{passed}", days).format(
-                    early=name_of(early), late=name_of(late), count=name_of(label)
-                )
-                if (finding := computed_by(table, Check(written), "dates")) is not None:
-                    yield finding
-                    break
+            agreeing = (text for text, made in behind.items() if agree(counted, made))
+            rules = (_rule(text, days, count=name_of(label), **names) for text in agreeing)
+            found += _first(table, rules)
+        for text in _LATER if not found else ():
+            constants = _constants(table, behind[text], rows[there])
+            found += _first(table, (_rule(text, count=own, **names) for own in constants))
+        yield from found
+
+
+def _rule(text: str, days: str = "days({count})", **names: str) -> Check:
+    return Check(text.replace("{passed}", days).format(**names))
+
+
+def _first(table: Table, rules: Iterable[Check]) -> list[Finding]:
+    """Return what the first rule says that enough records support."""
+    for rule in rules:
+        if (finding := computed_by(table, rule, "dates")) is not None:
+            return [finding]
+    return []
+
+
+def _constants(table: Table, counted: Any, rows: npt.NDArray[np.intp]) -> Iterator[str]:
+    """Write whole numbers that are the same for all of some records, or for all of each label."""
+    if not len(rows) or (counted % 1).any() or counted.min() < 0:
+        return
+    whole = pd.Series(counted).astype(np.int64)
+    if whole.nunique() == 1:
+        yield repr(int(whole[0]))
+        return
+    for label in table.labels:
+        codes, values = table.codes(label)
+        of_label = whole.groupby(codes[rows])
+        if not 2 <= len(values) <= MOST_CASES or (of_label.min() != of_label.max()).any():
+            continue
+        often = np.bincount(codes, minlength=len(values)) >= LEAST_SURPRISE
+        found = zip(of_label.min().index.tolist(), of_label.min().tolist())
+        counts = {values[k]: n for k, n in found if k < len(values) and often[k]}
+        texts = {(repr(plain_value(value)),): repr(n) for value, n in counts.items()}
+        if text := case_of([name_of(label)], texts):
+            yield text
 
 
 def parts_of_times(table: Table) -> Iterator[Finding]:

@@ -185,6 +185,8 @@ def test_further_sums_digits_and_parts_of_times():
     frame["due"] = frame["pieces"] * frame["price"] * (1 - frame["less"] / 100)
     frame["due"] = frame["due"].round(2)
     frame["since"] = frame["begun"] % 365
+    frame["logarithm"] = np.log(frame["due"]).round(4)
+    frame["root"] = np.sqrt(frame["all"])
     assert titles(frame) - {"born <= joined", "born <= time"} == {
         "quarter == (month(time) + 2) // 3",
         "weekend == (weekday(time) >= 5)",
@@ -196,6 +198,8 @@ def test_further_sums_digits_and_parts_of_times():
         "later == oral + 7",
         "due == round(pieces * price * (1 - less / 100), 2)",
         "since == begun % 365",
+        "logarithm == round(log(due), 4)",
+        "root == sqrt(all)",
     }
 
 
@@ -217,11 +221,15 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     frame["claim"], frame["own"] = rng.gamma(2, 400, 2000).round(2), rng.choice([0, 250, 500], 2000)
     frame["paid"] = (frame["claim"] - frame["own"]).clip(lower=0)
     frame["normal"] = frame["hours"].clip(upper=40)
+    frame["begun"] = np.datetime64("2024-01-01") + rng.integers(0, 900, 2000).astype("m8[D]")
+    months = frame["plan"].map({"day": 12, "night": 12, "green": 24})
+    frame["until"] = [b + pd.DateOffset(months=m) for b, m in zip(frame["begun"], months)]
+    frame["asked"] = frame["until"] - pd.to_timedelta(np.where(zone == "A", 30, 90), unit="D")
     frame["tax"] = np.maximum(0.1 * frame["claim"], 0.22 * frame["claim"] - 72).round(2)
     frame["apart"] = (frame["weight"] - 20.5).abs().round(1)
     frame["rebate"] = rng.choice([0, 0.02, 0.05], 2000)
     frame["due"] = (frame["claim"] * (1 - frame["rebate"])).round(2)
-    kinds = ("case", "extreme", "product")
+    kinds = ("case", "dates", "extreme", "product")
     assert {f.rule.title for f in discover(frame) if f.kind in kinds} == {
         "bill == round(case(plan, 'green', kwh * 0.335 + 9.5, 'night', kwh * 0.268 + 7.25, "
         "kwh * 0.312 + 9.5), 2)",
@@ -231,6 +239,8 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
         "charged == max(weight, volume)",
         "paid == max(claim - own, 0.0)",
         "normal == min(hours, 40)",
+        "until == months_after(begun, case(plan, 'green', 24, 12))",
+        "until == asked + days(case(zone, 'B', 90, 30))",
         "tax == round(max(claim * 0.1, -72 + claim * 0.22), 2)",
         "apart == max(20.5 - weight, -20.5 + weight)",
         "due == round(claim * (1 - rebate), 2)",
