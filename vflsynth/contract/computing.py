@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import Flags, kind_of_values
@@ -107,10 +109,10 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     labels = [k for k in table.labels if 2 <= len(table.codes(k)[1]) <= MOST_CASES]
     plain = [k for k in labels if kind_of_values(table.frame[k].dtype) not in "iuf"]
     for by in [*combinations(labels, 1), *combinations(plain, 2)]:
-        cells = _cells(table, by)
+        cells = _cells(table, by, rows)
         if len(numbers.columns) < 2 or not 2 <= len(cells) <= MOST_CASES:
             continue
-        parts = {values: numbers[own[rows]] for values, own in cells.items()}
+        parts = {values: numbers[own] for values, own in cells.items()}
         first = [*parts.values()][: 3 - len(by)]  # of single labels two, as one may have zeros
         for finding in (finding for part in first for finding in _among(part)):
             column, columns = finding.rule.repaired_column, [*finding.rule.columns]
@@ -158,16 +160,22 @@ class _Taken:
         self.following.update(*self._within(finding))
 
 
-def _cells(table: Table, by: Sequence[Hashable]) -> dict[tuple[str, ...], Flags]:
-    """Return the records of combinations of labels that enough have, the most frequent first."""
-    codes = np.stack([table.codes(label)[0] for label in by], axis=1)
-    found, of, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
+def _cells(
+    table: Table, by: Sequence[Hashable], rows: npt.NDArray[np.intp]
+) -> dict[tuple[str, ...], Flags]:
+    """Say which of some records have each combination of labels that enough of all records have.
+
+    The most frequent come first.
+    """
     values = [table.codes(label)[1] for label in by]
+    shape = [len(own) + 1 for own in values]
+    codes = np.ravel_multi_index([table.codes(label)[0] for label in by], shape)
+    counts = np.bincount(codes, minlength=math.prod(shape))
     cells = {}
     for k in np.argsort(-counts, kind="stable"):
-        own = tuple(zip(values, found[k]))
-        if counts[k] >= LEAST_SURPRISE and all(c < len(v) for v, c in own):
-            cells[tuple(repr(plain_value(v[c])) for v, c in own)] = of.reshape(-1) == k
+        own = list(zip(values, map(int, np.unravel_index(k, shape))))
+        if counts[k] >= LEAST_SURPRISE and all(code < len(of) for of, code in own):
+            cells[tuple(repr(plain_value(of[code])) for of, code in own)] = codes[rows] == k
     return cells
 
 
