@@ -334,7 +334,7 @@ def _rounds_to(rounded: Any, exact: Any, places: Any = 0) -> Any:
     """Say where numbers are others as they are rounded: what lies half way may go up or down."""
     half = 0.5 * 10.0**-places
     near = np.abs(rounded - exact) <= half * (1 + _RELATIVE) + _RELATIVE * np.abs(exact)
-    return near & _equal(rounded, np.round(rounded, places))
+    return near & np.isfinite(exact) & _equal(rounded, np.round(rounded, places))
 
 
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {

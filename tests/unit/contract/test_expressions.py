@@ -141,6 +141,17 @@ def test_a_column_may_have_the_name_of_a_function():
     assert rule.repair(table)["month"].tolist() == [3, 12]
 
 
+def test_what_lies_half_way_may_be_rounded_either_way():
+    table = pd.DataFrame({"tax": [0.12, 0.13, 0.125, 0.14, 0.11], "net": [0.625] * 5})
+    kept = [True, True, False, False, False]
+    assert Expression("tax == round(net * 0.2, 2)").keeps(table).tolist() == kept
+    assert (
+        Expression("tax != round(net * 0.2, 2)").keeps(table).tolist() == np.invert(kept).tolist()
+    )
+    whole = pd.DataFrame({"a": [0, 1, 2], "b": [0.5, 0.5, np.inf]})
+    assert Expression("a == round(b)").keeps(whole).tolist() == [True, True, False]
+
+
 def test_a_case_is_what_stands_behind_the_value_that_is_there():
     table = pd.DataFrame({"plan": ["day", "night", None, "green"], "kwh": [10, 20, 30, 40]})
     table["bill"] = [2.5, 4.0, 9.9, 40.0]
