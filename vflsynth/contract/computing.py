@@ -16,6 +16,7 @@ from vflsynth.columns.arrays import Flags, kind_of_values
 from vflsynth.contract.arithmetic import MULTIPLE, digits, of_two
 from vflsynth.contract.bending import bends
 from vflsynth.contract.combining import confirmed, nearly_follows, products, sums
+from vflsynth.contract.comparing import comparisons
 from vflsynth.contract.expressions import LONGEST
 from vflsynth.contract.findings import (
     LEAST_SURPRISE,
@@ -43,7 +44,7 @@ def computing(table: Table) -> list[Finding]:
     """Find columns that others compute in all records; of equal ones, look at one from then on."""
     equal = list(_equalities(table))
     table.drop({finding.rule.columns[0] for finding in equal})
-    found = [*lags(table), *parts_of_times(table), *digits(table)]
+    found = [*lags(table), *parts_of_times(table), *digits(table), *comparisons(table)]
     found += [*equal, *of_two(table, [*equal, *found])]
     found += [*sums(table, found), *products(table, found)]
     found += beyond_limits(table, found)

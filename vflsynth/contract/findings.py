@@ -39,9 +39,9 @@ class Finding:
     """A relation, and how well the records support it.
 
     Its kind is "equality", "sum", "product", "ratio", "extreme", "case", "digits", "dates",
-    "order", "flags", "dependency", "classes" of numbers that hardly repeat, or "level", which says
-    its `level` in values. Of the `n_records` that it can be looked at in, a `share` keep it, and
-    `n_surprising` would break it if the columns were independent.
+    "comparison", "order", "flags", "dependency", "classes" of numbers that hardly repeat, or
+    "level", which says its `level` in values. Of the `n_records` that it can be looked at in, a
+    `share` keep it, and `n_surprising` would break it if the columns were independent.
     """
 
     rule: Rule

@@ -130,6 +130,7 @@ _RANKS = (
     "equality",
     "dates",
     "digits",
+    "comparison",
     "case",
     "extreme",
     "sum",

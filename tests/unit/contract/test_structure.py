@@ -229,7 +229,9 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     frame["apart"] = (frame["weight"] - 20.5).abs().round(1)
     frame["rebate"] = rng.choice([0, 0.02, 0.05], 2000)
     frame["due"] = (frame["claim"] * (1 - frame["rebate"])).round(2)
-    kinds = ("case", "dates", "extreme", "product")
+    frame["heavy"] = frame["weight"] > frame["volume"]
+    frame["state"] = np.where(frame["kwh"] > frame["value"], "more", "less")
+    kinds = ("case", "comparison", "dates", "extreme", "product")
     assert {f.rule.title for f in discover(frame) if f.kind in kinds} == {
         "bill == round(case(plan, 'green', kwh * 0.335 + 9.5, 'night', kwh * 0.268 + 7.25, "
         "kwh * 0.312 + 9.5), 2)",
@@ -239,6 +241,8 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
         "charged == max(weight, volume)",
         "paid == max(claim - own, 0.0)",
         "normal == min(hours, 40)",
+        "heavy == (volume < weight)",
+        "state == case(value < kwh, True, 'more', 'less')",
         "until == months_after(begun, case(plan, 'green', 24, 12))",
         "until == asked + days(case(zone, 'B', 90, 30))",
         "tax == round(max(claim * 0.1, -72 + claim * 0.22), 2)",
