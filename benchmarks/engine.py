@@ -39,7 +39,7 @@ from vflsynth.federation.psi import POINT, KeyBlinder, common_positions, n_copie
 from vflsynth.federation.simulate import Federation
 from vflsynth.federation.wire import Frame, decode, encode
 from vflsynth.methods.vflgan.messages import DiscriminatorFeatures, DiscriminatorGradients
-from vflsynth.protocol import SERVER, LocalChannel, Message, Participant, answers, takes
+from vflsynth.protocol.channel import SERVER, LocalChannel, Message, Participant, answers, takes
 
 ONE_WAY = 0.01
 """Seconds that the proxy keeps every byte."""

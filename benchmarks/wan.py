@@ -27,7 +27,7 @@ from benchmarks._federation import Parties
 from vflsynth.evaluation import association_errors, detection_auc, frechet_distance
 from vflsynth.federation.kit import write_job
 from vflsynth.learning.messages import MaskedFake
-from vflsynth.protocol import MESSAGES, When
+from vflsynth.protocol.channel import MESSAGES, When
 from vflsynth.protocol.schedule import default_epochs
 from vflsynth.registry import Members
 

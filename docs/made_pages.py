@@ -31,7 +31,7 @@ NOTEBOOKS = {
 
 API = {
     "methods": "Synthesizers",
-    "run": "Training: callbacks and history",
+    "run.loop": "Training: callbacks and history",
     "models": "Fitted models",
     "columns": "Columns",
     "frames": "Tables and keys",
@@ -41,15 +41,15 @@ API = {
     "audit": "Audit",
     "adversary": "Attackers of an audit",
     "splitdefense": "Split-learning classifiers",
-    "protocol": "Protocol",
+    "protocol.channel": "Protocol",
     "testing": "Laws for extensions",
 }
-"""Packages with a page of the reference, and its title."""
+"""Packages and modules with a page of the reference, and its title."""
 
 SHOWN = {
-    "run": ("Callback", "EarlyStopping", "EpochState", "Progress"),
+    "run.loop": ("Callback", "EarlyStopping", "EpochState", "Progress"),
     "models": ("PartyModel", "RowSampler", "Source", "Numbers", "number_sources"),
-    "protocol": [
+    "protocol.channel": [
         "message",
         "holds",
         "answers",
@@ -71,7 +71,7 @@ SHOWN = {
         "unpack_from",
     ],
 }
-"""What a page shows of a package that has more, which only the package itself calls."""
+"""What a page shows of what has more, which only the package itself calls."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -80,7 +80,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/command-line.md": command_line_page(),
         "reference/errors.md": errors_page(ROOT / "vflsynth"),
         "reference/messages.md": messages_page(),
-        **{f"reference/{name}.md": api_page(name, title) for name, title in API.items()},
+        **{
+            f"reference/{name.partition('.')[0]}.md": api_page(name, title)
+            for name, title in API.items()
+        },
     }
     for name, page in pages.items():
         files.append(File.generated(config, name, content=page))

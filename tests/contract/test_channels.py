@@ -13,7 +13,7 @@ from vflsynth.methods.vflgan.messages import (
     GeneratorFeatures,
     Shape,
 )
-from vflsynth.protocol import LocalChannel, Transcript
+from vflsynth.protocol.channel import LocalChannel, Transcript
 from vflsynth.protocol.messages import KeyList
 
 

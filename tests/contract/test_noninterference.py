@@ -41,7 +41,7 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.ledger import LedgerEntry
 from vflsynth.privacy.releases import Grid
-from vflsynth.protocol import MESSAGES, SERVER, MadeOf, Message, holds, message
+from vflsynth.protocol.channel import MESSAGES, SERVER, MadeOf, Message, holds, message
 from vflsynth.run.local import Options
 from vflsynth.splitdefense import MarvellClassifier, RandomizedResponse, SplitNNClassifier
 from vflsynth.splitdefense.targets import Classes

@@ -20,7 +20,8 @@ from vflsynth.methods.vflgan.messages import Shape
 from vflsynth.methods.vflgan.method import VFLGAN
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
 from vflsynth.methods.vflgan.server import EndToEndServer, VFLGANServer
-from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.protocol.channel import LocalChannel
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.run.local import match_records
 
 BATCH = 8

@@ -11,8 +11,7 @@ from vflsynth.learning.messages import MaskedFake, MaskedReal, moments
 from vflsynth.methods.gan.method import GANAlgorithm
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.networks.layers import frechet_distance_of_moments
-from vflsynth.protocol import Schedule
-from vflsynth.protocol.schedule import ROTATION_SIZE
+from vflsynth.protocol.schedule import ROTATION_SIZE, Schedule
 
 SIZES = [2, 3, ROTATION_SIZE, ROTATION_SIZE + 1, 5 * ROTATION_SIZE + 7]
 

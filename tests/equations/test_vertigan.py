@@ -17,7 +17,8 @@ from vflsynth.methods.vertigan.method import (
     VertiGANParty,
 )
 from vflsynth.networks.layers import BatchNorm
-from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.protocol.channel import LocalChannel
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.run.local import match_records
 
 BATCH, STEPS, WEIGHT, RATE, BETAS, TAU = 8, 3, 10.0, 0.01, (0.5, 0.9), 0.7

@@ -9,7 +9,8 @@ from torch import nn
 from tests.equations.test_vertigan import OneGraph
 from vflsynth import WGANGPSynthesizer
 from vflsynth._random import RandomStreams
-from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.protocol.channel import LocalChannel
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.run.joined import JOINED
 from vflsynth.run.local import Options
 

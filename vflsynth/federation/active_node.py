@@ -16,7 +16,7 @@ from vflsynth.federation.site import Site
 from vflsynth.frames import MatchOn
 from vflsynth.frames.party_frames import with_keys_in_form
 from vflsynth.privacy import PrivacyLedger
-from vflsynth.protocol import Message
+from vflsynth.protocol.channel import Message
 from vflsynth.run.party_run import Seat
 from vflsynth.splitdefense.active import SplitLearning
 from vflsynth.splitdefense.inputs import check_labels

@@ -26,7 +26,7 @@ from vflsynth.federation import trail
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
 from vflsynth.frames import read_table
-from vflsynth.protocol import SERVER
+from vflsynth.protocol.channel import SERVER
 
 FILE = "approved-jobs.json"
 """In a site's folder: the jobs that it takes part in, by digest."""

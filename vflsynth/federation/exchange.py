@@ -37,8 +37,7 @@ from vflsynth.federation.wire import (
     encode,
     fault_of,
 )
-from vflsynth.protocol import SERVER, Message, Transcript
-from vflsynth.protocol.channel import addressed
+from vflsynth.protocol.channel import SERVER, Message, Transcript, addressed
 from vflsynth.protocol.messages import Hello
 
 logger = logging.getLogger("vflsynth")

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vflsynth.protocol import Message
+    from vflsynth.protocol.channel import Message
 
 MAX_BYTES = 1 << 28
 """Of a frame, unless a job or a site says otherwise."""

@@ -41,7 +41,7 @@ from vflsynth.federation.site import Bounds
 from vflsynth.frames import AlignmentReport, intersect
 from vflsynth.frames.keys import check_no_repeated_key, comparable_types, key_kind
 from vflsynth.privacy.padding import Padding
-from vflsynth.protocol import SERVER, Channel, Message, Participant, answers, takes, tell
+from vflsynth.protocol.channel import SERVER, Channel, Message, Participant, answers, takes, tell
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BlindedKeys,

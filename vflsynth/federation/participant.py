@@ -19,7 +19,7 @@ from vflsynth.exceptions import (
 )
 from vflsynth.federation.limits import GRACE, Limits, Pause
 from vflsynth.federation.wire import Frame, Reason, Request, Status, decode, encode, fault_of
-from vflsynth.protocol import SERVER, Message, Participant, Transcript, When
+from vflsynth.protocol.channel import SERVER, Message, Participant, Transcript, When
 from vflsynth.protocol.messages import Hello
 
 logger = logging.getLogger("vflsynth")

@@ -44,12 +44,11 @@ from vflsynth.frames import (
 from vflsynth.frames.keys import Difference, warn_of_keys
 from vflsynth.frames.party_frames import lost_of
 from vflsynth.learning.base import Method, SharedDraws, Size
-from vflsynth.protocol import (
+from vflsynth.protocol.channel import (
     MESSAGES,
     SERVER,
     MadeOf,
     Message,
-    Schedule,
     Transcript,
     When,
     answers,
@@ -73,6 +72,7 @@ from vflsynth.protocol.messages import (
     Terms,
     TrainingReport,
 )
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.run.local import check_memory
 from vflsynth.run.party_run import PartyRun, Seat
 from vflsynth.run.server_run import Agreed, shown_accounts

@@ -18,7 +18,7 @@ from vflsynth.reporting import duration_text
 
 if TYPE_CHECKING:
     from vflsynth.learning.base import Duration
-    from vflsynth.protocol import Message, Transcript
+    from vflsynth.protocol.channel import Message, Transcript
 
 logger = logging.getLogger("vflsynth")
 
@@ -81,7 +81,7 @@ class Progress:
         self._phase, self._written = phase, now
 
     def _of_training(self, kind: type[Message], step: int, now: float) -> dict[str, Any]:
-        from vflsynth.protocol import When
+        from vflsynth.protocol.channel import When
 
         duration = self._duration()
         trains = kind.declared.when is When.STEP and kind.__name__ not in _PHASES

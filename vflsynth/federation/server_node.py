@@ -25,7 +25,7 @@ from vflsynth.federation.trail import Report
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Method
 from vflsynth.privacy import OpenAccount, PrivacyLedger
-from vflsynth.protocol import SERVER, Transcript, tell
+from vflsynth.protocol.channel import SERVER, Transcript, tell
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.reporting import duration_text
 from vflsynth.run.server_run import ServerRun, accounts_of, facts, shown_accounts

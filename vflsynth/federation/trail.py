@@ -24,7 +24,7 @@ from vflsynth.privacy.account_file import START, Head, contains, first_broken, l
 
 if TYPE_CHECKING:
     from vflsynth.federation.job import Job
-    from vflsynth.protocol import Transcript
+    from vflsynth.protocol.channel import Transcript
 
 FILE = "audit-trail.jsonl"
 """In a site's folder."""

@@ -44,8 +44,9 @@ from vflsynth.exceptions import (
     ProtocolMismatchError,
     VFLSynthError,
 )
-from vflsynth.protocol import MESSAGES, Message, Schedule, Uses
+from vflsynth.protocol.channel import MESSAGES, Message, Uses
 from vflsynth.protocol.messages import Hello
+from vflsynth.protocol.schedule import Schedule
 
 PROTOCOL = 5
 """Version of the frames; nodes that speak another one are refused."""

@@ -50,19 +50,9 @@ from vflsynth.privacy.discovery import ColumnCounts, PublicEncoding
 from vflsynth.privacy.events import Sampler
 from vflsynth.privacy.padding import Padding
 from vflsynth.privacy.releases import Release
-from vflsynth.protocol import (
-    SERVER,
-    Channel,
-    Message,
-    Participant,
-    PoissonSchedule,
-    Schedule,
-    SubsetSchedule,
-    When,
-    answers,
-    takes,
-)
+from vflsynth.protocol.channel import SERVER, Channel, Message, Participant, When, answers, takes
 from vflsynth.protocol.messages import AlignmentNotice, KeyList
+from vflsynth.protocol.schedule import PoissonSchedule, Schedule, SubsetSchedule
 
 ENCODED_AT_ONCE = 1 << 16
 """Records that are one-hot at a time, where it need not be all of them."""

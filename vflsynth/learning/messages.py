@@ -12,8 +12,17 @@ from torch import Tensor
 
 from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.privacy.releases import Floats, Grid, Release
-from vflsynth.protocol import Channel
-from vflsynth.protocol.channel import REAL, STEPS, MadeOf, Message, Uses, When, holds, message
+from vflsynth.protocol.channel import (
+    REAL,
+    STEPS,
+    Channel,
+    MadeOf,
+    Message,
+    Uses,
+    When,
+    holds,
+    message,
+)
 
 
 class MaskedRecords(Message):

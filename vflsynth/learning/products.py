@@ -20,7 +20,8 @@ from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import AtOnce, OneRound, Party
 from vflsynth.learning.messages import MaskedStates, SumShares, TagsAgreed, VerifierSeeds
 from vflsynth.privacy.releases import RESOLUTION, TAIL, Floats, Grid, Release
-from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
+from vflsynth.protocol.channel import SERVER, Channel, answers, takes
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.secure.membership import Challenge, Codebook, Pair, Proof
 from vflsynth.secure.products import MaskedBlock, ProductParty, ProductServer, product_blocks
 from vflsynth.secure.ring import Arithmetic

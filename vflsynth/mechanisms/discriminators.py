@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from vflsynth.exceptions import PartyNameError
-from vflsynth.protocol import SERVER
+from vflsynth.protocol.channel import SERVER
 
 ACTIVE = "active party"
 """Who a ledger says releases the model on top of all parties' bottom models."""

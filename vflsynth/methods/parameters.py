@@ -24,7 +24,7 @@ from vflsynth.contract import Contract
 from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.mechanisms import Mechanism
 from vflsynth.privacy import NeighbouringRelation
-from vflsynth.protocol import PRECISIONS
+from vflsynth.protocol.channel import PRECISIONS
 from vflsynth.registry import Choice, Map, Members, Number, Optional, Pair, Rule, Sizes, find
 from vflsynth.run.local import Options
 

@@ -11,7 +11,7 @@ from vflsynth.columns import PublicSchema, TableTransformer
 from vflsynth.frames import AlignmentReport, DrawnRecords, key_of, party_keys
 from vflsynth.learning.base import EncodingSource, Method, Party
 from vflsynth.models import PartyModel
-from vflsynth.protocol import LocalChannel, Transcript
+from vflsynth.protocol.channel import LocalChannel, Transcript
 from vflsynth.protocol.messages import Hello
 from vflsynth.run.local import LocalRun, Options, match_records
 

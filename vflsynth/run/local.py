@@ -34,8 +34,9 @@ from vflsynth.frames.keys import how_to_agree
 from vflsynth.learning import Method, Party
 from vflsynth.learning.base import EncodingSource, SharedDraws, Size
 from vflsynth.privacy import OpenAccount, PrivacyAccount
-from vflsynth.protocol import SERVER, Channel, LocalChannel, Schedule, Transcript, tell
+from vflsynth.protocol.channel import SERVER, Channel, LocalChannel, Transcript, tell
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.registry import Number, Optional, check_parameters
 from vflsynth.reporting import size_text
 from vflsynth.run.loop import Callback, Progress

@@ -43,7 +43,7 @@ from vflsynth.learning.base import (
 )
 from vflsynth.privacy import OpenAccount
 from vflsynth.privacy.discovery import count_columns
-from vflsynth.protocol import SERVER, MadeOf, Message, Participant, Schedule, When, answers, takes
+from vflsynth.protocol.channel import SERVER, MadeOf, Message, Participant, When, answers, takes
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     CheckpointNotice,
@@ -52,6 +52,7 @@ from vflsynth.protocol.messages import (
     Hello,
     Terms,
 )
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.run.server_run import Agreed, Checkpoints, Saved
 
 _ROTATING = "key of rotations"

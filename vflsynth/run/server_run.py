@@ -22,7 +22,7 @@ from vflsynth.learning.base import Algorithm, Duration, Method, Sent
 from vflsynth.privacy import Composition, LedgerEntry, OpenAccount, SampledRelease
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.padding import Padding
-from vflsynth.protocol import SERVER, Channel, tell
+from vflsynth.protocol.channel import SERVER, Channel, tell
 from vflsynth.protocol.messages import CheckpointNotice, EncodedSize, EncodedSizes, Hello, Terms
 from vflsynth.run.loop import Callback, EpochState, run
 

@@ -14,8 +14,9 @@ from torch import Tensor
 from vflsynth._random import HiddenStreams, Purpose, repeatable
 from vflsynth.learning.base import Algorithm, RunningMeans, labelled, section
 from vflsynth.learning.messages import check_cut
-from vflsynth.protocol import SERVER, Channel, Schedule
+from vflsynth.protocol.channel import SERVER, Channel
 from vflsynth.protocol.messages import IntermediateFeatures, SelectionNotice
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.splitdefense.leakage.monitor import LeakageRecord
 from vflsynth.splitdefense.messages import (
     AllBottomOutputs,

@@ -20,8 +20,8 @@ from vflsynth.learning.base import Duration, Known, Method, SharedDraws, Trained
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.models import RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import Channel, Message, Schedule
-from vflsynth.protocol.schedule import Length
+from vflsynth.protocol.channel import Channel, Message
+from vflsynth.protocol.schedule import Length, Schedule
 from vflsynth.registry import Number, check_parameters
 from vflsynth.run.party_run import PartyRun
 from vflsynth.splitdefense.active import SplitLearning

@@ -15,8 +15,9 @@ from vflsynth._random import RandomStreams
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.base import TrainableParty, load_network_state, network_state
 from vflsynth.networks.layers import FlatAdam, pulled_back
-from vflsynth.protocol import SERVER, Schedule, answers, takes
+from vflsynth.protocol.channel import SERVER, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.registry import Number, register
 from vflsynth.splitdefense.messages import (
     AllBottomOutputs,

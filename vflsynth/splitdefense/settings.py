@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vflsynth._random import RandomStreams
 from vflsynth.networks.layers import FlatAdam, Linear
-from vflsynth.protocol import HeldOutSchedule, PoissonSchedule, Schedule
+from vflsynth.protocol.schedule import HeldOutSchedule, PoissonSchedule, Schedule
 from vflsynth.registry import Rule, check_parameters
 
 NEGATIVE_SLOPE = 0.01

@@ -43,7 +43,7 @@ from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.events import sampled_releases
 from vflsynth.privacy.noise import discrete_gaussian
 from vflsynth.privacy.releases import Grid, Ints, Release
-from vflsynth.protocol import MadeOf, Message, Transcript, When
+from vflsynth.protocol.channel import MadeOf, Message, Transcript, When
 from vflsynth.registry import Members
 from vflsynth.run import local, party_run
 from vflsynth.run.local import Options

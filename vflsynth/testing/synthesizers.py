@@ -22,7 +22,7 @@ from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import KeyTypeError, ParameterError
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.models import PartyModel
-from vflsynth.protocol import LocalChannel, MadeOf
+from vflsynth.protocol.channel import LocalChannel, MadeOf
 from vflsynth.testing.kept import find_record, halves_of, numbers_in, without_pickle, words_in
 from vflsynth.testing.laws import (
     KEY,

@@ -28,7 +28,7 @@ from vflsynth.federation.psi import KeyBlinder
 from vflsynth.federation.site import Bounds
 from vflsynth.federation.wire import Frame, Request, decode, encode
 from vflsynth.methods.vflgan.messages import DiscriminatorGradients, Shape
-from vflsynth.protocol import SERVER
+from vflsynth.protocol.channel import SERVER
 from vflsynth.protocol.messages import (
     BlindedKeys,
     CommonPositions,

@@ -15,7 +15,7 @@ from vflsynth.federation.progress import FEWER_EXCHANGES, Progress, job_state, s
 from vflsynth.federation.simulate import Watch
 from vflsynth.learning.base import Duration
 from vflsynth.methods.vflgan.messages import DiscriminatorFeatures
-from vflsynth.protocol import SERVER, Transcript
+from vflsynth.protocol.channel import SERVER, Transcript
 from vflsynth.protocol.messages import BlindedKeys, Hello
 from vflsynth.reporting import duration_text
 

@@ -19,7 +19,7 @@ from vflsynth.methods.vflgan.messages import (
     GeneratorFeatures,
     Shape,
 )
-from vflsynth.protocol import MESSAGES
+from vflsynth.protocol.channel import MESSAGES
 from vflsynth.protocol.messages import (
     AlignmentNotice,
     BlindedKeys,

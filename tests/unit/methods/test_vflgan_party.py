@@ -20,8 +20,9 @@ from vflsynth.methods.vflgan.messages import (
 )
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
 from vflsynth.methods.vflgan.server import VFLGANServer
-from vflsynth.protocol import LocalChannel, Schedule
+from vflsynth.protocol.channel import LocalChannel
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.run.local import match_records
 from vflsynth.splitdefense.messages import BottomGradients
 

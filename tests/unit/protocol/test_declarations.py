@@ -23,15 +23,7 @@ from vflsynth.methods.vertigan.method import VertiGANMethod, VertiGANParty
 from vflsynth.methods.vflgan import messages as vflgan_messages
 from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import (
-    MESSAGES,
-    SERVER,
-    MadeOf,
-    Message,
-    When,
-    answers,
-    message,
-)
+from vflsynth.protocol.channel import MESSAGES, SERVER, MadeOf, Message, When, answers, message
 from vflsynth.protocol.messages import EncodedSizes
 from vflsynth.registry import Members
 from vflsynth.run.joined import JOINED

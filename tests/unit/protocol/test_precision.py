@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflsynth._random import RandomStreams
 from vflsynth.exceptions import PayloadRejectedError
-from vflsynth.protocol import PRECISIONS, pack, unpack
+from vflsynth.protocol.channel import PRECISIONS, pack, unpack
 
 
 def uniform(shape, index=0) -> Tensor:

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vflsynth._random import HiddenStreams, RandomStreams
-from vflsynth.protocol import PoissonSchedule, Schedule, SubsetSchedule
-from vflsynth.protocol.schedule import places_of_batches
+from vflsynth.protocol.schedule import PoissonSchedule, Schedule, SubsetSchedule, places_of_batches
 
 
 def schedule_of(n_records, batch_size, replicas=1, replica_rows=None):

@@ -8,7 +8,7 @@ import pytest
 
 import vflsynth.splitdefense  # noqa: F401 (declares messages)
 from vflsynth.exceptions import ProtocolError
-from vflsynth.protocol import MESSAGES, MadeOf
+from vflsynth.protocol.channel import MESSAGES, MadeOf
 
 MADE = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "made_messages.py"))
 leaving_table, protocol_table = MADE["leaving_table"], MADE["protocol_table"]

@@ -11,7 +11,7 @@ from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.federation.wire import Frame, decode, encode
 from vflsynth.methods.pairwise.messages import ColumnTables, Mixture
 from vflsynth.methods.vflgan.messages import DiscriminatorFeatures
-from vflsynth.protocol import (
+from vflsynth.protocol.channel import (
     MESSAGES,
     SERVER,
     LocalChannel,

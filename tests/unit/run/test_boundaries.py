@@ -17,7 +17,8 @@ from tests.later import later
 from vflsynth import VFLGANSynthesizer
 from vflsynth._random import derive, secret_from
 from vflsynth.learning import Party
-from vflsynth.protocol import MESSAGES, Declaration, Message, Schedule, Transcript
+from vflsynth.protocol.channel import MESSAGES, Declaration, Message, Transcript
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.run import local
 from vflsynth.testing.kept import find_record
 

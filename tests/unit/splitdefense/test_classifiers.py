@@ -29,7 +29,7 @@ from vflsynth.exceptions import (
     PartyNameError,
     TableFileError,
 )
-from vflsynth.protocol import LocalChannel
+from vflsynth.protocol.channel import LocalChannel
 from vflsynth.run import local
 from vflsynth.splitdefense import (
     DIMIP,

@@ -31,7 +31,7 @@ from vflsynth.learning.base import Algorithm, Duration
 from vflsynth.methods.gan import critics
 from vflsynth.methods.vflgan.method import VFLGAN
 from vflsynth.privacy import PublicSchema
-from vflsynth.protocol import PoissonSchedule
+from vflsynth.protocol.schedule import PoissonSchedule
 from vflsynth.run import local, server_run
 from vflsynth.run.local import Options
 from vflsynth.run.party_run import PartyRun

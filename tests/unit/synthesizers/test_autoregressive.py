@@ -38,7 +38,7 @@ from vflsynth.methods.autoregressive.party import AutoregressiveParty
 from vflsynth.methods.autoregressive.server import ContextServer, _confusion, _confusion_gradient
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.models.party_model import sample_parties
-from vflsynth.protocol import HeldOutSchedule
+from vflsynth.protocol.schedule import HeldOutSchedule
 
 KEY = "record_id"
 FAST = {"hidden": 8, "n_features": 16, "device": "cpu", "verbose": 0, "random_state": 0}

@@ -26,7 +26,7 @@ from vflsynth.privacy import PublicSchema
 from vflsynth.privacy.discovery import PublicEncoding
 from vflsynth.privacy.events import releases_in
 from vflsynth.privacy.histograms import exact_tables
-from vflsynth.protocol import Transcript
+from vflsynth.protocol.channel import Transcript
 from vflsynth.run import local
 from vflsynth.run.local import Options
 from vflsynth.secure.products import ProductServer

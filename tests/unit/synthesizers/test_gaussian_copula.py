@@ -6,7 +6,7 @@ from scipy import stats
 from tests.crossing import EVERY_RUN
 from vflsynth import GaussianCopulaSynthesizer
 from vflsynth.learning.messages import MaskedReal
-from vflsynth.protocol import Transcript
+from vflsynth.protocol.channel import Transcript
 from vflsynth.run import local
 
 CORRELATION = np.array(

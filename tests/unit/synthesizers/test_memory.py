@@ -27,7 +27,7 @@ from vflsynth.learning.base import FromRecords, Size
 from vflsynth.methods.gan.settings import estimate_memory
 from vflsynth.methods.latent_tree import method, model
 from vflsynth.methods.vflgan.party import VFLGANParty
-from vflsynth.protocol import LocalChannel
+from vflsynth.protocol.channel import LocalChannel
 from vflsynth.run import local
 from vflsynth.run.local import match_records
 

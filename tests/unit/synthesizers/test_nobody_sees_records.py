@@ -19,7 +19,7 @@ from vflsynth import (
     PairwiseTables,
 )
 from vflsynth.privacy import PublicSchema
-from vflsynth.protocol import MESSAGES, SERVER, MadeOf, Transcript
+from vflsynth.protocol.channel import MESSAGES, SERVER, MadeOf, Transcript
 from vflsynth.run import local
 from vflsynth.run.local import Options
 from vflsynth.secure import ring as ring_module

@@ -52,7 +52,7 @@ from vflsynth.methods.vflgan.party import Cut, FirstLayerCut
 from vflsynth.methods.wgan_gp import gs_wgan as gs_wgan_mechanism
 from vflsynth.privacy import Sampler
 from vflsynth.privacy.events import releases_in
-from vflsynth.protocol import Transcript
+from vflsynth.protocol.channel import Transcript
 from vflsynth.run import local
 
 pytestmark = pytest.mark.filterwarnings("ignore::vflsynth.exceptions.NoPrivacyWarning")

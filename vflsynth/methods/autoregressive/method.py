@@ -60,8 +60,9 @@ from vflsynth.methods.autoregressive.server import (
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.models import RowSampler
 from vflsynth.networks.layers import one_replica
-from vflsynth.protocol import SERVER, Channel, HeldOutSchedule, Message, Schedule
+from vflsynth.protocol.channel import SERVER, Channel, Message
 from vflsynth.protocol.messages import SelectionNotice
+from vflsynth.protocol.schedule import HeldOutSchedule, Schedule
 
 _EPOCHS, _HIDDEN, _HIDDEN_OF_MANY, _N_FEATURES = 500, 96, 48, 512
 _DROPOUT, _FEW_RECORDS = 0.15, 5_000

@@ -39,8 +39,9 @@ from vflsynth.methods.autoregressive.messages import (
 )
 from vflsynth.methods.autoregressive.settings import AutoregressiveSettings
 from vflsynth.networks.layers import at_rows
-from vflsynth.protocol import SERVER, HeldOutSchedule, answers, takes
+from vflsynth.protocol.channel import SERVER, answers, takes
 from vflsynth.protocol.messages import SelectionNotice
+from vflsynth.protocol.schedule import HeldOutSchedule
 
 _LARGEST_GRADIENT = 5.0
 _SMALLEST_IMPROVEMENT = 1e-3

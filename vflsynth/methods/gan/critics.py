@@ -20,7 +20,7 @@ from vflsynth.methods.gan.party import GANParty
 from vflsynth.networks import MLP
 from vflsynth.privacy import StepBudget
 from vflsynth.privacy.dpsgd import LayerTrace
-from vflsynth.protocol import PoissonSchedule
+from vflsynth.protocol.schedule import PoissonSchedule
 
 
 def penalty_traces(

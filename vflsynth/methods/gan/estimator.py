@@ -15,7 +15,7 @@ from vflsynth.methods.synthesizer import PartyFrames
 from vflsynth.methods.trained import TrainedSynthesizer
 from vflsynth.networks.layers import one_replica
 from vflsynth.privacy import PrivacyAccount
-from vflsynth.protocol import Precision
+from vflsynth.protocol.channel import Precision
 from vflsynth.run.loop import Callback
 
 

@@ -31,9 +31,9 @@ from vflsynth.methods.gan.sampler import GeneratorSampler
 from vflsynth.methods.gan.settings import Settings, estimate_memory
 from vflsynth.networks.layers import frechet_distance_of_moments
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import SERVER, Channel, Message, Schedule, When
+from vflsynth.protocol.channel import SERVER, Channel, Message, When
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
-from vflsynth.protocol.schedule import DEFAULT_STEPS, Length, default_epochs, power_of_two
+from vflsynth.protocol.schedule import DEFAULT_STEPS, Length, Schedule, default_epochs, power_of_two
 
 _MAX_EVALUATION, _EVALUATIONS = 1 << 14, 20
 """Fakes that an evaluation looks at, and evaluations that a fit has by default, both at most."""

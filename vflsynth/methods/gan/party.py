@@ -33,8 +33,9 @@ from vflsynth.methods.gan.sampler import GeneratorSampler, Residuals
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.models.choosing import RowScores, row_features
 from vflsynth.networks.layers import FlatAdam
-from vflsynth.protocol import SERVER, Schedule, answers, takes
+from vflsynth.protocol.channel import SERVER, answers, takes
 from vflsynth.protocol.messages import SelectionNotice, TrainingReport
+from vflsynth.protocol.schedule import Schedule
 
 
 class GANParty(TrainableParty):

@@ -13,7 +13,7 @@ from vflsynth.methods.gan.discriminator import Penalty
 from vflsynth.methods.gan.sampler import GeneratorSpec
 from vflsynth.methods.gan.sequential import turns_of
 from vflsynth.networks.layers import FlatAdam
-from vflsynth.protocol import Precision
+from vflsynth.protocol.channel import Precision
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vflsynth.mechanisms.base import Asked, Cover, Plan, SecureSums
 from vflsynth.mechanisms.planning import plan_rounds
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import SERVER
+from vflsynth.protocol.channel import SERVER
 from vflsynth.registry import register
 
 _COVERS = {

@@ -35,7 +35,8 @@ from vflsynth.methods.latent_tree.model import (
 )
 from vflsynth.methods.latent_tree.party import LatentTreeLearning, LatentTreeParty
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import SERVER, Channel, Schedule
+from vflsynth.protocol.channel import SERVER, Channel
+from vflsynth.protocol.schedule import Schedule
 
 
 def publish_tree(

@@ -39,7 +39,7 @@ from vflsynth.methods.latent_tree.sampler import LatentTreeSampler, encoded_bins
 from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.histograms import exact_tables, release_tables
 from vflsynth.privacy.releases import Release
-from vflsynth.protocol import SERVER, answers, takes
+from vflsynth.protocol.channel import SERVER, answers, takes
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ from vflsynth.learning.messages import (
 )
 from vflsynth.methods.marginals.messages import CopulaLoadings
 from vflsynth.models.samplers import RowSampler
-from vflsynth.protocol import SERVER, Channel, Schedule, answers, takes
+from vflsynth.protocol.channel import SERVER, Channel, answers, takes
+from vflsynth.protocol.schedule import Schedule
 from vflsynth.registry import register
 
 Floats = npt.NDArray[np.float64]

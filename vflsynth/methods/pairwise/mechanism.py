@@ -10,7 +10,7 @@ from vflsynth.mechanisms.base import Asked, Cover, Plan, SecureSums
 from vflsynth.mechanisms.planning import plan_rounds
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.histograms import product_sensitivity
-from vflsynth.protocol import SERVER
+from vflsynth.protocol.channel import SERVER
 from vflsynth.registry import register
 
 _NOISED = {"ColumnTables": True, "MaskedStates": False, "SumShares": False, "Mixture": True}

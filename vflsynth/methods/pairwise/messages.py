@@ -11,8 +11,7 @@ from torch import Tensor
 from vflsynth.exceptions import ProtocolError
 from vflsynth.learning.messages import PublishedTables
 from vflsynth.methods.pairwise.column_codes import CODE_NORM
-from vflsynth.protocol import SERVER
-from vflsynth.protocol.channel import MadeOf, Message, holds, message
+from vflsynth.protocol.channel import SERVER, MadeOf, Message, holds, message
 from vflsynth.secure.membership import Code
 
 

@@ -14,7 +14,7 @@ from vflsynth.methods.pairwise.party import PairwiseLearning, PairwiseParty
 from vflsynth.methods.pairwise.product_mixtures import N_SEARCHES
 from vflsynth.methods.pairwise.server import PublishPairs
 from vflsynth.privacy.releases import Grid
-from vflsynth.protocol import Channel
+from vflsynth.protocol.channel import Channel
 from vflsynth.secure.membership import MOST_STATES
 
 _COPIES = 8

@@ -27,7 +27,7 @@ from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDE
 from vflsynth.models.samplers import RowSampler
 from vflsynth.privacy.histograms import exact_tables
 from vflsynth.privacy.releases import Grid, Release
-from vflsynth.protocol import SERVER, answers, takes
+from vflsynth.protocol.channel import SERVER, answers, takes
 from vflsynth.secure.membership import Codebook
 
 _MOST_TAGS = 10_000_000

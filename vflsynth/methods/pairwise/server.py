@@ -28,7 +28,7 @@ from vflsynth.methods.pairwise.product_mixtures import (
 )
 from vflsynth.methods.pairwise.tilts import CATEGORIES, GATED, LEAST_SHARE, ORDERED, tilt_basis
 from vflsynth.privacy.releases import Floats, Grid
-from vflsynth.protocol import SERVER, Channel
+from vflsynth.protocol.channel import SERVER, Channel
 from vflsynth.secure.membership import Codebook, Pair, coordinates_of
 
 

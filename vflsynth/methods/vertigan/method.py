@@ -17,11 +17,10 @@ from vflsynth.methods.gan.method import GANAlgorithm, GANMethod
 from vflsynth.methods.gan.settings import Settings
 from vflsynth.methods.vertigan.messages import BackboneGradients, SummedBackboneGradients
 from vflsynth.networks.layers import pulled_back
-from vflsynth.protocol import (
+from vflsynth.protocol.channel import (
     SERVER,
     Channel,
     Message,
-    Schedule,
     answers,
     pack,
     takes,
@@ -29,6 +28,7 @@ from vflsynth.protocol import (
     unpack_from,
 )
 from vflsynth.protocol.messages import TrainingReport
+from vflsynth.protocol.schedule import Schedule
 
 
 class VertiGANParty(CriticParty):

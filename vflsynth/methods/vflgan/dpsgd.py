@@ -17,8 +17,9 @@ from vflsynth.methods.vflgan.messages import SampledFeatures, Shape
 from vflsynth.methods.vflgan.party import Cut, VFLGANParty
 from vflsynth.methods.vflgan.server import VFLGANServer
 from vflsynth.privacy.dpsgd import LayerTrace
-from vflsynth.protocol import SERVER, Message, PoissonSchedule
+from vflsynth.protocol.channel import SERVER, Message
 from vflsynth.protocol.messages import CutGradients
+from vflsynth.protocol.schedule import PoissonSchedule
 
 
 class DPSGDCut(DPSGDDescent, Cut):

@@ -17,7 +17,7 @@ from vflsynth.methods.vflgan.dpsgd import DPSGDCut, DPSGDServer
 from vflsynth.methods.vflgan.messages import FeatureSlopes, GeneratorFeatures, Shape
 from vflsynth.methods.vflgan.party import Cut, FirstLayerCut, VFLGANParty
 from vflsynth.methods.vflgan.server import EndToEndServer, VFLGANServer
-from vflsynth.protocol import Channel, Message
+from vflsynth.protocol.channel import Channel, Message
 
 _HEAD = 64
 """Hidden units of each column's head, where columns are drawn one after the other."""

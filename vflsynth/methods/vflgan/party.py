@@ -26,7 +26,7 @@ from vflsynth.methods.vflgan.messages import (
     Shape,
 )
 from vflsynth.networks.layers import pulled_back
-from vflsynth.protocol import SERVER, Message, answers, pack, takes, unpack
+from vflsynth.protocol.channel import SERVER, Message, answers, pack, takes, unpack
 from vflsynth.protocol.messages import CutGradients
 
 C = TypeVar("C", DiscriminatorGradients, JointSlopes, GeneratorGradients)

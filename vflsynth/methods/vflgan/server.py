@@ -25,7 +25,7 @@ from vflsynth.methods.vflgan.messages import (
     SampledFeatures,
     Shape,
 )
-from vflsynth.protocol import SERVER, pack, unpack_from
+from vflsynth.protocol.channel import SERVER, pack, unpack_from
 from vflsynth.protocol.messages import IntermediateFeatures
 
 C = TypeVar("C", DiscriminatorGradients, GeneratorGradients)

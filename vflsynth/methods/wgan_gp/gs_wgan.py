@@ -32,9 +32,9 @@ from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import clip_factors, scaled
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
 from vflsynth.privacy.releases import Grid
-from vflsynth.protocol import SERVER, Schedule, SubsetSchedule
+from vflsynth.protocol.channel import SERVER
 from vflsynth.protocol.messages import AlignmentNotice
-from vflsynth.protocol.schedule import Length, power_of_two
+from vflsynth.protocol.schedule import Length, Schedule, SubsetSchedule, power_of_two
 from vflsynth.registry import Number, Optional, register
 
 

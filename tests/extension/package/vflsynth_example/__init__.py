@@ -24,7 +24,7 @@ from vflsynth.methods.marginals.messages import CopulaLoadings
 from vflsynth.methods.marginals.method import CopulaMethod
 from vflsynth.methods.vertigan.method import VertiGANMethod
 from vflsynth.privacy.discovery import ColumnCounts
-from vflsynth.protocol import SERVER, Channel
+from vflsynth.protocol.channel import SERVER, Channel
 from vflsynth.registry import register
 from vflsynth.splitdefense import Protection
 from vflsynth.splitdefense.protections.gradients import Context, check_finite, root_mean_square
