@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from vflsynth._schema import FileTable, Mistakes, Parsed, Says, checked, read_toml
 from vflsynth.columns import PublicSchema
 from vflsynth.exceptions import ParameterError, PrivacyParameterError, did_you_mean
-from vflsynth.frames import infers_types
+from vflsynth.frames.io import infers_types
 from vflsynth.registry import Members, Number, Optional, find
 
 if TYPE_CHECKING:

@@ -19,16 +19,10 @@ from hypothesis import strategies as st
 from sklearn import config_context
 
 from vflsynth.codec import from_json, to_json
-from vflsynth.columns import (
-    TRANSFORMERS,
-    Bounds,
-    Categories,
-    PublicSchema,
-    TableTransformer,
-    infer_kind,
-)
+from vflsynth.columns import Bounds, Categories, PublicSchema, TableTransformer, infer_kind
 from vflsynth.columns.arrays import has_timezone, numpy_dtype, read_numbers
 from vflsynth.columns.bins import Bins
+from vflsynth.columns.kinds import TRANSFORMERS
 from vflsynth.exceptions import (
     CardinalityError,
     ColumnKindError,

@@ -24,13 +24,9 @@ from vflsynth.audit.findings import RELATION_WORDS, Claim, vars_of
 from vflsynth.audit.game import RELEASES, THREAT_MODELS, PartyFrames, columns_left_out, train
 from vflsynth.audit.settings import check_values
 from vflsynth.exceptions import ParameterError
-from vflsynth.frames import (
-    align_party_frames,
-    check_party_frames,
-    key_of,
-    learn_key_minters,
-    party_keys,
-)
+from vflsynth.frames import align_party_frames, key_of
+from vflsynth.frames.keys import learn_key_minters
+from vflsynth.frames.party_frames import check_party_frames, party_keys
 from vflsynth.privacy import NeighbouringRelation
 from vflsynth.privacy.gaussian_dp import last_safe
 

@@ -22,7 +22,8 @@ from vflsynth.exceptions import (
     PublishingWarning,
     did_you_mean,
 )
-from vflsynth.frames import align_party_frames, check_party_frames, key_of, party_keys
+from vflsynth.frames import align_party_frames, key_of
+from vflsynth.frames.party_frames import check_party_frames, party_keys
 from vflsynth.privacy.releases import watched_releases
 
 PartyFrames = Mapping[str, pd.DataFrame]

@@ -10,7 +10,8 @@ from typing import Any
 from vflsynth.cli.console import say, table
 from vflsynth.cli.options import Group, Option, check_file
 from vflsynth.exceptions import ParameterError
-from vflsynth.privacy import Attempt, Budget, PrivacyAccount
+from vflsynth.privacy import Budget, PrivacyAccount
+from vflsynth.privacy.account import Attempt
 from vflsynth.privacy.events import Composition
 from vflsynth.privacy.ledger import conditional, epsilon_of
 

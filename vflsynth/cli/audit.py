@@ -25,7 +25,8 @@ from vflsynth.cli.options import Option, check_folder, check_page, jobs, whole
 from vflsynth.cli.records import open_model, say_uncovered
 from vflsynth.cli.tables import KEY, by_party, label, match_on, on_of, read_party_frames
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, PartyNameError
-from vflsynth.frames import key_of, party_keys
+from vflsynth.frames import key_of
+from vflsynth.frames.party_frames import party_keys
 from vflsynth.methods.synthesizer import BaseSynthesizer
 
 logger = logging.getLogger("vflsynth")

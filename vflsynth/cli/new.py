@@ -33,7 +33,8 @@ from vflsynth.columns.kinds import is_known_to_others
 from vflsynth.contract import ColumnContract, Contract, PartyContract, propose, write_contract
 from vflsynth.contract.proposing import proposal_text
 from vflsynth.exceptions import MissingKeyError, ParameterError, VFLSynthError, did_you_mean
-from vflsynth.frames import align_party_frames, infers_types
+from vflsynth.frames import align_party_frames
+from vflsynth.frames.io import infers_types
 from vflsynth.privacy import PrivacyAccount
 from vflsynth.release.measuring import QUESTIONS, limit_shown_by
 

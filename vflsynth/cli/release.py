@@ -26,9 +26,10 @@ from vflsynth.cli.options import Option, check_artefact
 from vflsynth.cli.records import open_model
 from vflsynth.codec import parameters_to_json, to_json
 from vflsynth.exceptions import ColumnMismatchError, ParameterError, UnusableFileError
-from vflsynth.frames import key_of, party_keys
+from vflsynth.frames import key_of
 from vflsynth.frames.io import suffix_of
 from vflsynth.frames.keys import STEPS, comparable_types, in_form
+from vflsynth.frames.party_frames import party_keys
 from vflsynth.frames.sources import records_of
 from vflsynth.methods.synthesizer import BaseSynthesizer
 from vflsynth.privacy import PrivacyAccount

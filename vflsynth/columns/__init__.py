@@ -17,26 +17,19 @@ if TYPE_CHECKING:
     )
     from vflsynth.columns.encoders import Curve, Encoder, Log, NormalScores, Ranks, Standardizer
     from vflsynth.columns.histograms import NoisyHistogram
-    from vflsynth.columns.kinds import TRANSFORMERS, check_kinds, column_kind, infer_kind
+    from vflsynth.columns.kinds import column_kind, infer_kind
     from vflsynth.columns.numeric import (
         ContinuousTransformer,
         DatetimeTransformer,
         IntegerTransformer,
     )
-    from vflsynth.columns.public import PublicTransformer
     from vflsynth.columns.schema import Bounds, Categories, PublicSchema
-    from vflsynth.columns.table import (
-        TableTransformer,
-        check_encoders,
-        check_overrides,
-        check_public,
-    )
+    from vflsynth.columns.table import TableTransformer
     from vflsynth.columns.wanted import Range
 else:
     __getattr__ = lazily(__name__)
 
 __all__ = [
-    "TRANSFORMERS",
     "BooleanTransformer",
     "Bounds",
     "CategoricalTransformer",
@@ -53,15 +46,10 @@ __all__ = [
     "OrderedTransformer",
     "OutputSpan",
     "PublicSchema",
-    "PublicTransformer",
     "Range",
     "Ranks",
     "Standardizer",
     "TableTransformer",
-    "check_encoders",
-    "check_kinds",
-    "check_overrides",
-    "check_public",
     "column_kind",
     "infer_kind",
 ]

@@ -22,7 +22,8 @@ from vflsynth._locks import lock
 from vflsynth.exceptions import AccountRewoundError, ArtefactError, ToldTooMuchError
 from vflsynth.federation import trail
 from vflsynth.federation.site import Site
-from vflsynth.privacy import OpenAccount, PrivacyAccount, PrivacyLedger
+from vflsynth.privacy import PrivacyAccount, PrivacyLedger
+from vflsynth.privacy.account import OpenAccount
 from vflsynth.privacy.events import Composition
 from vflsynth.privacy.ledger import epsilon_of
 

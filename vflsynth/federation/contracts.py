@@ -24,7 +24,8 @@ from vflsynth.contract.contract import as_rules
 from vflsynth.exceptions import ContractError, ParameterError, PayloadRejectedError
 from vflsynth.federation.job import Job
 from vflsynth.federation.site import Site
-from vflsynth.frames import check_no_empty_column, without_labels_of_others
+from vflsynth.frames import check_no_empty_column
+from vflsynth.frames.party_frames import without_labels_of_others
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _with_keys(table: pd.DataFrame, parts: Mapping[str, pd.DataFrame]) -> pd.Dat
             party=having[1],
         )
     from vflsynth.codec import scalar_from_json
-    from vflsynth.frames import KeyMinter
+    from vflsynth.frames.keys import KeyMinter
     from vflsynth.models.party_model import with_keys
 
     said = parts[having[0]].attrs[KEYS]

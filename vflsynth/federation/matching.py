@@ -38,8 +38,8 @@ from vflsynth.exceptions import (
 from vflsynth.federation import psi
 from vflsynth.federation.limits import MAX_BYTES
 from vflsynth.federation.site import Bounds
-from vflsynth.frames import AlignmentReport, intersect
-from vflsynth.frames.keys import check_no_repeated_key, comparable_types, key_kind
+from vflsynth.frames import AlignmentReport
+from vflsynth.frames.keys import check_no_repeated_key, comparable_types, intersect, key_kind
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.channel import SERVER, Channel, Message, Participant, answers, takes, tell
 from vflsynth.protocol.messages import (

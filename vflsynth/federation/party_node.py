@@ -18,7 +18,8 @@ from vflsynth import _artefacts as artefacts
 from vflsynth._device import few_threads, resolve_device
 from vflsynth._locks import lock
 from vflsynth._random import KeySchedule, Purpose, RandomStreams, derive, repeatable
-from vflsynth.columns import TableTransformer, check_kinds
+from vflsynth.columns import TableTransformer
+from vflsynth.columns.kinds import check_kinds
 from vflsynth.columns.public import with_public_types
 from vflsynth.configuration import make_transformer, schema_of_files
 from vflsynth.contract import Contract, Preparation, with_public
@@ -33,16 +34,10 @@ from vflsynth.federation.psi import key_text
 from vflsynth.federation.sampling import note_attempt
 from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.wire import Tags
-from vflsynth.frames import (
-    MatchOn,
-    check_party_frames,
-    is_matched,
-    party_keys,
-    read_lowest,
-    read_table,
-)
+from vflsynth.frames import MatchOn, read_table
+from vflsynth.frames.batches import read_lowest
 from vflsynth.frames.keys import Difference, warn_of_keys
-from vflsynth.frames.party_frames import lost_of
+from vflsynth.frames.party_frames import check_party_frames, is_matched, lost_of, party_keys
 from vflsynth.learning.base import Method, SharedDraws, Size
 from vflsynth.protocol.channel import (
     MESSAGES,

@@ -23,8 +23,8 @@ from vflsynth.federation.consent import check_approved
 from vflsynth.federation.job import Job
 from vflsynth.federation.party_node import check_table
 from vflsynth.federation.site import SITE_FILE, Site
-from vflsynth.frames import party_keys
 from vflsynth.frames.keys import check_no_repeated_key, key_kind
+from vflsynth.frames.party_frames import party_keys
 
 _LEAST_DISK = 1 << 30
 _SECONDS = 5.0

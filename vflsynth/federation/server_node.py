@@ -24,7 +24,8 @@ from vflsynth.federation.site import Site, kept_secret
 from vflsynth.federation.trail import Report
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Method
-from vflsynth.privacy import OpenAccount, PrivacyLedger
+from vflsynth.privacy import PrivacyLedger
+from vflsynth.privacy.account import OpenAccount
 from vflsynth.protocol.channel import SERVER, Transcript, tell
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.reporting import duration_text

@@ -24,8 +24,9 @@ from sklearn.base import clone
 from torch import Tensor, nn
 
 from vflsynth._random import HiddenStreams, KeySchedule, RandomStreams
-from vflsynth.columns import NoisyHistogram, PublicSchema, TableTransformer, check_public
+from vflsynth.columns import NoisyHistogram, PublicSchema, TableTransformer
 from vflsynth.columns.histograms import estimate_n_records, std_of_n_records
+from vflsynth.columns.table import check_public
 from vflsynth.exceptions import (
     NoPrivacyWarning,
     PartyDataError,
@@ -33,16 +34,15 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
-from vflsynth.frames import (
+from vflsynth.frames import check_no_empty_column
+from vflsynth.frames.keys import (
     KeyMinter,
-    check_no_empty_column,
     intersect,
     learn_key_minters,
-    party_keys,
     positions,
     public_key_minters,
-    without_labels_of_others,
 )
+from vflsynth.frames.party_frames import party_keys, without_labels_of_others
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.networks.layers import FlatAdam

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflsynth.mechanisms.dpsgd import DPSGDPlan
 from vflsynth.networks import MLP
-from vflsynth.privacy import StepBudget
+from vflsynth.privacy.calibration import StepBudget
 from vflsynth.privacy.dpsgd import (
     LayerTrace,
     clip_factors,

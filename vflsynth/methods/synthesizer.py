@@ -32,14 +32,11 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
-from vflsynth.frames import (
-    AlignmentReport,
-    DrawnRecords,
-    MatchOn,
-    align_keys,
+from vflsynth.frames import AlignmentReport, DrawnRecords, MatchOn, key_of
+from vflsynth.frames.keys import align_keys
+from vflsynth.frames.party_frames import (
     check_party_frames,
     is_matched,
-    key_of,
     party_keys,
     without_labels_of_others,
 )

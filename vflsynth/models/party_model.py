@@ -22,7 +22,7 @@ from vflsynth.columns.wanted import Domain
 from vflsynth.contract import Preparation
 from vflsynth.contract.given import domains
 from vflsynth.exceptions import ArtefactError, ParameterError, RuleError, VFLSynthError
-from vflsynth.frames import KeyMinter
+from vflsynth.frames.keys import KeyMinter
 from vflsynth.models.choosing import CHOOSER, Choice, Portion, chosen_rows, portions
 from vflsynth.models.samplers import SAMPLE_BLOCK, RowSampler
 from vflsynth.registry import find

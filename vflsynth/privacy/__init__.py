@@ -10,7 +10,7 @@ from vflsynth._lazy import lazily
 
 if TYPE_CHECKING:
     from vflsynth.columns.schema import PublicSchema
-    from vflsynth.privacy.account import Attempt, Budget, OpenAccount, PrivacyAccount
+    from vflsynth.privacy.account import Budget, PrivacyAccount
     from vflsynth.privacy.accountants import (
         ACCOUNTANTS,
         Accountant,
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
         WangAccountant,
         valid_accountants,
     )
-    from vflsynth.privacy.calibration import (
-        StepBudget,
-        calibrate_noise_multiplier,
-        split_gaussian_budget,
-    )
+    from vflsynth.privacy.calibration import calibrate_noise_multiplier
     from vflsynth.privacy.events import (
         Composition,
         GaussianRelease,
@@ -32,8 +28,6 @@ if TYPE_CHECKING:
         PrivacyEvent,
         SampledRelease,
         Sampler,
-        event_from_dict,
-        event_to_dict,
     )
     from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 else:
@@ -42,14 +36,12 @@ else:
 __all__ = [
     "ACCOUNTANTS",
     "Accountant",
-    "Attempt",
     "Budget",
     "Composition",
     "GaussianDPAccountant",
     "GaussianRelease",
     "LedgerEntry",
     "NeighbouringRelation",
-    "OpenAccount",
     "PLDAccountant",
     "PrivacyAccount",
     "PrivacyEvent",
@@ -58,11 +50,7 @@ __all__ = [
     "RDPAccountant",
     "SampledRelease",
     "Sampler",
-    "StepBudget",
     "WangAccountant",
     "calibrate_noise_multiplier",
-    "event_from_dict",
-    "event_to_dict",
-    "split_gaussian_budget",
     "valid_accountants",
 ]

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from vflsynth.columns import PublicSchema, TableTransformer
-from vflsynth.frames import AlignmentReport, DrawnRecords, key_of, party_keys
+from vflsynth.frames import AlignmentReport, DrawnRecords, key_of
+from vflsynth.frames.party_frames import party_keys
 from vflsynth.learning.base import EncodingSource, Method, Party
 from vflsynth.models import PartyModel
 from vflsynth.protocol.channel import LocalChannel, Transcript

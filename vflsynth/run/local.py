@@ -29,11 +29,13 @@ from vflsynth.exceptions import (
     PublishingWarning,
     warn_user,
 )
-from vflsynth.frames import AlignmentReport, DrawnRecords, MatchOn, align_keys, key_of, with_lost
-from vflsynth.frames.keys import how_to_agree
+from vflsynth.frames import AlignmentReport, DrawnRecords, MatchOn, key_of
+from vflsynth.frames.keys import align_keys, how_to_agree
+from vflsynth.frames.party_frames import with_lost
 from vflsynth.learning import Method, Party
 from vflsynth.learning.base import EncodingSource, SharedDraws, Size
-from vflsynth.privacy import OpenAccount, PrivacyAccount
+from vflsynth.privacy import PrivacyAccount
+from vflsynth.privacy.account import OpenAccount
 from vflsynth.protocol.channel import SERVER, Channel, LocalChannel, Transcript, tell
 from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.protocol.schedule import Schedule

@@ -16,13 +16,9 @@ from sklearn.base import clone
 from vflsynth import _artefacts as artefacts
 from vflsynth._random import RandomStreams
 from vflsynth._version import __version__
-from vflsynth.columns import (
-    PublicSchema,
-    TableTransformer,
-    check_encoders,
-    check_kinds,
-    check_overrides,
-)
+from vflsynth.columns import PublicSchema, TableTransformer
+from vflsynth.columns.kinds import check_kinds
+from vflsynth.columns.table import check_encoders, check_overrides
 from vflsynth.exceptions import (
     ColumnKindError,
     ParameterError,
@@ -31,7 +27,8 @@ from vflsynth.exceptions import (
     TooFewRecordsError,
     did_you_mean,
 )
-from vflsynth.frames import key_of, party_keys
+from vflsynth.frames import key_of
+from vflsynth.frames.party_frames import party_keys
 from vflsynth.learning.base import (
     Duration,
     EncodingSource,
@@ -41,7 +38,7 @@ from vflsynth.learning.base import (
     Party,
     Releasing,
 )
-from vflsynth.privacy import OpenAccount
+from vflsynth.privacy.account import OpenAccount
 from vflsynth.privacy.discovery import count_columns
 from vflsynth.protocol.channel import SERVER, MadeOf, Message, Participant, When, answers, takes
 from vflsynth.protocol.messages import (

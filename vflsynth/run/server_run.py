@@ -19,7 +19,8 @@ from vflsynth._version import __version__
 from vflsynth.exceptions import PayloadRejectedError, ProtocolError
 from vflsynth.frames import AlignmentReport
 from vflsynth.learning.base import Algorithm, Duration, Method, Sent
-from vflsynth.privacy import Composition, LedgerEntry, OpenAccount, SampledRelease
+from vflsynth.privacy import Composition, LedgerEntry, SampledRelease
+from vflsynth.privacy.account import OpenAccount
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.channel import SERVER, Channel, tell

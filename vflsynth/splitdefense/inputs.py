@@ -15,8 +15,13 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from vflsynth.codec import as_frame
 from vflsynth.exceptions import MissingKeyError, ParameterError, PartyDataError, PartyNameError
-from vflsynth.frames import check_party_frames, key_of, party_keys, vertical_split
-from vflsynth.frames.party_frames import check_is_frame, with_keys_in_form
+from vflsynth.frames import key_of, vertical_split
+from vflsynth.frames.party_frames import (
+    check_is_frame,
+    check_party_frames,
+    party_keys,
+    with_keys_in_form,
+)
 
 LABEL_HOLDER = "label holder"
 """Name of an active party that has labels and nothing else."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from vflsynth._random import RandomStreams
 from vflsynth.codec import to_json
 from vflsynth.exceptions import ParameterError, PartyNameError
-from vflsynth.frames import KeyMinter
+from vflsynth.frames.keys import KeyMinter
 from vflsynth.learning.base import Duration, Known, Method, SharedDraws, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
 from vflsynth.models import RowSampler

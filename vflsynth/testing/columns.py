@@ -17,7 +17,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from vflsynth.columns import (
-    TRANSFORMERS,
     Bounds,
     ColumnTransformer,
     Encoder,
@@ -27,6 +26,7 @@ from vflsynth.columns import (
 )
 from vflsynth.columns.arrays import numpy_dtype
 from vflsynth.columns.encoders import Curve
+from vflsynth.columns.kinds import TRANSFORMERS
 from vflsynth.columns.table import check_public
 from vflsynth.exceptions import ArtefactError, EmptyColumnError, EncodedMatrixError, ParameterError
 from vflsynth.testing.laws import (

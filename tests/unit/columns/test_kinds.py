@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vflsynth.columns import check_kinds, column_kind, infer_kind
+from vflsynth.columns import column_kind, infer_kind
+from vflsynth.columns.kinds import check_kinds
 from vflsynth.exceptions import CardinalityError, ColumnKindError
 
 

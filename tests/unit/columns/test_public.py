@@ -14,9 +14,9 @@ from vflsynth.columns import (
     NoisyHistogram,
     PublicSchema,
     TableTransformer,
-    check_public,
 )
 from vflsynth.columns.kinds import public_columns
+from vflsynth.columns.table import check_public
 from vflsynth.exceptions import ArtefactError, ColumnKindError, ParameterError
 
 

@@ -24,7 +24,7 @@ from vflsynth.federation.account import FILE
 from vflsynth.federation.active_node import ActiveNode
 from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Budget
-from vflsynth.frames import learn_key_minters
+from vflsynth.frames.keys import learn_key_minters
 from vflsynth.privacy import PrivacyAccount, PrivacyLedger
 from vflsynth.splitdefense.messages import BottomOutputs
 from vflsynth.splitdefense.model import TopModel

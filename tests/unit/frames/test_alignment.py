@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth.exceptions import KeyTypeError, NoOverlapError, ProtocolError
-from vflsynth.frames import align_keys, intersect, positions
+from vflsynth.frames.keys import align_keys, intersect, positions
 
 KEY_SETS = st.one_of(
     st.lists(st.sets(st.integers(-(2**70), 2**70)), min_size=1, max_size=4),

@@ -17,8 +17,9 @@ from vflsynth.exceptions import (
     PublishingWarning,
     SharedColumnError,
 )
-from vflsynth.frames import align_party_frames, check_party_frames
+from vflsynth.frames import align_party_frames
 from vflsynth.frames.keys import in_form, warn_of_keys
+from vflsynth.frames.party_frames import check_party_frames
 
 
 @pytest.mark.parametrize(

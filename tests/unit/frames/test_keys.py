@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsynth.exceptions import ArtefactError, KeyTypeError
-from vflsynth.frames import KeyMinter, learn_key_minters
+from vflsynth.frames.keys import KeyMinter, learn_key_minters
 
 DTYPES = [
     *("int16", "int32", "int64", "uint16", "uint32", "uint64", "float32", "float64"),

@@ -3,12 +3,8 @@ import pandas as pd
 import pytest
 
 from vflsynth import exceptions
-from vflsynth.frames import (
-    align_party_frames,
-    check_no_empty_column,
-    check_party_frames,
-    vertical_split,
-)
+from vflsynth.frames import align_party_frames, check_no_empty_column, vertical_split
+from vflsynth.frames.party_frames import check_party_frames
 
 
 def lab(**columns):

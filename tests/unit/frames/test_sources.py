@@ -13,7 +13,8 @@ import pytest
 from vflsynth import IndependentSynthesizer
 from vflsynth.cli import main
 from vflsynth.exceptions import MissingExtraError, PublishingWarning, TableFileError
-from vflsynth.frames import check_party_frames, read_records, read_table
+from vflsynth.frames import read_records, read_table
+from vflsynth.frames.party_frames import check_party_frames
 from vflsynth.frames.sources import read_query
 
 FRAME = pd.DataFrame(

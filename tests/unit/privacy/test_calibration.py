@@ -13,11 +13,10 @@ from vflsynth.privacy import (
     PLDAccountant,
     RDPAccountant,
     SampledRelease,
-    StepBudget,
     WangAccountant,
     calibrate_noise_multiplier,
-    split_gaussian_budget,
 )
+from vflsynth.privacy.calibration import StepBudget, split_gaussian_budget
 from vflsynth.privacy.gaussian_dp import mu_of_gaussian
 
 pytestmark = pytest.mark.usefixtures("tight_accountants")

@@ -12,10 +12,13 @@ from vflsynth.privacy import (
     NeighbouringRelation,
     SampledRelease,
     Sampler,
+)
+from vflsynth.privacy.events import (
     event_from_dict,
     event_to_dict,
+    released_by,
+    without_amplification,
 )
-from vflsynth.privacy.events import released_by, without_amplification
 
 positive = st.floats(1e-6, 1e6)
 

@@ -21,7 +21,8 @@ from vflsynth.methods.latent_tree import mechanism
 from vflsynth.methods.latent_tree.messages import LatentTables
 from vflsynth.methods.latent_tree.method import PublishTree
 from vflsynth.methods.vertigan.method import VertiGANMethod
-from vflsynth.privacy import PublicSchema, StepBudget
+from vflsynth.privacy import PublicSchema
+from vflsynth.privacy.calibration import StepBudget
 
 BUDGET = {
     "epsilon": 5.0,

@@ -18,7 +18,7 @@ from vflsynth.mechanisms.noisy_descent import NoisyDescent, layer_traces, of_row
 from vflsynth.methods.gan.discriminator import Discriminator
 from vflsynth.methods.gan.party import GANParty
 from vflsynth.networks import MLP
-from vflsynth.privacy import StepBudget
+from vflsynth.privacy.calibration import StepBudget
 from vflsynth.privacy.dpsgd import LayerTrace
 from vflsynth.protocol.schedule import PoissonSchedule
 

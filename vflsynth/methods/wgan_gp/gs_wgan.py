@@ -26,8 +26,8 @@ from vflsynth.methods.gan.discriminator import Discriminator
 from vflsynth.methods.vertigan.messages import SummedBackboneGradients
 from vflsynth.methods.vertigan.method import VertiGANParty
 from vflsynth.networks.layers import FlatAdam, one_replica
-from vflsynth.privacy import StepBudget
 from vflsynth.privacy.accountants import RDPAccountant
+from vflsynth.privacy.calibration import StepBudget
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import clip_factors, scaled
 from vflsynth.privacy.events import GaussianRelease, NeighbouringRelation, SampledRelease, Sampler
