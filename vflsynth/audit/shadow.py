@@ -15,7 +15,7 @@ import joblib
 import numpy as np
 import torch
 
-from vflsynth._device import available_memory
+from vflsynth._device import available_memory, few_threads
 from vflsynth.adversary.encoding import Floats
 from vflsynth.audit.game import World, train, trains_many
 from vflsynth.audit.kept import Observation, Store, key_of
@@ -238,9 +238,8 @@ def run_block(
 ) -> BlockResult:
     """Train and observe one block; runs in a worker."""
     started = time.process_time()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # parallel blocks, not parallel operations: the networks are small
-    try:
+    # Parallel blocks, not parallel operations: the networks are small.
+    with few_threads(0.0, torch.device("cpu")):
         with quiet():
             models = train(
                 synthesizer,
@@ -252,6 +251,4 @@ def run_block(
                 callbacks=callbacks,
             )
         observations = [observer.observe(model, world.targets) for model in models]
-        return world.name, numbers, observations, time.process_time() - started
-    finally:
-        torch.set_num_threads(threads)
+    return world.name, numbers, observations, time.process_time() - started
