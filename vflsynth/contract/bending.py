@@ -8,15 +8,12 @@ from itertools import permutations
 import numpy as np
 
 from vflsynth.columns.arrays import Floats, decimals_of
-from vflsynth.contract.arithmetic import nice
-from vflsynth.contract.combining import confirmed
+from vflsynth.contract.arithmetic import slack_of
+from vflsynth.contract.combining import confirmed, sum_of
 from vflsynth.contract.findings import SCREENED, SCREENED_AGAIN, Finding, Table, name_of, spread
 
 _LEAST, _MOST = 20, 5
 """Records on a line, at least; lines that meet, at most."""
-
-_LOOSELY, _PLACES = 5.0, 5
-"""How far estimated factors may be off, see `nice`, and decimals of what is added to them."""
 
 _SMOOTH = 0.95
 """Share of the records that lie between their neighbours, but for rounding, at least."""
@@ -34,9 +31,8 @@ def bends(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
             continue
         x, y = _in_order(table.values(along, rows), table.values(column, rows))
         lines = _lines(x, y, name_of(along)) if _is_smooth(x, y) else []
-        if 1 < len(lines) <= _MOST:
-            texts = [text for _, text in lines]
-            slopes = [slope for slope, _ in lines]
+        slopes, texts = [slope for slope, _ in lines], list(dict.fromkeys(own for _, own in lines))
+        if 1 < len(texts) <= _MOST:
             bend = "max" if slopes == sorted(slopes) else "min"
             text = f"{bend}({', '.join(texts)})"
             finding = confirmed(table, column, text, table.values(column, rows), "extreme")
@@ -52,15 +48,9 @@ def _in_order(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return found, y[known][first]
 
 
-def _half(y: Floats) -> float:
-    """Return by how much rounded numbers may be off."""
-    places = decimals_of(y)
-    return 0.0 if places is None else 0.5 * 10.0**-places
-
-
 def _is_smooth(x: Floats, y: Floats) -> bool:
     """Whether nearly all records lie on the line through their neighbours."""
-    half = _half(y)
+    half = slack_of(decimals_of(y))
     if len(x) < 2 * _LEAST or np.ptp(y) <= 50 * half:
         return False
     slopes = (y[2:] - y[:-2]) / (x[2:] - x[:-2])
@@ -88,17 +78,7 @@ def _lines(x: Floats, y: Floats, name: str) -> list[tuple[float, str]]:
 
 def _line(x: Floats, y: Floats, name: str) -> tuple[float, str] | None:
     """Return the slope of a line of few digits, and how it is written; None if there is none."""
-    half = _half(y)
-    own = float(np.polyfit(x - x.mean(), y, 1)[0])
-    slope, factor = nice(abs(own), _LOOSELY) if np.ptp(y) else (0.0, "")
-    if slope is None:
-        return None
-    slope = float(np.copysign(slope, own))
-    for places in range(_PLACES):
-        added = float(np.round(np.median(y - slope * x), places))
-        if (np.abs(y - slope * x - added) <= half + 1e-9 * np.abs(y)).all():
-            if not slope:
-                return slope, f"{added:.15g}"
-            start = f"{added:.15g} {'-' if slope < 0 else '+'} " if added else "-" * (slope < 0)
-            return slope, f"{start}{name}{factor}"
-    return None
+    if not np.ptp(y):
+        return 0.0, f"{y[0]:.15g}"
+    text = sum_of(y, x[None], [name])
+    return None if text is None else (float(np.polyfit(x - x.mean(), y, 1)[0]), text)

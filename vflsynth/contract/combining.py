@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from vflsynth.columns.arrays import Floats, decimals_of
-from vflsynth.contract.arithmetic import nice
+from vflsynth.contract.arithmetic import nice, slack_of
 from vflsynth.contract.findings import SCREENED_AGAIN, Finding, Table, computed_by, name_of, spread
 from vflsynth.contract.rules import PLACES, Check
 
@@ -26,8 +26,8 @@ _LEFT, _TOLD, _NOTHING = 0.05, 1e-3, 1e-9
 """Shares of a column's deviation: what others leave of one that may be computed, the least that one
 of them counts, and what rounding errors are."""
 
-_LOOSELY = 5.0
-"""Factors are estimated beside others, from numbers that are rounded."""
+_LOOSELY, _PLACES = 5.0, 4
+"""How far estimated factors may be off, see `nice`; decimals more that what is added may have."""
 
 
 def sums(table: Table, known: Sequence[Finding], only: Hashable = None) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def sums(table: Table, known: Sequence[Finding], only: Hashable = None) -> Itera
             if only not in (None, labels[one]):
                 continue
             others = [k for k in sorted(members) if k != one]
-            text = _sum(matrix[one], matrix[others], [name_of(labels[k]) for k in others])
+            text = sum_of(matrix[one], matrix[others], [name_of(labels[k]) for k in others])
             if (made := confirmed(table, labels[one], text, matrix[one], "sum")) is not None:
                 return made
         return None
@@ -168,20 +168,32 @@ def _weights(own: Floats, others: Floats) -> tuple[Floats, float]:
     return weights, float(own.mean() - weights @ others.mean(axis=1))
 
 
-def _sum(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
-    """Write a sum with factors of few digits, what is added first; None if there are none."""
-    weights, constant = _weights(own, others)
+def sum_of(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
+    """Write a sum with factors of few digits, what is added first; None if there is none."""
+    weights, _ = _weights(own, others)
     factors = [nice(abs(float(weight)), _LOOSELY) for weight in weights]
-    if None in [value for value, _ in factors] or not np.isfinite(constant):
+    values = [value for value, _ in factors if value is not None]
+    if len(values) < len(factors):
+        return None
+    constant = _added(own, own - np.copysign(values, weights) @ others)
+    if constant is None:
         return None
     terms = [(w < 0, f"{name}{factor}") for w, name, (_, factor) in zip(weights, names, factors)]
-    places = decimals_of(own)
-    constant = float(np.round(constant, PLACES if places is None else places))
     if constant:
         terms.append((constant < 0, f"{abs(constant):.15g}"))
     (negative, first), *rest = sorted(terms, key=lambda term: term[0])
     more = "".join(f" {'-' if less else '+'} {term}" for less, term in rest)
     return f"{'-' if negative else ''}{first}{more}"
+
+
+def _added(own: Floats, left: Floats) -> float | None:
+    """Return the number of fewest decimals that others leave of a column, but for its rounding."""
+    places = decimals_of(own)
+    for more in range(_PLACES):
+        constant = float(np.round(np.median(left), PLACES if places is None else places + more))
+        if (np.abs(left - constant) <= slack_of(places) + _NOTHING * np.abs(own)).all():
+            return constant
+    return None
 
 
 def _product(own: Floats, others: Floats, names: Sequence[str]) -> str | None:

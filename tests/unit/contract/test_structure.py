@@ -245,8 +245,8 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
         "state == case(value < kwh, True, 'more', 'less')",
         "until == months_after(begun, case(plan, 'green', 24, 12))",
         "until == asked + days(case(zone, 'B', 90, 30))",
-        "tax == round(max(claim * 0.1, -72 + claim * 0.22), 2)",
-        "apart == max(20.5 - weight, -20.5 + weight)",
+        "tax == round(max(claim * 0.1, claim * 0.22 - 72), 2)",
+        "apart == max(20.5 - weight, weight - 20.5)",
         "due == round(claim * (1 - rebate), 2)",
     }
 
