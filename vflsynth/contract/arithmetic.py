@@ -62,11 +62,11 @@ def _alone(of: Callable[[Floats], Floats], one: Floats, others: Floats) -> Float
 _MOST_RATES = 50
 """Different rates in a column of them, at most."""
 
-MULTIPLE = _Form("product", "{a}", lambda one, others: one[None], two=False)
+_MULTIPLE = _Form("product", "{a}", lambda one, others: one[None], two=False)
 _RATIO = _Form("ratio", "{a} / {b}", lambda one, others: one / _not_zero(others))
 _OF_SQUARE = _Form("ratio", "{a} / ({b} * {b})", lambda one, others: one / _not_zero(others) ** 2)
 _FORMS = (
-    MULTIPLE,
+    _MULTIPLE,
     *(
         _Form("product", text, partial(_alone, of), scaled=False, two=False)
         for text, of in (
@@ -90,9 +90,7 @@ _FORMS = (
 )
 
 
-def of_two(
-    table: Table, known: Sequence[Finding], forms: Sequence[_Form] = _FORMS
-) -> Iterator[Finding]:
+def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     """Find columns that follow from one or two others, as they are rounded."""
     labels = table.numbers
     if len(labels) < 2:
@@ -106,7 +104,7 @@ def of_two(
     multiples: set[Hashable] = set()  # with these, whatever is a product is one more
     few = np.array([len({*row[np.isfinite(row)].tolist()}) <= _MOST_RATES for row in values])
     low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
-    for form in forms:
+    for form in _FORMS:
         asked = few & (low >= 0.0) & (high <= form.rates) if form.rates else few | True
         for a, one in enumerate(values):
             others = np.flatnonzero(asked)
@@ -169,7 +167,7 @@ def _screened(
             (int(c), *(nice(float(factors[k, c])) if form.scaled else (1.0, "")))
             for c in np.flatnonzero(row)
         ]
-        plain = 1.0 if form is MULTIPLE and not nearly else None
+        plain = 1.0 if form is _MULTIPLE and not nearly else None
         found = [each for each in found if each[1] not in (None, plain)]
         own, by = [each[0] for each in found], np.array([each[1] for each in found], float)
         off = np.abs(by[:, None] * made[k] - values[own])
@@ -182,6 +180,18 @@ def _screened(
 
 _DIGITS = ((2, 1e-3), (3, 1e-4), (4, 1e-5))
 """Digits that factors may have, and how near they must come to what is estimated."""
+
+_WAYS = (
+    (3, " * {}", 1.0, 1),
+    (4, " / {}", 1.0, -1),
+    (4, " * {}", 1.0, 1),
+    (3, " * {} / 12", 12.0, 1),
+    (6, " * {}", 1.0, 1),
+)
+"""How a factor that is estimated beside others may be written, and digits that it has, at most."""
+
+_LOOSEST = 5e-3
+"""Error of an estimated factor, as a share of it, at most."""
 
 _RATHER = 10.0
 """Numbers are divided only if that comes so many times nearer than a factor."""
@@ -197,11 +207,8 @@ def _may_be_nice(factors: Floats) -> npt.NDArray[np.bool_]:
     return found
 
 
-def nice(factor: float, loosely: float = 1.0) -> tuple[float | None, str]:
-    """Return a factor of at most four digits, or the inverse of one, and how it is written.
-
-    It may be off by so many times as much as `_DIGITS` says.
-    """
+def nice(factor: float) -> tuple[float | None, str]:
+    """Return a factor of at most four digits, or the inverse of one, and how it is written."""
     best: tuple[float, float | None, str] = np.inf, None, ""
     if not 1e-300 < abs(factor) < 1e300:
         return best[1:]
@@ -210,11 +217,30 @@ def nice(factor: float, loosely: float = 1.0) -> tuple[float | None, str]:
             digits = float(f"{value:.{count}g}")
             off = abs(digits / value - 1.0) / within
             worse = off if text == " * " else _RATHER * off
-            if off < loosely and worse < best[0]:
+            if off < 1.0 and worse < best[0]:
                 written = repr(int(digits)) if digits.is_integer() else repr(digits)
                 one = digits if text == " * " else 1.0 / digits
                 best = worse, *((1.0, "") if digits == 1.0 else (one, text + written))
     return best[1:]
+
+
+def shortest(factor: float, error: float) -> tuple[float | None, str]:
+    """Return the factor of fewest digits within an error, and how it is written; as `nice`.
+
+    It may be a number, the inverse of one, or a twelfth of one, as of a year. None if the error is
+    too large for that to tell anything.
+    """
+    if not 1e-300 < abs(factor) < 1e300 or error > _LOOSEST * abs(factor):
+        return None, ""
+    for most, text, times, power in _WAYS:
+        value = factor**power * times
+        for count in range(1, most + 1):
+            digits = float(f"{value:.{count}g}")
+            made = (digits / times) ** power
+            if abs(made - factor) <= error:
+                written = text.format(int(digits) if digits.is_integer() else repr(digits))
+                return made, "" if made == 1.0 else written
+    return None, ""
 
 
 def _confirmed(

@@ -7,13 +7,15 @@ looked at in all records.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import permutations
 from typing import TypeVar
 
 import numpy as np
 
 from vflsynth.columns.arrays import Floats, decimals_of
-from vflsynth.contract.arithmetic import nice, slack_of
+from vflsynth.contract.arithmetic import shortest, slack_of
 from vflsynth.contract.findings import SCREENED_AGAIN, Finding, Table, computed_by, name_of, spread
 from vflsynth.contract.rules import PLACES, Check
 
@@ -26,8 +28,35 @@ _LEFT, _TOLD, _NOTHING = 0.05, 1e-3, 1e-9
 """Shares of a column's deviation: what others leave of one that may be computed, the least that one
 of them counts, and what rounding errors are."""
 
-_LOOSELY, _PLACES = 5.0, 4
-"""How far estimated factors may be off, see `nice`; decimals more that what is added may have."""
+_SURELY, _PLACES = 5.0, 4
+"""Standard errors by which factors may be off; decimals more that what is added may have."""
+
+
+def multiples(table: Table, only: Hashable = None) -> Iterator[Finding]:
+    """Find numbers that are multiples of another one; as `sums`.
+
+    Of two the one is computed that can have more values, in which the other's leave gaps.
+    """
+    rows = spread(table.n, SCREENED_AGAIN)
+    values = {label: table.values(label, rows) for label in table.numbers}
+    finest = sorted(values, key=lambda label: -_n_values(values[label]))
+    told: list[set[Hashable]] = []
+    for label, of in permutations(finest, 2):
+        known = np.isfinite(values[label]) & np.isfinite(values[of])
+        own, other = values[label][known], values[of][known]
+        square = float(other @ other)
+        if only not in (None, label) or {label, of} in told or not 0.0 < square < np.inf:
+            continue
+        factor = float(own @ other) / square
+        left = own - factor * other
+        if (np.abs(left) > 1.5 * slack_of(decimals_of(own)) + _NOTHING * np.abs(own)).any():
+            continue
+        error = _SURELY * float(left.std()) / math.sqrt(square) + _NOTHING * abs(factor)
+        value, text = shortest(abs(factor), error)
+        written = None if value is None else f"{'-' if factor < 0 else ''}{name_of(of)}{text}"
+        if (finding := confirmed(table, label, written, own, "product")) is not None:
+            told.append({label, of})
+            yield finding
 
 
 def sums(table: Table, known: Sequence[Finding], only: Hashable = None) -> Iterator[Finding]:
@@ -124,6 +153,7 @@ def _related(
         if left.std() <= _LEFT * spread_out and basis:
             weights, _ = _weights(own, matrix[basis])
             told = np.abs(weights) * matrix[basis].std(axis=1) > _TOLD * spread_out
+            told &= np.abs(weights) > _SURELY * _errors(own, matrix[basis], weights)
             parts = [k for k, there in zip(basis, told) if there]
             finding = found([c, *parts], matrix) if 0 < len(parts) < _LONGEST else None
             if finding is not None:
@@ -135,10 +165,16 @@ def _related(
 
 
 def nearly_follows(own: Floats, others: Floats) -> bool:
-    """Whether a column may be a sum of others."""
-    weights, constant = _weights(own, others)
-    left = own - constant - weights @ others
-    return bool(own.std() > 0.0 and left.std() <= _LEFT * own.std())
+    """Whether a column may be a sum of others, or a product."""
+    positive = (others > 0).all(axis=1)
+    options = [(own, others)]
+    if positive.any() and (own > 0).all():
+        options.append((np.log(own), np.log(others[positive])))
+    for one, rest in options:
+        weights, constant = _weights(one, rest)
+        if one.std() > 0.0 and (one - constant - weights @ rest).std() <= _LEFT * one.std():
+            return True
+    return False
 
 
 def _to_compute(members: Sequence[int], matrix: Floats) -> list[int]:
@@ -150,6 +186,12 @@ def _to_compute(members: Sequence[int], matrix: Floats) -> list[int]:
     varied = sorted(members, key=lambda k: -matrix[k].std())
     before = varied if len({*signs.values()}) == 1 else alone if len(alone) == 1 else []
     return sorted(dict.fromkeys([*before, *members]), key=lambda k: _step(matrix[k]))
+
+
+def _n_values(numbers: Floats) -> float:
+    """Return about how many values numbers of so many decimals may have."""
+    known = numbers[np.isfinite(numbers)]
+    return float(known.std() / slack_of(decimals_of(known))) if len(known) else 0.0
 
 
 def _step(numbers: Floats) -> float:
@@ -171,7 +213,8 @@ def _weights(own: Floats, others: Floats) -> tuple[Floats, float]:
 def sum_of(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
     """Write a sum with factors of few digits, what is added first; None if there is none."""
     weights, _ = _weights(own, others)
-    factors = [nice(abs(float(weight)), _LOOSELY) for weight in weights]
+    errors = _SURELY * _errors(own, others, weights)
+    factors = [shortest(abs(float(w)), float(error)) for w, error in zip(weights, errors)]
     values = [value for value, _ in factors if value is not None]
     if len(values) < len(factors):
         return None
@@ -184,6 +227,20 @@ def sum_of(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
     (negative, first), *rest = sorted(terms, key=lambda term: term[0])
     more = "".join(f" {'-' if less else '+'} {term}" for less, term in rest)
     return f"{'-' if negative else ''}{first}{more}"
+
+
+def _errors(own: Floats, others: Floats, weights: Floats) -> Floats:
+    """Return the standard errors of what others count in a column."""
+    centred = others - others.mean(axis=1, keepdims=True)
+    left = own - own.mean() - weights @ centred
+    scales = centred.std(axis=1)
+    scaled = centred / scales[:, None]
+    alike = scaled @ scaled.T
+    if not np.isfinite(alike).all():  # of numbers that are too large, or all the same
+        return np.full(len(others), np.inf)
+    told = np.linalg.pinv(alike).diagonal()
+    errors: Floats = left.std() * np.sqrt(np.abs(told)) / scales + _NOTHING * np.abs(weights)
+    return errors
 
 
 def _added(own: Floats, left: Floats) -> float | None:
@@ -202,7 +259,9 @@ def _product(own: Floats, others: Floats, names: Sequence[str]) -> str | None:
     powers = np.rint(weights)
     if (np.abs(powers) != 1).any() or np.abs(weights - powers).max() > _LEFT:
         return None
-    value, factor = nice(float(np.exp(np.median(own - powers @ others))), _LOOSELY)
+    logs = own - powers @ others
+    error = _SURELY * float(logs.std()) / math.sqrt(len(logs)) + _NOTHING
+    value, factor = shortest(made := float(np.exp(np.median(logs))), error * made)
     above = [name for name, power in zip(names, powers) if power > 0]
     below = [name for name, power in zip(names, powers) if power < 0]
     if value is None or not above:

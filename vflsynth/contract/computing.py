@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import Flags, kind_of_values
-from vflsynth.contract.arithmetic import MULTIPLE, digits, of_two
+from vflsynth.contract.arithmetic import digits, of_two
 from vflsynth.contract.bending import bends
-from vflsynth.contract.combining import confirmed, nearly_follows, products, sums
+from vflsynth.contract.combining import confirmed, multiples, nearly_follows, products, sums
 from vflsynth.contract.comparing import comparisons
 from vflsynth.contract.expressions import LONGEST
 from vflsynth.contract.findings import (
@@ -35,9 +35,6 @@ from vflsynth.contract.times import lags, parts_of_times
 
 _HUGE = 1e100
 """Numbers whose squares may not be numbers."""
-
-_LIMITED = 0.05
-"""Share of the records that have a number which is a limit, at least."""
 
 
 def computing(table: Table) -> list[Finding]:
@@ -72,7 +69,7 @@ def _equalities(table: Table) -> Iterator[Finding]:
 
 
 def beyond_limits(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
-    """Find numbers that others compute above or below a frequent one: 0 up to a deductible."""
+    """Find numbers that others compute up to a limit, or from one on: 0 up to a deductible."""
     exact = [finding.rule for finding in known if finding.is_exact]
     done, groups = {rule.repaired_column for rule in exact}, [{*rule.columns} for rule in exact]
     rows = spread(table.n, SCREENED_AGAIN)
@@ -80,22 +77,19 @@ def beyond_limits(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     matrix = np.array([table.values(k, rows) for k in numbers])
     matrix[~(np.abs(matrix) < _HUGE)] = 0.0
     for k, column in enumerate(numbers):
-        counts = numbers[column].value_counts()
-        if column in done or counts.iloc[:1].sum() < max(LEAST_SURPRISE, _LIMITED * len(rows)):
-            continue
-        limit = counts.index[0]
-        beyond = (numbers[column].notna() & (numbers[column] != limit)).to_numpy(np.bool_)
-        signs = np.unique(np.sign(matrix[k][beyond] - limit))
-        if np.count_nonzero(beyond) < LEAST_SURPRISE or len(signs) > 1:
-            continue
-        if not nearly_follows(matrix[k][beyond], np.delete(matrix, k, axis=0)[:, beyond]):
-            continue
-        text = _computing(numbers[beyond], column)
-        end = f"{'max' if signs[0] > 0 else 'min'}({text}, {plain_value(limit)!r})"
-        own = table.values(column, rows)
-        finding = None if text is None else confirmed(table, column, end, own, "extreme")
-        if finding is not None and {*finding.rule.columns} not in groups:
-            yield finding
+        own = numbers[column]
+        for bend, end in (("max", own.min()), ("min", own.max())) if column not in done else ():
+            beyond = (own.notna() & (own != end)).to_numpy(np.bool_)
+            if min((own == end).sum(), beyond.sum()) < LEAST_SURPRISE:
+                continue
+            if not nearly_follows(matrix[k][beyond], np.delete(matrix, k, axis=0)[:, beyond]):
+                continue
+            text = _computing(numbers[beyond], column)
+            limited = f"{bend}({text}, {plain_value(end)!r})"
+            finding = text and confirmed(table, column, limited, matrix[k], "extreme")
+            if finding and {*finding.rule.columns} not in groups:
+                yield finding
+                break
 
 
 def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
@@ -119,7 +113,7 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
             column, columns = finding.rule.repaired_column, [*finding.rule.columns]
             if column in labels or not taken.leaves(finding):
                 continue
-            texts = {values: _computing(part[columns], column) for values, part in parts.items()}
+            texts = _texts({values: part[columns] for values, part in parts.items()}, column)
             text = case_of([name_of(label) for label in by], texts)
             if text is None or "case(" not in text:
                 continue
@@ -143,6 +137,8 @@ class _Taken:
         self.columns = {rule.repaired_column for rule in rules} - self.totals
         self.following = {*self.totals}
         """Columns that follow from others of their sum."""
+        self.pairs: list[set[Hashable]] = []
+        """Columns each of which follows from another one."""
 
     def _within(self, finding: Finding) -> list[set[Hashable]]:
         return [group for group in self.sums if len({*finding.rule.columns} & group) > 1]
@@ -153,11 +149,17 @@ class _Taken:
         follows = len(columns) > 2 or column in self.following
         if column in self.columns or columns in self.groups:
             return False
+        if any(columns <= pairs for pairs in self.pairs):
+            return False
         return not (follows and self._within(finding))
 
     def add(self, finding: Finding) -> None:
         """Note that its column is computed: with one of its sum, the others follow."""
         self.columns.add(finding.rule.repaired_column)
+        if len(columns := {*finding.rule.columns}) == 2:
+            linked = [pairs for pairs in self.pairs if pairs & columns]
+            self.pairs = [pairs for pairs in self.pairs if not pairs & columns]
+            self.pairs.append(columns.union(*linked))
         self.following.update(*self._within(finding))
 
 
@@ -183,15 +185,25 @@ def _cells(
 def _among(numbers: pd.DataFrame, only: Hashable = None) -> Iterator[Finding]:
     """Yield the multiples, sums and products among some numbers of a few records."""
     table = Table(numbers)
-    multiples = [
-        finding
-        for finding in of_two(table, [], (MULTIPLE,))
-        if only in (None, finding.rule.repaired_column)
-    ]
-    yield from multiples
-    found = [*multiples, *sums(table, multiples, only)]
-    yield from found[len(multiples) :]
+    found = list(multiples(table, only))
+    yield from found
+    for finding in sums(table, found, only):
+        found.append(finding)
+        yield finding
     yield from products(table, found, only)
+
+
+def _texts(
+    parts: Mapping[tuple[str, ...], pd.DataFrame], column: Hashable
+) -> dict[tuple[str, ...], str]:
+    """Write what computes a number in each of some parts of a table; nothing if one has nothing."""
+    texts = {}
+    for values, part in parts.items():
+        text = _computing(part, column)
+        if text is None:
+            return {}
+        texts[values] = text
+    return texts
 
 
 def _computing(numbers: pd.DataFrame, column: Hashable) -> str | None:

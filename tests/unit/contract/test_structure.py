@@ -212,6 +212,8 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     own = frame["plan"].map({"day": 9.5, "night": 7.25, "green": 9.5})
     rate = frame["plan"].map({"day": 0.312, "night": 0.268, "green": 0.335})
     frame["bill"] = (own + rate * frame["kwh"]).round(2)
+    part = frame["plan"].map({"day": 1.06 / 12, "night": 1, "green": 0.26125})
+    frame["instalment"] = (frame["bill"] * part).round(2)
     frame["weight"], frame["volume"] = rng.gamma(3, 9, (2, 2000)).round(1)
     frame["charged"] = frame[["weight", "volume"]].max(axis=1)
     of_both = np.where(zone == "A", 1.5, 2.5) * np.where(plan == "night", 3, 1)
@@ -235,6 +237,8 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     assert {f.rule.title for f in discover(frame) if f.kind in kinds} == {
         "bill == round(case(plan, 'green', kwh * 0.335 + 9.5, 'night', kwh * 0.268 + 7.25, "
         "kwh * 0.312 + 9.5), 2)",
+        "instalment == round(case(plan, 'green', bill * 0.26125, 'night', bill, "
+        "bill * 1.06 / 12), 2)",
         "freight == case(plan, 'night', case(zone, 'B', charged * 7.5 + 4, charged * 4.5 + 4), "
         "case(zone, 'B', charged * 2.5 + 4, charged * 1.5 + 4))",
         "premium == round(case(insured, True, value * 0.012, 0.0), 2)",
