@@ -28,7 +28,7 @@ def comparisons(table: Table) -> Iterator[Finding]:
     alike: dict[str, dict[Hashable, Floats]] = {}
     for label in (label for label in table.labels if label in table.kinds):
         alike.setdefault(table.kinds[label], {})[label] = table.values(label, rows)
-    for flag in table.labels:
+    for flag in table.cased:
         codes, values = table.codes(flag)
         if len(values) != 2 or codes.max() > 1:
             continue

@@ -80,7 +80,7 @@ def beyond_limits(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
         own = numbers[column]
         for bend, end in (("max", own.min()), ("min", own.max())) if column not in done else ():
             beyond = (own.notna() & (own != end)).to_numpy(np.bool_)
-            if min((own == end).sum(), beyond.sum()) < LEAST_SURPRISE:
+            if min((own == end).sum(), beyond.sum()) < LEAST_SURPRISE or not abs(end) < _HUGE:
                 continue
             if not nearly_follows(matrix[k][beyond], np.delete(matrix, k, axis=0)[:, beyond]):
                 continue
@@ -101,9 +101,8 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     taken = _Taken(known)
     rows = spread(table.n, SCREENED_AGAIN)
     numbers = table.frame[table.numbers].iloc[rows].reset_index(drop=True)
-    labels = [k for k in table.labels if 2 <= len(table.codes(k)[1]) <= MOST_CASES]
-    plain = [k for k in labels if kind_of_values(table.frame[k].dtype) not in "iuf"]
-    for by in [*combinations(labels, 1), *combinations(plain, 2)]:
+    plain = [k for k in table.cased if kind_of_values(table.frame[k].dtype) not in "iuf"]
+    for by in [*combinations(table.cased, 1), *combinations(plain, 2)]:
         cells = _cells(table, by, rows)
         if len(numbers.columns) < 2 or not 2 <= len(cells) <= MOST_CASES:
             continue
@@ -111,7 +110,7 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
         first = [*parts.values()][: 3 - len(by)]  # of single labels two, as one may have zeros
         for finding in (finding for part in first for finding in _among(part)):
             column, columns = finding.rule.repaired_column, [*finding.rule.columns]
-            if column in labels or not taken.leaves(finding):
+            if column in table.cased or not taken.leaves(finding):
                 continue
             texts = _texts({values: part[columns] for values, part in parts.items()}, column)
             text = case_of([name_of(label) for label in by], texts)

@@ -65,7 +65,7 @@ def discover(frame: pd.DataFrame, *, nearly: bool = False) -> list[Finding]:
         from anything else; groups of flags of which one is set; columns that one or two others
         determine; values of a column that fix another. Of a product and a ratio of the same
         columns, the one that computes the column that tells most. Columns whose labels are neither
-        text nor whole numbers are not looked at.
+        whole numbers nor texts of at most 100 characters are not looked at.
     """
     if len(frame) < LEAST_SURPRISE:
         return []

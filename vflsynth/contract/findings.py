@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import Floats, floats_of, kind_of_values, plain_values
-from vflsynth.contract.rules import Check, Rule, are_hashable
+from vflsynth.contract.rules import Check, Rule, are_hashable, plain_value
 from vflsynth.exceptions import ContractError
 from vflsynth.registry import Value, register
 
@@ -25,6 +25,9 @@ NEARLY = 0.99
 
 MOST_CASES = 24
 """Labels, or pairs of them, that have a rule each, at most."""
+
+_LONGEST_NAME, _LONGEST_LABEL = 100, 50
+"""Characters of columns and labels that rules say, at most: a rule may have to say many."""
 
 SCREENED, SCREENED_AGAIN = 400, 4000
 """Records that candidates are looked for in: where most fail, and what is left."""
@@ -94,6 +97,7 @@ class Table:
             label
             for label in frame.columns
             if isinstance(label, str | int | np.integer)
+            and len(str(label)) <= _LONGEST_NAME
             and (frame[label].dtype != object or are_hashable(frame[label]))
         ]
         self.labels = named[:_MOST_COLUMNS]
@@ -123,6 +127,19 @@ class Table:
     def numbers(self) -> list[Hashable]:
         """Columns of numbers."""
         return [k for k in self.labels if self.kinds.get(k) == "number"][:_MOST_NUMBERS]
+
+    @cached_property
+    def cased(self) -> list[Hashable]:
+        """Columns of so few values that each may have a rule, and that a rule can say."""
+        found = []
+        for label in self.labels:
+            values = [plain_value(value) for value in self.codes(label)[1][: MOST_CASES + 1]]
+            said = all(isinstance(own, bool | int | float | str) for own in values)
+            said &= max(map(len, map(str, values)), default=0) <= _LONGEST_LABEL
+            finite = all(np.isfinite(own) for own in values if isinstance(own, float))
+            if said and finite and 2 <= len(values) <= MOST_CASES:
+                found.append(label)
+        return found
 
     def values(self, label: Hashable, rows: Any = slice(None)) -> Floats:
         """Numbers; days of times; NaN for what is missing."""

@@ -14,7 +14,6 @@ from vflsynth.columns.arrays import kind_of_values, plain_values
 from vflsynth.contract.expressions import FUNCTIONS, parse
 from vflsynth.contract.findings import (
     LEAST_SURPRISE,
-    MOST_CASES,
     SCREENED,
     SCREENED_AGAIN,
     Finding,
@@ -104,10 +103,10 @@ def _constants(table: Table, counted: Any, rows: npt.NDArray[np.intp]) -> Iterat
     if whole.nunique() == 1:
         yield repr(int(whole[0]))
         return
-    for label in table.labels:
+    for label in table.cased:
         codes, values = table.codes(label)
         of_label = whole.groupby(codes[rows])
-        if not 2 <= len(values) <= MOST_CASES or (of_label.min() != of_label.max()).any():
+        if (of_label.min() != of_label.max()).any():
             continue
         often = np.bincount(codes, minlength=len(values)) >= LEAST_SURPRISE
         found = zip(of_label.min().index.tolist(), of_label.min().tolist())

@@ -255,6 +255,23 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     }
 
 
+def test_labels_that_no_rule_can_say_have_none():
+    rng = np.random.default_rng(0)
+    days = np.array(["2020-01-01", "2021-01-01"], "M8[s]")
+    for labels in (days, np.array([-np.inf, 2.5]), np.array([-1, 4])):
+        of = rng.integers(0, 2, 400)
+        frame = pd.DataFrame({"of": labels[of], "net": rng.gamma(2, 90, 400).round(2)})
+        frame["tax"] = (frame["net"] * np.array([0.2, 0.07])[of]).round(2)
+        frame["on"] = np.datetime64("2022-01-01") + rng.integers(0, 99, 400).astype("m8[D]")
+        frame["due"] = frame["on"] + pd.to_timedelta(np.array([30, 14])[of], unit="D")
+        frame["shown"] = labels[(frame["net"] < frame["net"].shift(fill_value=9)).astype(int)]
+        assert ("tax" in {f.rule.repaired_column for f in discover(frame)}) == (labels[1] == 4)
+    frame["capped"] = frame["net"].where(frame["net"] > 60, -np.inf)
+    frame["long"] = np.where(frame["of"] == 4, "x" * 900, "y" * 900)
+    frame[["x" * 900, "y" * 900]] = np.stack([frame["net"], 2 * frame["net"]], axis=1)
+    discover(frame)
+
+
 def test_few_zeros_and_gaps_fix_other_columns_and_no_number_has_two_classes():
     rng = np.random.default_rng(0)
     words = np.where(np.arange(1000) < 30, 0.0, rng.gamma(3, 90, 1000).round(1))
