@@ -18,6 +18,7 @@ import pandas as pd
 
 from vflsynth.columns.arrays import Floats
 from vflsynth.contract.computing import computing
+from vflsynth.contract.expressions import LONGEST
 from vflsynth.contract.findings import (
     LEAST_SURPRISE,
     NEARLY,
@@ -420,7 +421,7 @@ def _says(label: Hashable, value: Any) -> str | None:
     """Write that a column has a value; None if it cannot be written."""
     if value is None:
         return f"missing({name_of(label)})"
-    if not isinstance(value, bool | int | float | str):
+    if not isinstance(value, bool | int | float | str) or len(str(value)) > LONGEST / 4:
         return None
     return f"{name_of(label)} == {value!r}"
 

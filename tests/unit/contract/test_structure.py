@@ -267,7 +267,8 @@ def test_labels_that_no_rule_can_say_have_none():
         frame["shown"] = labels[(frame["net"] < frame["net"].shift(fill_value=9)).astype(int)]
         assert ("tax" in {f.rule.repaired_column for f in discover(frame)}) == (labels[1] == 4)
     frame["capped"] = frame["net"].where(frame["net"] > 60, -np.inf)
-    frame["long"] = np.where(frame["of"] == 4, "x" * 900, "y" * 900)
+    frame["long"] = np.where(frame["of"] == 4, "x" * 900, rng.choice(["v", "w"], 400))
+    frame["longer"] = np.where(frame["of"] == 4, "x" * 1500, rng.choice(["y", "z"], 400))
     frame[["x" * 900, "y" * 900]] = np.stack([frame["net"], 2 * frame["net"]], axis=1)
     discover(frame)
 
