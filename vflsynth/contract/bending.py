@@ -10,7 +10,15 @@ import numpy as np
 from vflsynth.columns.arrays import Floats, decimals_of
 from vflsynth.contract.arithmetic import slack_of
 from vflsynth.contract.combining import confirmed, sum_of
-from vflsynth.contract.findings import SCREENED, SCREENED_AGAIN, Finding, Table, name_of, spread
+from vflsynth.contract.findings import (
+    SCREENED,
+    SCREENED_AGAIN,
+    Finding,
+    Table,
+    computed_columns,
+    name_of,
+    spread,
+)
 
 _LEAST, _MOST = 20, 5
 """Records on a line, at least; lines that meet, at most."""
@@ -21,8 +29,7 @@ _SMOOTH = 0.95
 
 def bends(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     """Find numbers that are the largest, or the smallest, of some lines along another one."""
-    exact = [finding.rule for finding in known if finding.is_exact]
-    done, groups = {rule.repaired_column for rule in exact}, [{*rule.columns} for rule in exact]
+    done, groups = computed_columns(known)
     few, rows = spread(table.n, SCREENED), spread(table.n, SCREENED_AGAIN)
     for along, column in permutations(table.numbers, 2):
         if column in done or {along, column} in groups:

@@ -26,6 +26,7 @@ from vflsynth.contract.findings import (
     Finding,
     Table,
     case_of,
+    computed_columns,
     name_of,
     share_kept,
     spread,
@@ -70,8 +71,7 @@ def _equalities(table: Table) -> Iterator[Finding]:
 
 def beyond_limits(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     """Find numbers that others compute up to a limit, or from one on: 0 up to a deductible."""
-    exact = [finding.rule for finding in known if finding.is_exact]
-    done, groups = {rule.repaired_column for rule in exact}, [{*rule.columns} for rule in exact]
+    done, groups = computed_columns(known)
     rows = spread(table.n, SCREENED_AGAIN)
     numbers = table.frame[table.numbers].iloc[rows].reset_index(drop=True)
     matrix = np.array([table.values(k, rows) for k in numbers])
@@ -128,14 +128,12 @@ class _Taken:
     """Which columns are computed, so that none is twice, and nothing that follows is told."""
 
     def __init__(self, known: Sequence[Finding]) -> None:
+        computed, self.groups = computed_columns(known)
         exact = [finding for finding in known if finding.is_exact]
-        rules = [finding.rule for finding in exact]
-        self.groups = [{*rule.columns} for rule in rules]
         self.sums = [{*finding.rule.columns} for finding in exact if finding.kind == "sum"]
-        self.totals = {rule.repaired_column for rule in rules if rule.turned()}  # type: ignore[attr-defined]
-        self.columns = {rule.repaired_column for rule in rules} - self.totals
-        self.following = {*self.totals}
+        self.following = {f.rule.repaired_column for f in exact if f.rule.turned()}  # type: ignore[attr-defined]
         """Columns that follow from others of their sum."""
+        self.columns = computed - self.following
         self.pairs: list[set[Hashable]] = []
         """Columns each of which follows from another one."""
 

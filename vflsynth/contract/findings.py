@@ -220,6 +220,14 @@ def computed_by(table: Table, rule: Check, kind: str) -> Finding | None:
     return Finding(rule, kind, len(own), surprise, share) if table.counts(share) else None
 
 
+def computed_columns(
+    known: Sequence[Finding],
+) -> tuple[set[Hashable | None], list[set[Hashable]]]:
+    """Return the columns that exact relations compute, and the columns that each is of."""
+    rules = [finding.rule for finding in known if finding.is_exact]
+    return {rule.repaired_column for rule in rules}, [{*rule.columns} for rule in rules]
+
+
 def agree(counted: Floats, made: Floats) -> bool:
     """Whether nearly all of enough records count what is made: a candidate for `computed_by`."""
     known = np.isfinite(counted) & np.isfinite(made)
