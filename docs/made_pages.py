@@ -49,7 +49,7 @@ API = {
 SHOWN = {
     "run.loop": ("Callback", "EarlyStopping", "EpochState", "Progress"),
     "models": ("PartyModel", "RowSampler", "Source", "Numbers", "number_sources"),
-    "protocol.channel": [
+    "protocol.channel": (
         "message",
         "holds",
         "answers",
@@ -69,7 +69,7 @@ SHOWN = {
         "pack",
         "unpack",
         "unpack_from",
-    ],
+    ),
 }
 """What a page shows of what has more, which only the package itself calls."""
 

@@ -1,5 +1,6 @@
 """The pages that describe messages and mechanisms have the tables that the declarations make."""
 
+import importlib
 import runpy
 from pathlib import Path
 
@@ -37,3 +38,10 @@ def test_the_page_of_messages_has_them_all_and_what_pays(monkeypatch):
     assert own
     assert not [kind.__name__ for kind in own if f"\n| {kind.__name__} |" not in every]
     assert "PairwiseTables: masked, “pairs” pays" in leaving
+
+
+def test_a_page_shows_what_its_module_has():
+    shown = runpy.run_path(str(ROOT / "docs" / "made_pages.py"))["SHOWN"]
+    for page, names in shown.items():
+        module = importlib.import_module(f"vflsynth.{page}")
+        assert [name for name in names if not hasattr(module, name)] == []
