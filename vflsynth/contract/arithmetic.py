@@ -103,7 +103,8 @@ def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     done = {frozenset(finding.rule.columns) for finding in known if finding.is_exact}
     multiples: set[Hashable] = set()  # with these, whatever is a product is one more
     few = np.array([len({*row[np.isfinite(row)].tolist()}) <= _MOST_RATES for row in values])
-    low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
+    low = np.nanmin(values, axis=1, initial=np.inf)
+    high = np.nanmax(values, axis=1, initial=-np.inf)
     for form in _FORMS:
         asked = few & (low >= 0.0) & (high <= form.rates) if form.rates else few | True
         for a, one in enumerate(values):
