@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -308,3 +309,31 @@ def digits(table: Table) -> Iterator[Finding]:
                     rule = Check(f"{name_of(other)} == {name_of(label)} {text}")
                     if (finding := computed_by(table, rule, "digits")) is not None:
                         yield finding
+
+
+_CLOCKS = (
+    "clock_of((minutes_of({0}) + {1}) % 1440)",
+    "clock_of((minutes_of({0}) + {1} - 1) % 1440 + 1)",
+)
+"""A time of day some minutes after another, as hours and minutes in one number; 0 or 2400."""
+
+
+def clocks(table: Table) -> Iterator[Finding]:
+    """Find times of day, such as 1730, that lie as many minutes behind others as a column says."""
+    rows = spread(table.n, SCREENED)
+    values = {label: table.values(label, rows) for label in table.numbers}
+    times = [label for label, own in values.items() if _is_clock(own[np.isfinite(own)])]
+    for early, late in permutations(times, 2):
+        start, end = (values[k] // 100 * 60 + values[k] % 100 for k in (early, late))
+        for label in (k for k in values if k not in (early, late)):
+            if not agree(end % 1440, (start + values[label]) % 1440):
+                continue
+            made = [text.format(name_of(early), name_of(label)) for text in _CLOCKS]
+            rules = [Check(f"{name_of(late)} == {text}") for text in made]
+            found = [computed_by(table, rule, "digits") for rule in rules]
+            yield from [finding for finding in found if finding is not None][:1]
+
+
+def _is_clock(numbers: Floats) -> bool:
+    within = (numbers >= 0) & (numbers <= 2400) & (numbers % 100 < 60) & (numbers % 1 == 0)
+    return len(numbers) > 0 and bool(within.all() and np.ptp(numbers) > 100)

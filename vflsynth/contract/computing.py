@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsynth.columns.arrays import Flags, kind_of_values
-from vflsynth.contract.arithmetic import digits, of_two
+from vflsynth.contract.arithmetic import clocks, digits, of_two
 from vflsynth.contract.bending import bends
 from vflsynth.contract.combining import confirmed, multiples, nearly_follows, products, sums
 from vflsynth.contract.comparing import comparisons
@@ -42,7 +42,8 @@ def computing(table: Table) -> list[Finding]:
     """Find columns that others compute in all records; of equal ones, look at one from then on."""
     equal = list(_equalities(table))
     table.drop({finding.rule.columns[0] for finding in equal})
-    found = [*lags(table), *parts_of_times(table), *digits(table), *comparisons(table)]
+    found = [*lags(table), *parts_of_times(table), *comparisons(table)]
+    found += [*digits(table), *clocks(table)]
     found += [*equal, *of_two(table, [*equal, *found])]
     found += [*sums(table, found), *products(table, found)]
     found += beyond_limits(table, found)

@@ -103,6 +103,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "log10": np.log10,
     "date": np.datetime64,
     "days": _days,
+    "minutes_of": lambda clock: clock // 100 * 60 + clock % 100,
+    "clock_of": lambda minutes: minutes // 60 * 100 + minutes % 60,
     **PARTS,
     "months_after": _months_after,
     "months_between": _months_between,

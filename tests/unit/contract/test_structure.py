@@ -187,6 +187,9 @@ def test_further_sums_digits_and_parts_of_times():
     frame["since"] = frame["begun"] % 365
     frame["logarithm"] = np.log(frame["due"]).round(4)
     frame["root"] = np.sqrt(frame["all"])
+    frame["delay"] = rng.integers(-20, 300, 500)
+    minutes = frame["time"].dt.hour * 60 + frame["time"].dt.minute + frame["delay"]
+    frame["left"] = minutes % 1440 // 60 * 100 + minutes % 60
     assert titles(frame) - {"born <= joined", "born <= time"} == {
         "quarter == (month(time) + 2) // 3",
         "weekend == (weekday(time) >= 5)",
@@ -200,6 +203,7 @@ def test_further_sums_digits_and_parts_of_times():
         "since == begun % 365",
         "logarithm == round(log(due), 4)",
         "root == sqrt(all)",
+        "left == clock_of((minutes_of(clock) + delay) % 1440)",
     }
 
 
