@@ -204,9 +204,11 @@ def _step(numbers: Floats) -> float:
 
 
 def _weights(own: Floats, others: Floats) -> tuple[Floats, float]:
-    """Return what others count in a column, by least squares, and what is added."""
-    centred = others - others.mean(axis=1, keepdims=True)
-    weights = np.linalg.lstsq(centred.T, own - own.mean(), rcond=None)[0]
+    """Return what others count in a column, by least squares, and what is added; NaN if unknown."""
+    centred, left = others - others.mean(axis=1, keepdims=True), own - own.mean()
+    if not (np.isfinite(centred).all() and np.isfinite(left).all()):  # they are too large
+        return np.full(len(others), np.nan), np.nan
+    weights = np.linalg.lstsq(centred.T, left, rcond=None)[0]
     return weights, float(own.mean() - weights @ others.mean(axis=1))
 
 

@@ -111,7 +111,7 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
         first = [*parts.values()][: 3 - len(by)]  # of single labels two, as one may have zeros
         for finding in (finding for part in first for finding in _among(part)):
             column, columns = finding.rule.repaired_column, [*finding.rule.columns]
-            if column in table.cased or not taken.leaves(finding):
+            if column in table.cased or not taken.leaves(finding, by):
                 continue
             texts = _texts({values: part[columns] for values, part in parts.items()}, column)
             text = case_of([name_of(label) for label in by], texts)
@@ -141,11 +141,12 @@ class _Taken:
     def _within(self, finding: Finding) -> list[set[Hashable]]:
         return [group for group in self.sums if len({*finding.rule.columns} & group) > 1]
 
-    def leaves(self, finding: Finding) -> bool:
-        """Whether its column may be computed so."""
+    def leaves(self, finding: Finding, by: Sequence[Hashable]) -> bool:
+        """Whether its column may be computed so, by the values of some labels."""
         column, columns = finding.rule.repaired_column, {*finding.rule.columns}
         follows = len(columns) > 2 or column in self.following
-        if column in self.columns or columns in self.groups:
+        known = any({*columns, *by} <= group for group in self.groups) or columns in self.groups
+        if column in self.columns or known:
             return False
         if any(columns <= pairs for pairs in self.pairs):
             return False

@@ -237,6 +237,8 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     frame["due"] = (frame["claim"] * (1 - frame["rebate"])).round(2)
     frame["heavy"] = frame["weight"] > frame["volume"]
     frame["state"] = np.where(frame["kwh"] > frame["value"], "more", "less")
+    frame["some"], frame["more"] = rng.integers(0, 8, 2000), rng.integers(0, 90, 2000)
+    frame["sum"] = frame["some"] + frame["more"]  # and no case of the few
     kinds = ("case", "comparison", "dates", "extreme", "product")
     assert {f.rule.title for f in discover(frame) if f.kind in kinds} == {
         "bill == round(case(plan, 'green', kwh * 0.335 + 9.5, 'night', kwh * 0.268 + 7.25, "
