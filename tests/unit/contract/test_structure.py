@@ -261,6 +261,15 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     }
 
 
+def test_what_least_squares_cannot_tell_is_in_no_sum():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(0, 101, (1500, 2)), columns=["oral", "written"])
+    frame["height"] = rng.normal(170, 9, 1500).round(1)
+    frame["span"] = (0.98 * frame["height"] + rng.normal(0, 0.5, 1500)).round(1)
+    frame["mark"] = (0.3 * frame["oral"] + 0.7 * frame["written"]).round()
+    assert titles(frame) - {"span <= height"} == {"mark == round(oral * 0.3 + written * 0.7, 0)"}
+
+
 def test_labels_that_no_rule_can_say_have_none():
     rng = np.random.default_rng(0)
     days = np.array(["2020-01-01", "2021-01-01"], "M8[s]")
