@@ -232,6 +232,7 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
     frame["until"] = [b + pd.DateOffset(months=m) for b, m in zip(frame["begun"], months)]
     frame["asked"] = frame["until"] - pd.to_timedelta(np.where(zone == "A", 30, 90), unit="D")
     frame["tax"] = np.maximum(0.1 * frame["claim"], 0.22 * frame["claim"] - 72).round(2)
+    frame["fee"] = np.minimum(0.05 * frame["claim"], 0.02 * frame["claim"] + 15).round(2)
     frame["apart"] = (frame["weight"] - 20.5).abs().round(1)
     frame["rebate"] = rng.choice([0, 0.02, 0.05], 2000)
     frame["due"] = (frame["claim"] * (1 - frame["rebate"])).round(2)
@@ -256,6 +257,7 @@ def test_numbers_are_computed_otherwise_for_each_label_and_beyond_a_limit():
         "until == months_after(begun, case(plan, 'green', 24, 12))",
         "until == asked + days(case(zone, 'B', 90, 30))",
         "tax == round(max(claim * 0.1, claim * 0.22 - 72), 2)",
+        "fee == round(min(claim * 0.05, claim * 0.02 + 15), 2)",
         "apart == max(20.5 - weight, weight - 20.5)",
         "due == round(claim * (1 - rebate), 2)",
     }
@@ -268,6 +270,20 @@ def test_what_least_squares_cannot_tell_is_in_no_sum():
     frame["span"] = (0.98 * frame["height"] + rng.normal(0, 0.5, 1500)).round(1)
     frame["mark"] = (0.3 * frame["oral"] + 0.7 * frame["written"]).round()
     assert titles(frame) - {"span <= height"} == {"mark == round(oral * 0.3 + written * 0.7, 0)"}
+
+
+def test_no_label_of_few_records_has_a_rule():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"net": rng.gamma(2, 90, 900).round(2), "on": np.datetime64("2024-01-01")})
+    frame["country"] = np.r_[rng.choice(["A", "B"], 897), ["few"] * 3]
+    rate = frame["country"].map({"A": 0.2, "B": 0.07, "few": 0.0})
+    frame["tax"] = (frame["net"] * rate).round(2)
+    frame["on"] += pd.to_timedelta(rng.integers(0, 99, 900), unit="D")
+    days = frame["country"].map({"A": 30, "B": 14, "few": 3})
+    frame["due"] = frame["on"] + pd.to_timedelta(days, unit="D")
+    found = {f.rule.repaired_column for f in discover(frame)}
+    assert not found & {"tax", "due"}
+    assert {"tax", "due"} <= {f.rule.repaired_column for f in discover(frame[:897])}
 
 
 def test_labels_that_no_rule_can_say_have_none():
