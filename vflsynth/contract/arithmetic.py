@@ -22,7 +22,6 @@ from vflsynth.contract.findings import (
     computed_by,
     name_of,
     share_kept,
-    spread,
 )
 from vflsynth.contract.rules import Check
 
@@ -96,8 +95,7 @@ def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     labels = table.numbers
     if len(labels) < 2:
         return
-    rows = spread(table.n, SCREENED)
-    values = np.stack([table.values(label, rows) for label in labels])
+    values = np.stack(list(table.some(SCREENED).values()))
     values[~np.isfinite(values)] = np.nan
     places = {k: decimals_of(row[np.isfinite(row)]) for k, row in zip(labels, values)}
     slack = np.array([slack_of(d) for d in places.values()])
@@ -112,7 +110,7 @@ def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
             others = np.flatnonzero(asked)
             others = others[others >= a] if form.symmetric else others
             made = form.of(one, values[others] if form.two else values[:1])
-            for k, c, factor in _screened(values, made, slack, form, len(rows), table.nearly):
+            for k, c, factor in _screened(values, made, slack, form, values.shape[1], table.nearly):
                 used = (a, int(others[k])) if form.two else (a,)
                 group = frozenset(labels[i] for i in (*used, c))
                 if c in used or group in done or (form.kind != "sum" and group & multiples):
@@ -121,7 +119,7 @@ def of_two(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
                 finding = _confirmed(table, form, labels[c], parts, factor, places[labels[c]])
                 if finding is not None:
                     done.add(group)
-                    multiples |= {labels[c]} if finding.is_exact and not form.two else set()
+                    multiples |= {labels[c]} if finding.is_exact and form is _MULTIPLE else set()
                     if form.text == "{a} * {b}":
                         finding = _finest(table, finding, labels[c], parts, factor, places)
                     yield finding
@@ -297,8 +295,7 @@ _DIVISORS = (7, 10, 12, 24, 30, 60, 100, 365, 500, 1000, 3600, 10_000)
 
 def digits(table: Table) -> Iterator[Finding]:
     """Find whole quotients and remainders of others: hours in 1730, or in minutes."""
-    rows = spread(table.n, SCREENED)
-    values = {label: table.values(label, rows) for label in table.numbers}
+    values = table.some(SCREENED)
     whole = {k: own for k, own in values.items() if not (own[np.isfinite(own)] % 1).any()}
     for label, own in whole.items():
         for by in (each for each in _DIVISORS if np.nanmax(np.abs(own), initial=0.0) >= each):
@@ -320,8 +317,7 @@ _CLOCKS = (
 
 def clocks(table: Table) -> Iterator[Finding]:
     """Find times of day, such as 1730, that lie as many minutes behind others as a column says."""
-    rows = spread(table.n, SCREENED)
-    values = {label: table.values(label, rows) for label in table.numbers}
+    values = table.some(SCREENED)
     times = [label for label, own in values.items() if _is_clock(own[np.isfinite(own)])]
     for early, late in permutations(times, 2):
         start, end = (values[k] // 100 * 60 + values[k] % 100 for k in (early, late))

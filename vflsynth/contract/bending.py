@@ -17,7 +17,6 @@ from vflsynth.contract.findings import (
     Table,
     computed_columns,
     name_of,
-    spread,
 )
 
 _LEAST, _MOST = 20, 5
@@ -30,19 +29,19 @@ _SMOOTH = 0.95
 def bends(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     """Find numbers that are the largest, or the smallest, of some lines along another one."""
     done, groups = computed_columns(known)
-    few, rows = spread(table.n, SCREENED), spread(table.n, SCREENED_AGAIN)
+    few, more = table.some(SCREENED), table.some(SCREENED_AGAIN)
     for along, column in permutations(table.numbers, 2):
         if column in done or {along, column} in groups:
             continue
-        if not _is_smooth(*_in_order(table.values(along, few), table.values(column, few))):
+        if not _is_smooth(*_in_order(few[along], few[column])):
             continue
-        x, y = _in_order(table.values(along, rows), table.values(column, rows))
+        x, y = _in_order(more[along], more[column])
         lines = _lines(x, y, name_of(along)) if _is_smooth(x, y) else []
         slopes, texts = [slope for slope, _ in lines], list(dict.fromkeys(own for _, own in lines))
         if 1 < len(texts) <= _MOST:
             bend = "max" if slopes == sorted(slopes) else "min"
             text = f"{bend}({', '.join(texts)})"
-            finding = confirmed(table, column, text, table.values(column, rows), "extreme")
+            finding = confirmed(table, column, text, more[column], "extreme")
             if finding is not None:
                 done.add(column)
                 yield finding

@@ -16,7 +16,7 @@ import numpy as np
 
 from vflsynth.columns.arrays import Floats, decimals_of
 from vflsynth.contract.arithmetic import shortest, slack_of
-from vflsynth.contract.findings import SCREENED_AGAIN, Finding, Table, computed_by, name_of, spread
+from vflsynth.contract.findings import SCREENED_AGAIN, Finding, Table, computed_by, name_of
 from vflsynth.contract.rules import PLACES, Check
 
 K = TypeVar("K", bound=Hashable)
@@ -37,8 +37,7 @@ def multiples(table: Table, only: Hashable = None) -> Iterator[Finding]:
 
     Of two the one is computed that can have more values, in which the other's leave gaps.
     """
-    rows = spread(table.n, SCREENED_AGAIN)
-    values = {label: table.values(label, rows) for label in table.numbers}
+    values = table.some(SCREENED_AGAIN)
     finest = sorted(values, key=lambda label: -_n_values(values[label]))
     told: list[set[Hashable]] = []
     for label, of in permutations(finest, 2):
@@ -67,8 +66,8 @@ def sums(table: Table, known: Sequence[Finding], only: Hashable = None) -> Itera
     exact = [finding for finding in known if finding.is_exact]
     gone = {f.rule.repaired_column for f in exact if f.kind in ("sum", "equality")}
     groups = [{*finding.rule.columns} for finding in exact]
-    rows = spread(table.n, SCREENED_AGAIN)
-    values = _complete({k: table.values(k, rows) for k in table.numbers if k not in gone})
+    some = table.some(SCREENED_AGAIN)
+    values = _complete({label: own for label, own in some.items() if label not in gone})
     labels = list(values)
 
     def found(members: Sequence[int], matrix: Floats) -> Finding | None:
@@ -91,11 +90,9 @@ def products(table: Table, known: Sequence[Finding], only: Hashable = None) -> I
 
     What is `known` to follow from one or two others is left out.
     """
-    rows = spread(table.n, SCREENED_AGAIN)
     groups = [{*finding.rule.columns} for finding in known if finding.is_exact]
     numbers, logs = dict[str, tuple[Hashable, Floats]](), dict[str, Floats]()
-    for label in table.numbers:
-        own = table.values(label, rows)
+    for label, own in table.some(SCREENED_AGAIN).items():
         for text, made in {name_of(label): own, **_rates(name_of(label), own)}.items():
             numbers[text], logs[text] = (label, own), np.log(np.where(made > 0, made, np.nan))
     logs = _complete(logs)

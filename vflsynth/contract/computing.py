@@ -34,9 +34,6 @@ from vflsynth.contract.findings import (
 from vflsynth.contract.rules import Check, plain_value
 from vflsynth.contract.times import lags, parts_of_times
 
-_HUGE = 1e100
-"""Numbers whose squares may not be numbers."""
-
 
 def computing(table: Table) -> list[Finding]:
     """Find columns that others compute in all records; of equal ones, look at one from then on."""
@@ -75,20 +72,22 @@ def beyond_limits(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     done, groups = computed_columns(known)
     rows = spread(table.n, SCREENED_AGAIN)
     numbers = table.frame[table.numbers].iloc[rows].reset_index(drop=True)
-    matrix = np.array([table.values(k, rows) for k in numbers])
-    matrix[~(np.abs(matrix) < _HUGE)] = 0.0
+    matrix = np.array(list(table.some(SCREENED_AGAIN).values()))
+    matrix[~np.isfinite(matrix)] = 0.0
     for k, column in enumerate(numbers):
         own = numbers[column]
         for bend, end in (("max", own.min()), ("min", own.max())) if column not in done else ():
             beyond = (own.notna() & (own != end)).to_numpy(np.bool_)
-            if min((own == end).sum(), beyond.sum()) < LEAST_SURPRISE or not abs(end) < _HUGE:
+            if min((own == end).sum(), beyond.sum()) < LEAST_SURPRISE or not np.isfinite(end):
                 continue
             if not nearly_follows(matrix[k][beyond], np.delete(matrix, k, axis=0)[:, beyond]):
                 continue
             text = _computing(numbers[beyond], column)
+            if text is None:
+                continue
             limited = f"{bend}({text}, {plain_value(end)!r})"
-            finding = text and confirmed(table, column, limited, matrix[k], "extreme")
-            if finding and {*finding.rule.columns} not in groups:
+            finding = confirmed(table, column, limited, matrix[k], "extreme")
+            if finding is not None and {*finding.rule.columns} not in groups:
                 yield finding
                 break
 
@@ -102,6 +101,7 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
     taken = _Taken(known)
     rows = spread(table.n, SCREENED_AGAIN)
     numbers = table.frame[table.numbers].iloc[rows].reset_index(drop=True)
+    some = table.some(SCREENED_AGAIN)
     plain = [k for k in table.cased if kind_of_values(table.frame[k].dtype) not in "iuf"]
     for by in [*combinations(table.cased, 1), *combinations(plain, 2)]:
         cells = _cells(table, by, rows)
@@ -119,7 +119,7 @@ def by_label(table: Table, known: Sequence[Finding]) -> Iterator[Finding]:
                 continue
             if len(f"{name_of(column)} == round({text}, 99)") > LONGEST:
                 continue
-            of_all = confirmed(table, column, text, table.values(column, rows), "case")
+            of_all = confirmed(table, column, text, some[column], "case")
             if of_all is not None:
                 taken.add(finding)
                 yield of_all

@@ -102,6 +102,7 @@ class Table:
         ]
         self.labels = named[:_MOST_COLUMNS]
         self._codes: dict[Hashable, tuple[Codes, list[Any]]] = {}
+        self._some: dict[int, dict[Hashable, Floats]] = {}
 
     def counts(self, share: float) -> bool:
         """Whether a relation is kept by enough records."""
@@ -144,6 +145,13 @@ class Table:
     def values(self, label: Hashable, rows: Any = slice(None)) -> Floats:
         """Numbers; days of times; NaN for what is missing."""
         return numbers_or_days(self.frame[label].iloc[rows])
+
+    def some(self, count: int) -> dict[Hashable, Floats]:
+        """Return the numbers of records that are spread over the table, see `spread`, by column."""
+        if count not in self._some:
+            rows = spread(self.n, count)
+            self._some[count] = {label: self.values(label, rows) for label in self.numbers}
+        return {label: self._some[count][label] for label in self.numbers}
 
     def codes(self, label: Hashable) -> tuple[Codes, list[Any]]:
         """Return each record's value by number, the last for what is missing; and the values."""

@@ -64,6 +64,7 @@ def lags(table: Table) -> Iterator[Finding]:
     kinds = {label: kind_of_values(table.frame[label].dtype) for label in table.labels}
     counts = [label for label in kinds if label in table.numbers or kinds[label] == "m"]
     rows = spread(table.n, SCREENED_AGAIN)
+    counted = {label: table.values(label, rows) for label in counts}
     for early, late in (pair for labels in alike.values() for pair in permutations(labels, 2)):
         times = table.frame[[early, late]].iloc[rows]
         there = times.notna().all(axis=1).to_numpy()
@@ -73,8 +74,8 @@ def lags(table: Table) -> Iterator[Finding]:
         found = []
         for label in counts:
             days = "{count}" if kinds[label] == "m" else "days({count})"
-            counted = table.values(label, rows)[there]
-            agreeing = (text for text, made in behind.items() if agree(counted, made))
+            own = counted[label][there]
+            agreeing = (text for text, made in behind.items() if agree(own, made))
             rules = (_rule(text, days, count=name_of(label), **names) for text in agreeing)
             found += _first(table, rules)
         for text in _LATER if not found else ():
