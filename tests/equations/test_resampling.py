@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from vflsynth.models.choosing import Choice, RowScores, chosen_rows, portions, r
 from vflsynth.networks.layers import MLP, FlatAdam
 
 ONE = [(4, 12, b"one")]
+ROWS = pd.DataFrame({"x": np.ones(12)})
 
 
 def scores_of(party, width=3, n_features=5, hidden=2, times=3):
@@ -29,12 +31,50 @@ def scores_of(party, width=3, n_features=5, hidden=2, times=3):
     return RowScores(times, *own, *common)
 
 
-def test_rows_are_chosen_by_the_score_of_the_documentation_plus_noise():
-    """v · h(a + s_1 + s_2), s_i = sqrt(2) cos(x W_i + b_i) A_i, and Gumbel noise of the portion."""
+def slow_sum(weights, n):
+    """Chances in proportion to weights, none above 1, that add up to n."""
+    sure = set()
+    while True:
+        rest = sum(w for i, w in enumerate(weights) if i not in sure)
+        found = [1.0 if i in sure else w * (n - len(sure)) / rest for i, w in enumerate(weights)]
+        more = {i for i, chance in enumerate(found) if chance > 1} - sure
+        if not more:
+            return found
+        sure |= more
+
+
+def slow_chances(scores, columns, n):
+    """Odds, of which every part of a column's values gets as much as it has rows."""
+    chances = slow_sum([math.exp(s) for s in scores], n)
+    for _ in range(20):
+        for column in columns:
+            for cell in set(column):
+                rows = [i for i, own in enumerate(column) if own == cell]
+                factor = len(rows) * n / len(scores) / sum(chances[i] for i in rows)
+                for i in rows:
+                    chances[i] = min(1.0, chances[i] * factor)
+    return slow_sum(chances, n)
+
+
+def slow_choice(chances, n, noise):
+    """Rows in a random order, of which stay those in which one of n even steps falls."""
+    first, *places = RandomStreams([noise]).uniform("choice", 0, (len(chances) + 1,))[0].tolist()
+    stay, passed = [], 0.0
+    for i in sorted(range(len(chances)), key=places.__getitem__):
+        if any(passed <= step + first < passed + chances[i] for step in range(n)):
+            stay.append(i)
+        passed += chances[i]
+    return sorted(stay)
+
+
+def test_rows_are_chosen_by_the_score_of_the_documentation(monkeypatch):
+    """v · h(a + s_1 + s_2), s_i = sqrt(2) cos(x W_i + b_i) A_i; odds, raked by each column."""
+    monkeypatch.setattr(choosing, "_CELL_ROWS", 4)
     of = {name: scores_of(name) for name in ("lab", "clinic")}
     rows = {n: RandomStreams([b"x"]).normal(n, 0, (24, 3))[0] for n in of}
+    tables = {n: pd.DataFrame(own.numpy()).round(1) for n, own in rows.items()}
     planned = [(4, 12, b"one"), (2, 12, b"two")]
-    choices = [Choice.of(n, s, planned, s.part(rows[n]).numpy()) for n, s in of.items()]
+    choices = [Choice.of(n, s, planned, s.part(rows[n]).numpy(), tables[n]) for n, s in of.items()]
     slow = []
     for i in range(24):
         hidden = [float(a) for a in of["lab"].bias]
@@ -46,15 +86,21 @@ def test_rows_are_chosen_by_the_score_of_the_documentation_plus_noise():
         slow.append(sum(float(v) * max(h, 0.2 * h) for v, h in zip(of["lab"].last, hidden)))
     expected = []
     for (n, drawn, _), (_, _, noise), start in zip(planned, choices[0].portions, (0, 12)):
-        gumbel = RandomStreams([noise]).gumbel("choice", 0, (drawn,))[0].tolist()
-        keys = [s + g for s, g in zip(slow[start : start + drawn], gumbel)]
-        best = sorted(range(drawn), key=lambda i: -keys[i])[:n]
-        expected += sorted(start + i for i in best)
+        columns = []
+        for table in tables.values():
+            for _, column in table.iloc[start : start + drawn].items():
+                below = [sum(other < own for other in column) for own in column]
+                columns.append([count * 3 // drawn for count in below])
+        chances = slow_chances(slow[start : start + drawn], columns, n)
+        expected += [start + i for i in slow_choice(chances, n, noise)]
+    assert len(expected) == 6
     assert chosen_rows(choices).tolist() == expected
     assert chosen_rows(choices[::-1]).tolist() == expected  # whatever the order of the parties
     again = [Choice.from_dict(own.to_dict()) for own in choices]
     assert chosen_rows(again).tolist() == expected
-    more = Choice.of("lab", of["lab"], [*planned, (1, 3, b"3")], np.ones((27, 2), np.float32))
+    longer = pd.concat([tables["lab"], tables["lab"].head(3)])
+    drawn = [*planned, (1, 3, b"3")]
+    more = Choice.of("lab", of["lab"], drawn, np.ones((27, 2), np.float32), longer)
     more.parts[:24] = choices[0].parts
     assert chosen_rows([more, choices[1]]).tolist() == expected  # of those that all drew
 
@@ -65,7 +111,8 @@ def chances(parts, n_kept, n_tries=4000):
     own = RowScores(3, *(own.weight, own.offset, own.first), torch.zeros(1), torch.ones(1))
     planned = [(n_kept, len(parts), str(k).encode()) for k in range(n_tries)]
     repeated = np.tile(parts, n_tries).astype(np.float32)[:, None]
-    rows = chosen_rows([Choice.of("lab", own, planned, repeated)])
+    rows = chosen_rows([Choice.of("lab", own, planned, repeated, ROWS.iloc[[0] * len(repeated)])])
+    assert len(rows) == n_kept * n_tries
     return np.bincount(rows % len(parts), minlength=len(parts)) / n_tries
 
 
@@ -79,6 +126,71 @@ def test_one_of_several_rows_is_chosen_in_proportion_to_its_odds():
     odds = np.array([1.0, 2.0, 5.0])
     found = chances(np.log(odds), 1)
     assert np.abs(found - odds / odds.sum()).max() < 4 * math.sqrt(0.25 / 4000)
+
+
+def test_of_several_rows_odds_are_chances_as_far_as_none_is_above_one():
+    found = chances(np.log([1.0, 1.0, 2.0, 40.0]), 2)
+    expected = np.array([0.25, 0.25, 0.5, 1.0])
+    assert found[3] == 1
+    assert np.abs(found - expected).max() < 4 * math.sqrt(0.25 / 4000)
+
+
+def test_columns_keep_the_shares_that_they_are_drawn_with():
+    """Where scores prefer large values of one label, pairs change and shares do not."""
+    rng = np.random.default_rng(0)
+    drawn = pd.DataFrame({"x": rng.lognormal(size=8000), "y": rng.choice(list("aab"), 8000)})
+    drawn["z"] = drawn["x"].where(rng.random(8000) < 0.8).round(1)
+    own = scores_of("lab", hidden=1)
+    own = RowScores(4, *(own.weight, own.offset, own.first), torch.zeros(1), torch.ones(1))
+    liked = (drawn["x"] > 2) & (drawn["y"] == "b")
+    parts = (2.0 * liked + 1.0 * drawn["z"].isna()).to_numpy(np.float32)[:, None]
+    stay = chosen_rows([Choice.of("lab", own, [(2000, 8000, b"s")], parts, drawn)])
+    kept = drawn.iloc[stay]
+    assert len(kept) == 2000
+    assert kept.index.is_unique
+    for q in (0.1, 0.5, 0.9, 0.98):
+        assert (kept["x"] <= drawn["x"].quantile(q)).mean() == pytest.approx(q, abs=0.02)
+    assert (kept["y"] == "b").mean() == pytest.approx((drawn["y"] == "b").mean(), abs=0.02)
+    assert kept["z"].isna().mean() == pytest.approx(drawn["z"].isna().mean(), abs=0.02)
+    assert liked[kept.index].mean() > 1.5 * liked.mean()
+
+
+@pytest.mark.parametrize("n_columns", [0, 1, 7])
+@pytest.mark.parametrize("n", [0, 1, 50, 199, 200])
+def test_chances_are_at_most_one_and_add_up_whatever_the_scores(n, n_columns):
+    rng = np.random.default_rng(0)
+    cells = rng.integers(0, 4, (200, n_columns)).astype(np.uint8)
+    for scale in (0.0, 1.0, 1e3):
+        scores = (scale * rng.normal(size=200)).astype(np.float32)
+        found = choosing._chances(scores, cells, n)
+        assert found.sum() == pytest.approx(n, abs=1e-9)
+        assert 0 <= found.min() <= found.max() <= 1
+        assert len(set(choosing._drawn_by(found, n, b"s").tolist())) == n
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [3, 1, 2, 2, None],
+        ["b", "a", None, "b", "a"],
+        [(1, 2), "a", 1, b"x", None],
+        [None] * 5,
+        pd.to_datetime(["2020-01-02", None, "1950-01-01", "2020-01-01", None]),
+    ],
+)
+def test_equal_values_are_in_one_part_and_missing_ones_in_their_own(column, monkeypatch):
+    monkeypatch.setattr(choosing, "_CELL_ROWS", 1)
+    column = pd.Series(column)
+    found = choosing._cells(column)
+    assert (found[column.isna()] == 5).all()
+    assert (found[column.notna()] < 5).all()
+    values = [value for value in column if value is not None]
+    cells = dict(zip(column[column.notna()], found[column.notna()], strict=True))
+    assert len(cells) == len(set(cells.values()))
+    assert [cells[own] for own in column[column.notna()]] == found[column.notna()].tolist()
+    if column.dtype.kind in "fM":
+        assert sorted(cells, key=cells.__getitem__) == sorted(cells)
+    assert values or not cells
 
 
 def test_the_gradient_is_that_of_the_log_loss():
@@ -124,8 +236,9 @@ def told(shift, streams, n=1500):
 def test_rows_that_are_too_far_right_are_chosen_less_often():
     (own,), fake = told(0.7, RandomStreams([b"server"]))
     drawn = fake + 0.7
-    stay = chosen_rows([Choice.of("lab", own, [(375, 1500, b"s")], own.part(drawn).numpy())])
-    assert abs(float(drawn[stay].mean())) < 0.25
+    same = pd.DataFrame(index=range(1500))  # without columns nothing is raked
+    choice = Choice.of("lab", own, [(375, 1500, b"s")], own.part(drawn).numpy(), same)
+    assert abs(float(drawn[chosen_rows([choice])].mean())) < 0.25
 
 
 def test_equal_rows_are_not_told_apart_by_chance():
@@ -168,13 +281,14 @@ def test_a_portion_is_bounded_whatever_is_asked_for(monkeypatch):
         {"bias": ""},
         {"last": "AAAAAA=="},
         {"parts": "AHwAfA=="},
+        {"cells": "AAAA"},
     ],
 )
 def test_a_choice_that_is_none_is_refused(wrong):
     own = scores_of("lab")
-    content = Choice.of("lab", own, ONE, np.zeros((12, 2), np.float32)).to_dict()
+    content = Choice.of("lab", own, ONE, np.zeros((12, 2), np.float32), ROWS).to_dict()
     with pytest.raises((KeyError, TypeError, ValueError)):
         Choice.from_dict(content | wrong)
-    other = Choice.of("clinic", own, [(4, 12, b"another")], np.zeros((12, 2), np.float32))
+    other = Choice.of("clinic", own, [(4, 12, b"another")], np.zeros((12, 2), np.float32), ROWS)
     with pytest.raises(ValueError, match="different samples"):
         chosen_rows([Choice.from_dict(content), other])

@@ -112,7 +112,7 @@ def draw_part(
         if not leaves_out or sum(kept for kept, _, _ in planned) >= wanted:
             break
     part, judged = _drawn(half, planned, bound, passed)
-    choice = None if judged is None else half.choice(planned, judged)
+    choice = None if judged is None else half.choice(planned, judged, part)
     shared: SharedRows | None = None
     if preparation is not None and leaves_out:
         part, shared = SharedRows.of(part, preparation, n)

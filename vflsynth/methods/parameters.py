@@ -132,9 +132,9 @@ PARAMETERS = {
         "int",
         "Rows that are drawn for each that comes out. Of more than one, those stay that a "
         "classifier takes for real, which the server trains at the end on random features of "
-        "records and of drawn rows. Rows are harder to tell and break fewer rules, and the Fréchet "
-        "distance rises; the server is shown more, and no party can sample alone. Not with "
-        "`privacy`.",
+        "records and of drawn rows, with every column's distribution as drawn. Rows are harder to "
+        "tell and break fewer rules; the server is shown more, and no party can sample alone. Not "
+        "with `privacy`.",
         Number(1, 64, whole=True),
     ),
     "wire_precision": Parameter(

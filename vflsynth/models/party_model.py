@@ -134,11 +134,13 @@ class PartyModel:
         """How many rows are drawn for one that stays, before rules leave out any."""
         return 1 if self.sampler.scores is None else self.sampler.scores.times
 
-    def choice(self, planned: Iterable[Portion], parts: npt.NDArray[np.float32]) -> Choice:
-        """Say what the party computed of drawn rows for the choice of those that stay."""
+    def choice(
+        self, planned: Iterable[Portion], parts: npt.NDArray[np.float32], table: pd.DataFrame
+    ) -> Choice:
+        """Say what the party tells of drawn rows for the choice of those that stay."""
         scores = self.sampler.scores
         assert scores is not None, "nothing was computed"
-        return Choice.of(self.name, scores, planned, parts)
+        return Choice.of(self.name, scores, planned, parts, table)
 
     def check_alone(self) -> None:
         """Raise RuleError where the party leaves out rows: others' parts say which stay.
@@ -295,7 +297,9 @@ def sample_parties(
     kept: dict[str, list[pd.DataFrame]] = {name: [] for name in halves}
     for portion in portions(n, times, secret):
         tables, judged = _all_drawn(halves, *portion[1:], repairs)
-        rows = chosen_rows([halves[name].choice([portion], own) for name, own in judged.items()])
+        rows = chosen_rows(
+            [halves[name].choice([portion], own, tables[name]) for name, own in judged.items()]
+        )
         for name, table in tables.items():
             kept[name].append(table.take(rows))
     return {name: stacked(own) for name, own in kept.items()}
