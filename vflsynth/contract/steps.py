@@ -397,16 +397,17 @@ class Ordered(Step):
     ) -> Self | None:
         """Return the step, if both columns are numbers or both times, and the difference never < 0.
 
-        Nothing comes out that is beyond the values of `least` records at either end. The other
-        column may miss no value that this one has.
+        A whole number is put beside whole ones only. Nothing comes out that is beyond the values of
+        `least` records at either end. The other column may miss no value that this one has.
         """
         pair = (high, low) if of_low else (low, high)
         beside, own = frame[pair[0]], frame[pair[1]]
         kinds = [kind_of_values(column.dtype) for column in (beside, own)]
         whole = [kind in "iu" for kind in kinds]
         alike = kinds == ["M", "M"] and beside.dtype == own.dtype
+        broken = kinds[1] == "f" and kinds[0] in "iuf"
         known = own.notna()
-        if not (alike or kinds == ["f", "f"] or all(whole)) or beside[known].isna().any():
+        if not (alike or broken or all(whole)) or beside[known].isna().any():
             return None
         if not known.any() or not (frame[high] >= frame[low])[known].all():
             return None
@@ -434,8 +435,8 @@ class Ordered(Step):
         if kind_of_values(self.dtype) in "iu":
             low, high = low.astype("Int64"), high.astype("Int64")
         difference: pd.Series[Any] = high - low
-        if isinstance(self.dtype, np.dtype) and self.dtype.kind in "iu":
-            difference = difference.astype("int64")
+        if isinstance(self.dtype, np.dtype) and self.dtype.kind in "iuf":
+            difference = difference.astype("f8" if self.dtype.kind == "f" else "i8")
         return difference if self.decimals is None else difference.round(self.decimals)
 
     def apply(self, frame: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:

@@ -511,6 +511,9 @@ def ordered_tables():
     whole = rng.integers(0, 5000, n)
     fifties = -(-(whole + rng.integers(0, 900, n)) // 50) * 50
     yield "whole", pd.DataFrame({"low": whole, "high": fifties}).convert_dtypes(), 50
+    mixed = pd.DataFrame({"low": whole, "high": (whole + away).round(2)})
+    yield "broken", mixed, 0.01
+    yield "broken, nullable", mixed.convert_dtypes(), 0.01
     start = pd.Timestamp("2024-03-01 10:31") + pd.to_timedelta(rng.integers(0, 10**6, n), "s")
     end = (start + pd.to_timedelta(away, "D")).ceil("D").astype(start.dtype)
     yield "days", pd.DataFrame({"low": start, "high": end}), pd.Timedelta(days=1).value
@@ -546,6 +549,8 @@ def hard_tables():
     named = {f"is {k}": (flag == k).astype(int) for k in range(3)}
     return {
         "an order below a total": {"a": a, "b": b, "total": total, "part": part},
+        "a broken number over a total": {"a": a, "b": b, "total": total,
+                                         "cost": (total + rng.gamma(2, 9, n)).round(1)},
         "totals in order": {"a": a, "b": b, "total": total, "c": part, "d": larger - part,
                             "larger": larger},
         "a share of a total": {"a": a, "b": b, "total": total,
