@@ -1,34 +1,22 @@
-"""Laws that every statistic and every adversary keeps."""
-
-from __future__ import annotations
+"""Every statistic and every adversary keeps the laws, and who breaks one is found."""
 
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from vflsynth.adversary import (
     DEFAULT_STATISTICS,
     Adversary,
     LikelihoodRatio,
+    Naive,
     RandomForest,
     RegularisedLogistic,
     Statistic,
 )
 from vflsynth.adversary.intervals import auc
-from vflsynth.datasets import make_party_frames
-from vflsynth.exceptions import ColumnMismatchError
 from vflsynth.registry import find
+from vflsynth.testing import adversary_checks, parametrize_with_checks, statistic_checks
 
 ADVERSARIES = [RandomForest(n_trees=100), RegularisedLogistic(), LikelihoodRatio()]
-
-
-def _mixed(seed: int, n: int = 60) -> pd.DataFrame:
-    """Numbers, labels, times and missing values."""
-    frames = make_party_frames(n, 2, random_state=seed)
-    tables = [frame.set_index("record_id").sort_index() for frame in frames.values()]
-    return pd.concat(tables, axis=1).reset_index(drop=True)
 
 
 def test_what_is_registered_is_listed_and_found_by_name():
@@ -38,89 +26,95 @@ def test_what_is_registered_is_listed_and_found_by_name():
             assert isinstance(member, (Statistic, Adversary))
 
 
-@pytest.mark.parametrize("statistic", DEFAULT_STATISTICS, ids=repr)
-class TestStatistics:
-    def test_every_table_gives_as_many_finite_numbers(self, statistic):
-        known = _mixed(0)
-        fitted = statistic.fit(known, categorical=["count_1"])
-        lengths = set()
-        for table in (known, _mixed(1, 200), _mixed(2, 2), known.head(1), known.iloc[[3] * 9]):
-            features = fitted.measure(table, known.head(1))
-            assert np.isfinite(features).all()
-            lengths.add(features.shape)
-        assert len(lengths) == 1
-
-    def test_the_order_of_rows_does_not_matter(self, statistic):
-        known = _mixed(0)
-        fitted = statistic.fit(known)
-        shuffled = known.sample(frac=1, random_state=0)
-        np.testing.assert_allclose(
-            fitted.measure(known, known.head(1)), fitted.measure(shuffled, known.head(1)), atol=1e-8
-        )
-
-    def test_fitting_returns_a_copy(self, statistic):
-        known = _mixed(0)
-        first = statistic.fit(known)
-        before = first.measure(known, known.head(1))
-        statistic.fit(known[["measure_1", "group_1"]])
-        np.testing.assert_array_equal(before, first.measure(known, known.head(1)))
-
-    def test_a_table_without_a_column_is_refused_by_name(self, statistic):
-        known = _mixed(0)
-        with pytest.raises(ColumnMismatchError, match="'city_2'"):
-            statistic.fit(known).measure(known.drop(columns="city_2"), known.head(1))
-
-    @settings(max_examples=25, deadline=None)
-    @given(
-        data=st.data(),
-        values=st.lists(
-            st.floats(allow_nan=True, allow_infinity=False, width=32), min_size=1, max_size=8
-        ),
-    )
-    def test_nasty_numbers_give_finite_features(self, statistic, data, values):
-        known = pd.DataFrame({"x": [0.0, 1.0, 2.0, 5.0], "y": ["a", "b", "a", None]})
-        labels = st.sampled_from(["a", "b", "c", None])
-        table = pd.DataFrame({"x": values, "y": [data.draw(labels) for _ in values]})
-        assert np.isfinite(statistic.fit(known).measure(table, known.head(1))).all()
+@parametrize_with_checks(
+    {repr(statistic): statistic_checks(statistic) for statistic in DEFAULT_STATISTICS}
+    | {adversary.name: adversary_checks(adversary) for adversary in ADVERSARIES}
+)
+def test_laws(check):
+    check()
 
 
-@pytest.mark.parametrize("adversary", ADVERSARIES, ids=lambda adversary: adversary.name)
-class TestAdversaries:
-    @staticmethod
-    def _worlds(shift: float, n: int = 80, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(seed)
-        is_member = np.repeat([True, False], n)
-        return rng.normal(size=(2 * n, 6)) + shift * is_member[:, None], is_member
+class Broken(Naive):
+    """Means and the like; `how` says how it errs."""
 
-    def test_it_finds_a_shift(self, adversary):
-        features, is_member = self._worlds(1.0)
-        fresh, fresh_members = self._worlds(1.0, seed=1)
-        adversary.fit(features, is_member)
-        assert auc(adversary.score(fresh), fresh_members) > 0.9
-        assert auc(adversary.training_scores, is_member) > 0.8
+    name = "broken"
 
-    def test_its_training_scores_are_honest(self, adversary):
-        """Scores of a classifier that saw the label would be nearly perfect on noise."""
-        features, is_member = self._worlds(0.0)
-        assert auc(adversary.fit(features, is_member).training_scores, is_member) < 0.65
+    def __init__(self, how):
+        self.how = how
 
-    def test_its_boundary_is_where_guesses_turn(self, adversary):
-        features, is_member = self._worlds(3.0)
-        guesses = adversary.fit(features, is_member).score(features) >= adversary.boundary
-        assert (guesses == is_member).mean() > 0.95
+    def fit(self, table, categorical=()):
+        if self.how == "itself":
+            self._encoding = super().fit(table, categorical)._encoding
+            return self
+        if self.how == "in place":
+            table["bool"] = False
+        return super().fit(table, categorical)
 
-    def test_it_repeats_itself(self, adversary):
-        features, is_member = self._worlds(0.5)
-        first = adversary.fit(features, is_member).score(features)
-        np.testing.assert_array_equal(first, adversary.fit(features, is_member).score(features))
+    def _measure(self, table, target):
+        found = super()._measure(table, target)
+        return {
+            "rows": lambda: np.r_[found, np.arange(len(table))],
+            "order": lambda: np.r_[found, str(table.index[0]) == "0"],
+            "chance": lambda: found + np.random.default_rng().normal(),
+        }.get(self.how, lambda: found)()
 
-    def test_constant_and_perfectly_separating_statistics_are_no_error(self, adversary):
-        features = np.zeros((40, 3))
-        is_member = np.repeat([True, False], 20)
-        assert np.isfinite(adversary.fit(features, is_member).score(features)).all()
-        features[:20, 0] = 1.0
-        scores = adversary.fit(features, is_member).score(features)
-        assert auc(scores, is_member) == 1.0
+
+@pytest.mark.parametrize(
+    ("how", "law"),
+    [
+        ("rows", "every_table_has_as_many_finite_numbers"),
+        ("order", "order_and_index_of_rows_mean_nothing"),
+        ("itself", "fitting_leaves_it_and_the_tables_as_they_were"),
+        ("in place", "fitting_leaves_it_and_the_tables_as_they_were"),
+        ("chance", "nothing_is_drawn"),
+    ],
+)
+def test_a_statistic_that_breaks_a_law_is_found(how, law):
+    (check,) = [own for own in statistic_checks(Broken(how)) if own.law.__name__ == law]
+    with pytest.raises(AssertionError, match=f"Broken .'broken'. breaks the law '{law}'"):
+        check()
+
+
+class Cheating(RegularisedLogistic):
+    """A logistic regression; `how` says how it errs."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def fit(self, features, is_member):
+        super().fit(features, is_member)
+        if self.how == "training":
+            self.training_scores = is_member.astype(float)
+        if self.how == "boundary":
+            self.boundary = 1.0
+        if self.how == "in place":
+            features[:] = 0.0
+        return self
+
+    def score(self, features):
+        scores = super().score(features)
+        if self.how == "ranks":
+            return scores.argsort().argsort() / len(scores)
+        if self.how == "chance":
+            return scores + 1e-6 * np.random.default_rng().normal(size=len(scores))
+        return -scores if self.how == "sign" else scores
+
+
+@pytest.mark.parametrize(
+    ("how", "law"),
+    [
+        ("sign", "a_shift_is_found"),
+        ("training", "training_scores_are_honest"),
+        ("boundary", "guesses_turn_at_the_boundary"),
+        ("ranks", "models_are_scored_one_by_one"),
+        ("chance", "the_same_models_teach_the_same"),
+        ("in place", "the_same_models_teach_the_same"),
+    ],
+)
+def test_an_adversary_that_breaks_a_law_is_found(how, law):
+    (check,) = [own for own in adversary_checks(Cheating(how)) if own.law.__name__ == law]
+    with pytest.raises(AssertionError, match=f"breaks the law '{law}'"):
+        check()
 
 
 def test_only_the_linear_adversary_sees_a_direction_without_noise():

@@ -16,6 +16,9 @@ from scipy.spatial.distance import cdist
 from vflsynth.evaluation.columns import is_categorical, numbers, origin_of, positions, present
 from vflsynth.exceptions import ColumnMismatchError
 
+_FAR = 1e6
+"""Standard deviations from the mean, at most: further away makes no difference."""
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
@@ -50,9 +53,13 @@ class Attribute:
             return cls(values.name, levels, marks_missing=missing)
         origin = origin_of(values)
         known = present(numbers(values, origin))
+        known = known[np.isfinite(known)]
         if not len(known):
             return cls(values.name, None, marks_missing=missing)
         mean, scale = float(known.mean()), float(known.std())
+        if not np.isfinite(scale):  # of huge numbers, whose squares are infinite
+            far = float(np.abs(known).max())
+            mean, scale = far * float((known / far).mean()), far * float((known / far).std())
         if scale <= 1e-12 * abs(mean):  # a constant, but for rounding
             scale = 1.0
         low, high = float(known.min()), float(known.max())
@@ -80,7 +87,7 @@ class Attribute:
             return np.eye(self.width)[self.codes(frame)]
         values = self.values(frame)
         missing = np.isnan(values)
-        scores = np.where(missing, 0.0, (values - self.mean) / self.scale)
+        scores = np.where(missing, 0.0, (values - self.mean) / self.scale).clip(-_FAR, _FAR)
         return np.column_stack([scores, missing] if self.marks_missing else [scores])
 
 

@@ -41,7 +41,8 @@ class Statistic(ABC):
         `categorical` names numeric columns to read as labels.
         """
         fitted = copy(self)
-        fitted._encoding = Encoding(table, categorical)
+        with np.errstate(all="ignore"):  # infinite and huge numbers
+            fitted._encoding = Encoding(table, categorical)
         return fitted
 
     def measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
@@ -50,12 +51,14 @@ class Statistic(ABC):
         `target` is the record that the attacker asks about, as one row.
         """
         self._encoding.check(table)
-        features = self._measure(table, target)
+        names = [attribute.name for attribute in self._encoding.attributes]
+        with np.errstate(all="ignore"):
+            features = self._measure(table[names], target[names])
         return np.nan_to_num(features, nan=0.0, posinf=0.0, neginf=0.0)
 
     @abstractmethod
     def _measure(self, table: pd.DataFrame, target: pd.DataFrame) -> Floats:
-        """Describe a table that has all columns."""
+        """Describe a table of the columns that are known, in their order."""
 
     def __repr__(self) -> str:
         names = inspect.signature(type(self)).parameters
