@@ -190,9 +190,8 @@ def test_columns_that_see_some_are_those_that_see_all_where_some_are_all(
 
 def test_columns_that_see_some_are_drawn_alike(encoded, without_slopes, few_at_once, monkeypatch):
     monkeypatch.setattr("vflsynth.methods.autoregressive.conditional._DRAWN_AT_ONCE", 40)
-    n, n_columns, n_numbers = 100, len(encoded[0].columns), len(encoded[0].numeric)
-    rng = torch.Generator().manual_seed(3)
-    context, normals = torch.randn(1, n, 3, generator=rng), torch.randn(n, n_numbers, generator=rng)
+    n, n_columns, rng = 100, len(encoded[0].columns), torch.Generator().manual_seed(3)
+    context = torch.randn(1, n, 3, generator=rng)
     uniforms = torch.rand(2, n, n_columns, generator=rng)
     one = []
     for own in (without_slopes, few_at_once):
@@ -200,7 +199,7 @@ def test_columns_that_see_some_are_drawn_alike(encoded, without_slopes, few_at_o
         if own.sees is not None:
             weights["sees"] = own.sees
         one.append(network_of(encoded[0], weights))
-    all_at_once, by_parts = (own.draw(context, uniforms, normals) for own in one)
+    all_at_once, by_parts = (own.draw(context, uniforms) for own in one)
     for a, b in zip(all_at_once, by_parts, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
@@ -251,8 +250,7 @@ def test_drawn_records_have_the_likelihood_s_distribution(encoded, network):
     one = _one(network)
     context = torch.ones(1, n, 3)
     uniforms = torch.from_numpy(rng.random((2, n, len(layout.columns)))).float()
-    normals = torch.from_numpy(rng.normal(size=(n, len(layout.numeric)))).float()
-    codes, values, _ = one.draw(context, uniforms, normals)
+    codes, values, _ = one.draw(context, uniforms)
     found = one.log_likelihood(codes[None, :1], values[None, :1], context[:, :1])
     logits, _ = one.column_outputs(one.inputs(codes[None] * 0, values[None] * 0, context) * 0, 0)
     assert found.shape == (1, len(layout.columns), 1)
@@ -282,7 +280,6 @@ def test_the_calibrated_end_gives_codes_their_shares(encoded, network):
     rng = np.random.default_rng(3)
     one = _one(network)
     uniforms = torch.from_numpy(rng.random((2, n, len(layout.columns)))).float()
-    normals = torch.from_numpy(rng.normal(size=(n, len(layout.numeric)))).float()
     context = torch.from_numpy(rng.normal(size=(1, n, 3))).float()
     wanted = [
         torch.tensor([0.2, 0.7, 0.1]),
@@ -291,8 +288,8 @@ def test_the_calibrated_end_gives_codes_their_shares(encoded, network):
         torch.tensor([1.0, 0.0]) * 0.4 + torch.tensor([0.0, 0.6]),
         torch.ones(1),
     ]
-    one.draw(context, uniforms, normals, wanted)
-    codes, _, _ = one.draw(context, uniforms, normals)
+    one.draw(context, uniforms, wanted)
+    codes, _, _ = one.draw(context, uniforms)
     for j, shares in enumerate(wanted):
         drawn = np.bincount(codes[:, j].numpy(), minlength=len(shares)) / n
         np.testing.assert_allclose(drawn, shares, atol=0.02)

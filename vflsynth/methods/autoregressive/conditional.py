@@ -392,13 +392,12 @@ class ConditionalNetwork(nn.Module):
         self,
         context: Tensor,
         uniforms: Tensor,
-        normals: Tensor,
         shares: Sequence[Tensor] | None = None,
         known: Known | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw records, column by column, from uniforms (2, record, column) and normals.
+        """Draw records, column by column, from uniforms (2, record, column).
 
-        Uniforms choose codes and components of mixtures. `shares`, (code,) or (group, code) of a
+        The first choose codes, the second numbers. `shares`, (code,) or (group, code) of a
         place in a group, are distributions of the columns' codes: output biases are changed, column
         by column, so that the drawn records have them. Columns of which something is `known` are
         not drawn freely: they get what is known, and the records the weights of sequential
@@ -410,11 +409,11 @@ class ConditionalNetwork(nn.Module):
         if self.sees is not None and freely and n_records > _DRAWN_AT_ONCE:
             n = _DRAWN_AT_ONCE
             some = [torch.split(part, n, 1) for part in (context, uniforms)]
-            drawn = map(self.draw, *some, torch.split(normals, n))
+            drawn = map(self.draw, *some)
             codes, values, log_weights = (torch.cat(own) for own in zip(*drawn))
             return codes, values, log_weights
         codes = torch.zeros(1, n_records, n_columns, dtype=torch.long, device=context.device)
-        values = normals.new_zeros(1, *normals.shape)
+        values = context.new_zeros(1, n_records, len(self.layout.numeric))
         if self.sees is None:
             inputs = context.new_zeros(1, n_records, self.in_dim)
             inputs[..., self.in_dim - context.shape[-1] :] = context
@@ -446,14 +445,14 @@ class ConditionalNetwork(nn.Module):
                 own = torch.where((log_mass > -torch.inf).unsqueeze(1), own, logits[0].double())
             codes[0, :, column] = pick(softmax(own), uniforms[0, :, column])
             if k is not None:
-                value = draw_number(mixture[0], uniforms[1, :, column], normals[:, [k]])
-                values[0, :, k] = value[:, 0]
+                value = draw_number(mixture[0], uniforms[1, :, column])
+                values[0, :, k] = value
                 if known is not None:
-                    inside = uniforms[1, :, column], torch.special.ndtr(normals[:, k])
-                    if (number := known_number(known, k, mixture[0], inside)) is not None:
+                    number = known_number(known, k, mixture[0], uniforms[1, :, column])
+                    if number is not None:
                         # Where no ordinary value may be, the interval is empty.
                         number = number.to(values.dtype)
-                        values[0, :, k] = torch.where(number.isfinite(), number, value[:, 0])
+                        values[0, :, k] = torch.where(number.isfinite(), number, value)
             self._show(column, k, codes, values, inputs)
         return codes[0], values[0], log_weights
 

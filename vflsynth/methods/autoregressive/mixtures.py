@@ -18,6 +18,7 @@ IMPOSSIBLE = -1e9
 """Logit of codes that a column does not have."""
 
 _SMALLEST_DEVIATION = 0.01
+_EDGE = 2.0**-24  # no number is drawn further than 5.3 deviations from a component's mean
 _LOG_ROOT_TAU = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -41,12 +42,25 @@ def mixture_log_density(mixture: Tensor, values: Tensor) -> Tensor:
     return terms.logsumexp(-1)
 
 
-def draw_number(mixture: Tensor, uniforms: Tensor, normals: Tensor) -> Tensor:
-    """Draw from mixtures (record, 3 * component), whose components uniforms choose, (record, 1)."""
+def draw_number(mixture: Tensor, uniforms: Tensor) -> Tensor:
+    """Draw from mixtures (record, 3 * component) by uniforms, (record,)."""
     weights, means, deviations = torch.split(mixture, N_COMPONENTS, -1)
-    chosen = pick(softmax(weights), uniforms).unsqueeze(1)
+    chosen, inside = _component(softmax(weights), uniforms)
     deviation = F.softplus(deviations.gather(1, chosen)) + _SMALLEST_DEVIATION
-    return means.gather(1, chosen) + deviation * normals
+    drawn: Tensor = means.gather(1, chosen) + deviation * torch.special.ndtri(inside)
+    return drawn[:, 0].to(mixture.dtype)
+
+
+def _component(shares: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Choose components by shares (record, component), and places in them, both (record, 1).
+
+    A uniform number chooses one, and where it lies in the one's share is uniform again.
+    """
+    shares, places = shares.double(), uniforms.double()
+    chosen = pick(shares, places).unsqueeze(1)
+    beyond = shares.cumsum(1).gather(1, chosen) - places.unsqueeze(1)
+    inside = 1.0 - beyond / shares.gather(1, chosen).clamp_min(1e-300)
+    return chosen, inside.clamp(_EDGE, 1.0 - _EDGE)
 
 
 def restrict(
@@ -68,21 +82,16 @@ def restrict(
     return logs, logs.logsumexp(1)
 
 
-def known_number(
-    known: Known, place: int, mixture: Tensor, uniforms: tuple[Tensor, Tensor]
-) -> Tensor | None:
-    """Draw numbers from within their intervals, (record,); None if there is no such bound.
-
-    Of two uniforms (record,) one chooses components, and one places in them.
-    """
+def known_number(known: Known, place: int, mixture: Tensor, uniforms: Tensor) -> Tensor | None:
+    """Draw numbers from within their intervals, (record,); None if there is no such bound."""
     if not known.bounded(place):
         return None
     masses, ends = _masses(known, place, mixture)
     _, means, deviations = mixture_parameters(mixture.double())
     total = masses.sum(1, keepdim=True).clamp_min(1e-300)
-    chosen = pick(masses / total, uniforms[0]).unsqueeze(1)
+    chosen, inside = _component(masses / total, uniforms)
     low, high = (end.gather(1, chosen)[:, 0] for end in ends)
-    share = low + uniforms[1].double() * (high - low)
+    share = low + inside[:, 0] * (high - low)
     drawn = torch.special.ndtri(share.clamp(1e-12, 1.0 - 1e-12))
     drawn = means.gather(1, chosen)[:, 0] + deviations.gather(1, chosen)[:, 0] * drawn
     return torch.minimum(torch.maximum(drawn, known.lower[:, place]), known.upper[:, place])

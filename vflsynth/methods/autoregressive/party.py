@@ -405,10 +405,8 @@ class AutoregressiveParty(TrainableParty):
             return
         most = MOST_CALIBRATED if self.network.sees is None else MOST_CALIBRATED_OF_MANY
         n = min(self.codes.shape[1], most)
-        n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
-        streams = self.streams.child("calibration")
-        uniforms = streams.uniform("codes", 0, (2, n, n_columns))
-        normals = streams.normal("numbers", 0, (n, n_numbers))
+        n_columns = len(self.layout.columns)
+        uniforms = self.streams.child("calibration").uniform("codes", 0, (2, n, n_columns))
         own = self.codes[:, self.settings.n_held_out :]
         changed: list[dict[str, Tensor]] = []
         for replica in range(len(own)):
@@ -416,7 +414,7 @@ class AutoregressiveParty(TrainableParty):
             assert network is not None
             shares = [self._shares(own[replica], i) for i in range(n_columns)]
             context = self.contexts[replica : replica + 1, -n:]
-            network.draw(context, uniforms[replica], normals[replica], shares)
+            network.draw(context, uniforms[replica], shares)
             changed.append(
                 {
                     name: parameter.detach()

@@ -88,12 +88,13 @@ class AutoregressiveSampler(RowSampler):
             return context, context.new_zeros(n_records, dtype=torch.float64)
         if self.senders:
             context = self._context([received[name] for name in self.senders])
-        n_columns, n_numbers = len(self.layout.columns), len(self.layout.numeric)
-        uniforms = streams.uniform("codes", index, (n_records, 2, n_columns))[0].transpose(0, 1)
-        normals = streams.normal("numbers", index, (n_records, n_numbers))[0]
-        *drawn, log_weights = self.network.draw(
-            context.unsqueeze(0), uniforms, normals, known=known
-        )
+        n_columns = len(self.layout.columns)
+        if known is None:  # rows fill every column evenly: less chance, as of more rows
+            (points,) = streams.latin_hypercube("rows", index, n_records, 2 * n_columns).float()
+        else:
+            (points,) = streams.uniform("rows", index, (n_records, 2 * n_columns))
+        uniforms = points.view(n_records, 2, n_columns).transpose(0, 1)
+        *drawn, log_weights = self.network.draw(context.unsqueeze(0), uniforms, known=known)
         return self.layout.join(*drawn), log_weights
 
     def _context(self, received: list[Tensor]) -> Tensor:
