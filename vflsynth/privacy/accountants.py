@@ -270,6 +270,9 @@ class RDPAccountant(Accountant):
         )
         for part in parts:
             noise = min(part.joint_noise_multiplier, _MOST_NOISE)
+            lost = _ROUNDING * noise**2 / part.sample_rate
+            if lost > 1e-9 and part.sampler is not Sampler.NONE:
+                noise /= math.sqrt(1.0 + lost)
             event = dp_accounting.GaussianDpEvent(noise)
             if part.sampler is Sampler.POISSON:
                 event = dp_accounting.PoissonSampledDpEvent(part.sample_rate, event)
@@ -290,6 +293,8 @@ _FRACTIONAL_ORDERS = tuple(1.0 + tenths / 10.0 for tenths in range(1, 100) if te
 # log(1/δ) / 32 is decided there, and it changes slowly with the order.
 _INTEGER_ORDERS = tuple(map(float, (*range(2, 33), *range(36, 65, 4), 72, 80, 96, 128, 256, 512)))
 
+# A sampled step tells about (rate / noise)**2, read off logarithms of terms as large as the rate.
+_ROUNDING = 1e-13  # of 1 / noise**2, times the rate: ten times what exact terms lie above it
 _MOST_NOISE = 1e4  # more counts as this: dp-accounting rounds what it tells to nothing, or fails
 
 

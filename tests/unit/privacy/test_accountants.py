@@ -20,6 +20,7 @@ from vflsynth.privacy import (
     WangAccountant,
 )
 from vflsynth.privacy.accountants import _bound
+from vflsynth.privacy.gaussian_dp import epsilon_of_gaussian
 
 pytestmark = pytest.mark.usefixtures("tight_accountants")
 
@@ -112,6 +113,18 @@ def test_any_noise_is_accounted_for_without_replacement(delta):
     ]
     assert found == sorted(found, reverse=True)
     assert found[-1] > 0.0
+
+
+@pytest.mark.parametrize("rate", [1e-4, 1e-6, 1e-7, 1e-8])
+@pytest.mark.parametrize("noise", [100.0, 1e3, 1e4])
+def test_what_rounding_takes_from_rare_samples_is_added(rate, noise, caplog):
+    """At 1e-7 and 1e4, terms were below 0, which the library takes for an epsilon of 0."""
+    event = SampledRelease((release(noise, relation="add_or_remove_one"),), "poisson", rate, 10**9)
+    found = RDPAccountant().epsilon(event, 1e-12)
+    # Many steps that each tell little are one Gaussian release of this mu.
+    mu = rate * math.sqrt(10**9 * math.expm1(noise**-2))
+    assert found > epsilon_of_gaussian(mu, 1e-12) > 0.0
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("noise", [0.0026, 1e-9])
