@@ -20,6 +20,7 @@ from vflsynth.codec import as_frame
 from vflsynth.exceptions import (
     ColumnNameError,
     EmptyColumnError,
+    KeyTypeError,
     MissingKeyError,
     NoColumnsError,
     PartyDataError,
@@ -35,6 +36,7 @@ from vflsynth.frames.keys import (
     MatchOn,
     align_keys,
     check_key_types,
+    comparable_types,
     compared,
     in_form,
     is_text,
@@ -413,7 +415,7 @@ def check_table(frame: Any, party: str | None) -> None:
 
 
 def check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
-    """Check that every row has a key, or raise MissingKeyError."""
+    """Check that every row has a key (MissingKeyError) that is stored exactly (KeyTypeError)."""
     if on is not None and on not in frame.columns:
         in_index = on in frame.index.names
         raise MissingKeyError(
@@ -441,6 +443,17 @@ def check_keys(party: str, frame: pd.DataFrame, on: Hashable) -> None:
             party=party,
             column="index" if on is None else on,
         )
+    if pd.api.types.is_float_dtype((numbers := comparable_types(keys)).dtype):
+        values = numbers.to_numpy()
+        if n_met := int((np.abs(values) >= (exact := 2 / np.finfo(values.dtype).eps)).sum()):
+            raise KeyTypeError(
+                f"{n_met} of {len(frame)} keys are floating-point numbers ({numbers.dtype}) of "
+                f"{exact:.0f} or more, where different people's whole numbers are one",
+                fix="read them as whole numbers or text where they come from: a conversion now "
+                "does not tell them apart again",
+                party=party,
+                column="index" if on is None else on,
+            )
 
 
 def _blank_among(keys: pd.Index) -> list[Any]:

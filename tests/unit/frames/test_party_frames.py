@@ -81,6 +81,16 @@ BAD = {
         "KeyTypeError",
         ["float64", "int64", "astype('int64')"],
     ),
+    "keys beyond what floats tell apart": (
+        {"lab": lab(id=[1.0, 2.0**53, -(2.0**53 + 2)])},
+        "KeyTypeError",
+        ["'lab'", "'id'", "2 of 3", "9007199254740992 or more"],
+    ),
+    "keys beyond what short floats tell apart": (
+        {"lab": lab(id=pd.array([1, 2, 2**24], "Float32"))},
+        "KeyTypeError",
+        ["'lab'", "'id'", "1 of 3", "16777216 or more"],
+    ),
     "shared column": (
         {"lab": lab(age=1), "clinic": clinic()},
         "SharedColumnError",
