@@ -331,6 +331,7 @@ class HistogramsAlone(HistogramMechanism):
 
     name = "histograms_alone"
     sampler = Sampler.NONE
+    one_release = True
 
     def plan(self, columns, asked):
         self.check()

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from vflsynth.columns import PublicSchema
-from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.exceptions import ParameterError, PrivacyParameterError
 from vflsynth.mechanisms.discriminators import Discriminators
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.events import NeighbouringRelation, SampledRelease, Sampler, without_numpy
@@ -208,6 +208,11 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
         ParameterError
             Naming the parameter, what it is and what it must be.
         """
+        if self.sampler is Sampler.NONE and not self.one_release:
+            raise ParameterError(
+                f"{type(self).__name__} draws no batches, so a run is one release, which the class "
+                "does not say. Fix: one_release = True in its body"
+            )
         check_parameters(type(self).__name__, self.get_params(deep=False), self.rules)
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise PrivacyParameterError(

@@ -170,3 +170,11 @@ def test_noise_is_planned_with_numbers_in_full_precision(kind):
     given.set_params(public_schema=SCHEMA)
     model = VertiGANSynthesizer(privacy=given, epochs=1, verbose=0).fit(frames)
     assert model.sample(3)["x"].between(0, 1).all()
+
+
+def test_a_mechanism_without_batches_says_that_it_is_one_release():
+    class Unsaid(LatentTree):
+        one_release = False
+
+    with pytest.raises(ParameterError, match=r"Unsaid draws no batches.*Fix: one_release = True"):
+        Unsaid(**VALID, public_schema=SCHEMA).check()
