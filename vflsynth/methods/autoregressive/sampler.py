@@ -17,6 +17,8 @@ from vflsynth.methods.autoregressive.layout import Layout
 from vflsynth.models.samplers import Completion, Known, RowSampler
 from vflsynth.registry import register
 
+_AT_ONCE = 128  # dimensions of a Latin hypercube
+
 
 @register
 class AutoregressiveSampler(RowSampler):
@@ -89,8 +91,8 @@ class AutoregressiveSampler(RowSampler):
         if self.senders:
             context = self._context([received[name] for name in self.senders])
         n_columns = len(self.layout.columns)
-        if known is None:  # rows fill every column evenly: less chance, as of more rows
-            (points,) = streams.latin_hypercube("rows", index, n_records, 2 * n_columns).float()
+        if known is None:
+            points = _even_points(streams, index, n_records, 2 * n_columns)
         else:
             (points,) = streams.uniform("rows", index, (n_records, 2 * n_columns))
         uniforms = points.view(n_records, 2, n_columns).transpose(0, 1)
@@ -183,3 +185,15 @@ class AutoregressiveSampler(RowSampler):
             receivers=receivers,
             passes_features=bool(content["passes_features"]),
         )
+
+
+def _even_points(streams: RandomStreams, index: int, n: int, n_dimensions: int) -> Tensor:
+    """Draw points that fill every dimension evenly: less is left to chance, as of more rows.
+
+    So many dimensions at once that those of a wide table take no more memory than its rows do.
+    """
+    drawn = []
+    for k in range(0, n_dimensions, _AT_ONCE):
+        width = min(_AT_ONCE, n_dimensions - k)
+        drawn.append(streams.latin_hypercube(f"rows{k or ''}", index, n, width)[0].float())
+    return torch.cat(drawn, 1)
