@@ -549,9 +549,18 @@ def test_a_private_study_that_is_done_again_says_what_all_fits_spent(tmp_path, c
     assert main(["publish", str(study), "-q"]) in (0, 1)
     account = PrivacyAccount(tmp_path / "account.json")
     assert account.epsilon(1e-6) == pytest.approx(1.0, rel=0.01)
-    study.write_text(study.read_text().replace("seed = ", "seed = 1"))
+    state = tmp_path / "published/state.json"
+    killed = json.loads(state.read_text())
+    model = killed["steps"].pop("fit")["outputs"]["model"]  # written once the model is there
+    state.write_text(json.dumps(killed))
+    assert main(["publish", str(study), "-q"]) in (0, 1)
+    assert len(account.attempts) == 1, "a fit that was done is not paid for again"
+    state.write_text(json.dumps(killed | {"before": model}))  # as one that Ctrl-C ended
     assert main(["publish", str(study), "-q"]) in (0, 1)
     assert len(account.attempts) == 2
+    study.write_text(study.read_text().replace("seed = ", "seed = 1"))
+    assert main(["publish", str(study), "-q"]) in (0, 1)
+    assert len(account.attempts) == 3
     told = (tmp_path / "published/release.txt").read_text()
     assert f"ε = {account.epsilon(1e-6):.4g}" in told
-    assert "1 other runs" in told
+    assert "2 other runs" in told

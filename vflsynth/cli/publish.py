@@ -318,6 +318,8 @@ class _Job:
             if step.name == "release":
                 self._check_unchanged(past)
             past.append(step)
+            if step.name == "fit" and self.study.is_private:
+                self._notice_model(step)
             if self._is_done(step):
                 code = self.state["steps"][step.name]["code"]
                 continue
@@ -352,7 +354,7 @@ class _Job:
         if step.name == "fit" and self.state.get("began") != digest:
             # A checkpoint goes on only with what it began with.
             shutil.rmtree(self.out / _CHECKPOINT, ignore_errors=True)
-            self._write_state(began=digest)
+            self._write_state(began=digest, before=_digest(self.out / "model"))
         if step.name == "verify" and self.study.private_key is not None:
             from vflsynth._signatures import public_key
 
@@ -378,12 +380,28 @@ class _Job:
                 artefacts.replace_text(step.keeps, printed.getvalue())
             if step.name == "fit":
                 shutil.rmtree(self.out / _CHECKPOINT, ignore_errors=True)
-            outputs = {str(path.relative_to(self.out)): _digest(path) for path in step.outputs}
-            done = {"inputs": digest, "outputs": outputs, "code": code}
-            self._write_state(steps={**self.state["steps"], step.name: done})
+            self._write_done(step, digest, code)
             written = dict.fromkeys((*step.outputs, *([step.keeps] if step.keeps else [])))
             logger.info("-> %s", ", ".join(map(str, written)))
+        elif step.name == "fit":  # of the epochs that were finished
+            self._write_state(before=_digest(self.out / "model"))
         return code
+
+    def _write_done(self, step: Step, inputs: str, code: int) -> None:
+        outputs = {str(path.relative_to(self.out)): _digest(path) for path in step.outputs}
+        done = {"inputs": inputs, "outputs": outputs, "code": code}
+        self._write_state(steps={**self.state["steps"], step.name: done})
+
+    def _notice_model(self, fit: Step) -> None:
+        """Note that a private fit is done whose process was killed once its model was there.
+
+        It would be paid for again.
+        """
+        inputs, model = self._inputs(fit), _digest(self.out / "model")
+        is_new = model is not None and model != self.state.get("before", model)
+        last = self.state["steps"].get(fit.name, {}).get("inputs")
+        if self.state.get("began") == inputs != last and is_new:
+            self._write_done(fit, inputs, 0)
 
     def _is_done(self, step: Step) -> bool:
         """Whether it was done with the same inputs, and left what is there."""
