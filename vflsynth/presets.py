@@ -90,6 +90,7 @@ def preset(name: str, method: str = "vflgan") -> dict[str, Any]:
     settings = {
         "batch_norm_eps": 0.8,
         "generator_average": 0.0,
+        "model_selection": "best",
         "betas": (0.5, 0.999),
         "calibrate_marginals": False,
         "structure": "ignore",

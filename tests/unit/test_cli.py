@@ -145,7 +145,8 @@ def test_quiet_leaves_results_only(folder, cli):
 
 def test_fit_passes_options_on(folder):
     arguments = ["--epochs", "3", "--patience", "1", "--set", "learning_rate=1e-9",
-                 "--set", "generator_average=0", "--kind", "count=continuous"]  # fmt: skip
+                 "--set", "model_selection=best", "--set", "generator_average=0",
+                 "--kind", "count=continuous"]  # fmt: skip
     assert main([*fit(folder, "options"), *SMALL, *arguments]) == 0
     synth = VFLGANSynthesizer.load(folder / "options")
     assert synth.parties_["lab"].transformer.kinds_["count"] == "continuous"

@@ -653,6 +653,11 @@ class Method(ABC):
         return self.privacy is not None and self.privacy.protects_synthetic_data
 
     @property
+    def evaluates(self) -> bool:
+        """Whether epochs may end with a measure of the model, which early stopping looks at."""
+        return False
+
+    @property
     def trains_unmatched(self) -> bool:
         """Whether records that other parties lack train the columns of the party that has them."""
         return False

@@ -111,7 +111,8 @@ PARAMETERS = {
     ),
     "model_selection": Parameter(
         '{"best", "last"}',
-        "Keep the generators of the epoch with the lowest Fréchet distance, or those of the last.",
+        "Keep the generators of the last epoch, or of that with the lowest Fréchet distance, which "
+        "the server learns from masked records.",
         Choice(("best", "last")),
     ),
     "evaluate_every": Parameter(

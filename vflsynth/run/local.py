@@ -41,7 +41,7 @@ from vflsynth.protocol.messages import AlignmentNotice, Hello, KeyList
 from vflsynth.protocol.schedule import Schedule
 from vflsynth.registry import Number, Optional, check_parameters
 from vflsynth.reporting import size_text
-from vflsynth.run.loop import Callback, Progress
+from vflsynth.run.loop import Callback, EarlyStopping, Progress
 from vflsynth.run.party_run import PartyRun, Seat
 from vflsynth.run.server_run import Agreed, Saved, ServerRun
 
@@ -122,6 +122,12 @@ class LocalRun(ServerRun):
         least_records: int = 1,
     ) -> None:
         options = self.options = options or Options()
+        if not method.evaluates and any(isinstance(c, EarlyStopping) for c in options.callbacks):
+            raise ParameterError(
+                "EarlyStopping (--patience) looks at evaluations, and with these parameters there "
+                'are none. Fix: leave it out, or set model_selection="best", which GANs without a '
+                "guarantee have"
+            )
         self.most_hours = options.most_hours
         path = options.checkpoint if options.checkpoint is not None else options.resume
         directory = self.directory = CheckpointDirectory(path, options.resume, SERVER)

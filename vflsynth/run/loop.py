@@ -71,8 +71,8 @@ class EarlyStopping:
     Parameters
     ----------
     patience : int
-        Evaluations without an improvement; ``evaluate_every`` says how often there is one, and
-        there are none with ``model_selection="last"``.
+        Evaluations without an improvement; ``evaluate_every`` says how often there is one, which
+        GANs have with ``model_selection="best"`` alone.
 
     Raises
     ------

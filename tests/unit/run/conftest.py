@@ -9,6 +9,7 @@ from vflsynth import VertiGANSynthesizer, VFLGANSynthesizer
 from vflsynth.methods.gan.estimator import GANSynthesizer
 
 FAST = {
+    "model_selection": "best",
     "epochs": 6,
     "batch_size": 16,
     "latent_dim": 4,

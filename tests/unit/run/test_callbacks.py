@@ -3,6 +3,7 @@
 import pytest
 
 from vflsynth import EarlyStopping
+from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError
 from vflsynth.run.local import Options
 
@@ -21,3 +22,13 @@ def test_what_cannot_be_called_is_refused_before_training(wrong):
 @pytest.mark.parametrize("right", [(), [], [Watch()], (EarlyStopping(3), Watch())])
 def test_callbacks_are_taken(right):
     assert Options(callbacks=right).callbacks == right
+
+
+def test_early_stopping_is_refused_where_nothing_is_evaluated(make_gan):
+    frames = make_party_frames(60, 2, random_state=0)
+    with pytest.raises(ParameterError, match=r'EarlyStopping.*model_selection="best"'):
+        make_gan(model_selection="last").fit(frames, "record_id", callbacks=[EarlyStopping(1)])
+    fitted = make_gan(learning_rate=1e-9, generator_average=0.0).fit(
+        frames, "record_id", callbacks=[Watch(), EarlyStopping(1)]
+    )
+    assert len(fitted.history_) < 6

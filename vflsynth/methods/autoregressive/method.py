@@ -266,6 +266,11 @@ class AutoregressiveMethod(Method):
     """What the coordinator does, what the server is, and what it asks for besides features."""
 
     @property
+    def evaluates(self) -> bool:
+        """As of `Method`: of records that are held out."""
+        return True
+
+    @property
     def trains_unmatched(self) -> bool:
         """Whether every party's network learns of all its records."""
         return bool(self.parameters.unmatched != "ignore")

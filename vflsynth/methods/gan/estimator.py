@@ -31,7 +31,7 @@ class GANSynthesizer(TrainedSynthesizer):
     generator_hidden: Sequence[int] | None = None
     bias: bool = True
     batch_norm_eps: float | None = 1e-5
-    gumbel_temperature: float = 0.2
+    gumbel_temperature: float = 1.0
     gradient_penalty_weight: float = 10.0
     discriminator_steps: int = 5
     batch_size: int | None = None
@@ -39,7 +39,7 @@ class GANSynthesizer(TrainedSynthesizer):
     learning_rate: float = 5e-4
     betas: tuple[float, float] | None = None
     generator_average: float = 0.999
-    model_selection: Literal["best", "last"] = "best"
+    model_selection: Literal["best", "last"] = "last"
     evaluate_every: int | None = None
     calibrate_marginals: bool = True
     resample: int = 1

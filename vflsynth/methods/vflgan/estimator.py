@@ -94,10 +94,10 @@ class VFLGANSynthesizer(GANSynthesizer):
     {parties_, alignment_}
     history_ : DataFrame
         One row per epoch: Wasserstein estimates and penalties of the shared and the local
-        discriminators (``wasserstein_*``, ``penalty_*``), ``frechet_distance`` between the
-        *encoded* real and fake records, ``seconds``, and whether the epoch's generators were
-        ``chosen`` in the end. There is no distance with ``model_selection="last"``. With `DPSGD`
-        there are `fake_score_*` instead of Wasserstein estimates, and no distance.
+        discriminators (``wasserstein_*``, ``penalty_*``), ``seconds``, whether the epoch's
+        generators were ``chosen`` in the end, and with ``model_selection="best"`` the
+        ``frechet_distance`` between the *encoded* real and fake records. With `DPSGD` there are
+        `fake_score_*` instead of Wasserstein estimates, and no distance.
     {settings_, device_, interrupted_, transcript_, privacy_ledger_}
 
     Notes
