@@ -70,7 +70,8 @@ def folder(tmp_path_factory):
     )
     write_table(lab, folder / "lab.csv")
     write_table(clinic.sample(frac=1, random_state=1)[:140], folder / "clinic.parquet")
-    assert main([*fit(folder), *SMALL, "--epochs", "2", "--transcript"]) == 0
+    selecting = ["--set", "model_selection=best", "--transcript"]
+    assert main([*fit(folder), *SMALL, "--epochs", "2", *selecting]) == 0
     VFLGANSynthesizer.load(folder / "model").parties_["lab"].save(folder / "half")
     return folder
 

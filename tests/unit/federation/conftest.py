@@ -19,6 +19,7 @@ pytest.importorskip("nacl.bindings", reason="needs the extra 'flare'")
 
 KEY = "record_id"
 FAST = {
+    "model_selection": "best",
     "epochs": 4,
     "batch_size": 16,
     "latent_dim": 4,

@@ -103,7 +103,9 @@ def check_fresh(keys, sent):
 
 def test_no_rotation_or_noise_occurs_twice(make_trial, drawn):
     """Nor in the runs of other methods, whose differences are looked at below."""
-    trial = make_trial(fast=GAN | {"evaluate_every": 1}, random_state=None)
+    trial = make_trial(
+        fast=GAN | {"model_selection": "best", "evaluate_every": 1}, random_state=None
+    )
     keys, sent = three_runs(trial, drawn)
     check_fresh(keys, sent)
     assert any(place[0] == "MaskedReal" for place in sent[0])

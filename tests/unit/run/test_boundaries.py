@@ -59,6 +59,7 @@ def watched(request):
             first_part=(6,),
             shared_hidden=(5,),
             discriminator_steps=2,
+            model_selection="best",
             gradient_penalty=request.param,
             random_state=0,
             device="cpu",

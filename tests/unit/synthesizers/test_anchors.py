@@ -26,6 +26,7 @@ def train(frames, epochs):
         batch_size=64,
         epochs=epochs,
         learning_rate=1e-3,
+        model_selection="best",
         evaluate_every=1,
         random_state=0,
         device="cpu",

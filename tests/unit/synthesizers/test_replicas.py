@@ -68,7 +68,8 @@ def test_a_replica_equals_the_same_model_trained_alone(frames, changes):
 
 @pytest.mark.slow
 def test_replicas_select_their_own_best_epoch(frames):
-    synth = make(epochs=30, learning_rate=0.002, generator_average=0.0, evaluate_every=1)
+    restless = {"learning_rate": 0.002, "generator_average": 0.0}
+    synth = make(epochs=30, model_selection="best", evaluate_every=1, **restless)
     together = synth.fit_replicas(frames, KEY, random_states=[0, 1, 2, 3])
     assert len({tuple(model.history_["chosen"]) for model in together}) > 1
     for model in together:

@@ -34,8 +34,6 @@ def test_only_backbone_gradients_cross_in_training(frames):
     assert set(counts.index) == EVERY_RUN | {
         "BackboneGradients",
         "SummedBackboneGradients",
-        "MaskedReal",
-        "MaskedFake",
         "SelectionNotice",
         "TrainingReport",
     }
