@@ -105,7 +105,11 @@ def plain_transformer() -> TableTransformer:
 def parameters(data: str, method: str, settings: str) -> dict[str, Any]:
     """Return a method's parameters for a table; `settings` is one of `SETTINGS`."""
     if settings == "default":
-        plain: dict[str, Any] = {"transformer": plain_transformer(), "calibrate_marginals": False}
+        plain: dict[str, Any] = {
+            "transformer": plain_transformer(),
+            "calibrate_marginals": False,
+            "model_selection": "best",  # for the distances of training
+        }
         return plain | ({"private_heads": False} if method == "vflgan-base" else {})
     base, changes = OWN_SIZES.get(data, (data, {}))
     chosen = preset(base, method) | {"evaluate_every": 1} | changes

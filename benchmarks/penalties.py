@@ -35,7 +35,8 @@ def main() -> None:
         chosen: dict[str, Any] = preset("red-wine") | _runs.OURS
         if settings == "default":
             encoding = TableTransformer(continuous="standard")
-            chosen = {"transformer": encoding, "calibrate_marginals": False}
+            plain = {"calibrate_marginals": False, "model_selection": "best"}  # for the distances
+            chosen = {"transformer": encoding, **plain}
         chosen["gradient_penalty"] = penalty
         synth = VFLGANSynthesizer(**chosen, device="cpu", verbose=0)
         models = synth.fit_replicas(table.party_frames, random_states=wanted)
