@@ -117,8 +117,8 @@ PARAMETERS = {
     ),
     "evaluate_every": Parameter(
         "int",
-        "Epochs between evaluations of the Fréchet distance. Default: at most 20 evaluations, the "
-        "last epoch's among them.",
+        "Epochs between evaluations of the Fréchet distance, to select by. Default: at most 20 "
+        "evaluations, the last epoch's among them.",
         Optional(Number(1, whole=True)),
     ),
     "calibrate_marginals": Parameter(
