@@ -317,8 +317,8 @@ class Configuration:
                     raise ParameterError(f"{where}: parameters.{name} {_ELSEWHERE[name]}")
                 _check_known(name, known, self._name(where))
         if isinstance(given := parameters.get("privacy"), Mapping):
-            whole = self._content["parameters"]["privacy"]
             with mistakes.kept():
+                whole = _table(self._content["parameters"]["privacy"], f"{self.where}: privacy")
                 _mechanism_of(_default_mechanism(self._kind), whole, given, where)
 
     def _name(self, where: str) -> str:

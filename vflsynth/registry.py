@@ -162,7 +162,7 @@ def find(name: Any, *groups: str, where: str = "") -> type[Any]:
     several.
     """
     for group in groups:
-        if name in (known := Members(group)):
+        if isinstance(name, str) and name in (known := Members(group)):
             return known[name]
     inside = f"{where}: " if where else ""
     nouns = " or ".join(group.replace("_", " ") for group in groups)
@@ -250,9 +250,14 @@ class Number(Rule):
     def accepts(self, value: Any) -> bool:
         """Whether `value` is such a number."""
         kind = numbers.Integral if self.whole else numbers.Real  # NumPy's are registered
-        if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, kind):
             return False
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number that is larger than any other
+            return False
+        if not math.isfinite(number):
+            return False
         above = number >= self.low if self.closed[0] else number > self.low
         below = number <= self.high if self.closed[1] else number < self.high
         return above and below

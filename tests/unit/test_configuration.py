@@ -132,6 +132,8 @@ def test_objects_are_tables_that_name_their_class():
         ({"parameters": {"privacy": 3}}, "privacy must be a table of names and values, got 3"),
         ({"parameters": {"privacy": {"mechanism": "laplace"}}},
          "f.toml: mechanism: there is no 'laplace' among the mechanisms; there are dpsgd"),
+        ({"parameters": {"privacy": {"mechanism": ["dpsgd"]}}},
+         "f.toml: mechanism: there is no ['dpsgd'] among the mechanisms; there are dpsgd"),
         ({"parameters": {"privacy": {"mechanism": "dpsgd", "n_shards": 7}}},
          "f.toml: dpsgd has no 'n_shards', which is for gs_wgan; there are epsilon"),
         ({"parameters": {"privacy": {"public_schema": {}}}}, "the tables [privacy.bounds]"),
@@ -178,6 +180,8 @@ def test_columns_of_encoders_and_overrides_are_those_of_the_table():
 def test_errors_name_the_part_that_says_it():
     with pytest.raises(ParameterError, match="options: dpsgd has no 'n_shards'"):
         Configuration({"f.toml": PRIVATE, "options": {"parameters": {"privacy": {"n_shards": 2}}}})
+    with pytest.raises(ParameterError, match=r"f.toml and options: privacy must be a table"):
+        Configuration({"f.toml": PRIVATE, "options": {"parameters": {"privacy": 7}}})
     with pytest.raises(ParameterError, match=r"f.toml: DPLTSynthesizer has no 'epochs'"):
         Configuration(
             {"f.toml": {"parameters": {"epochs": 3}}, "options": {"method": "DPLTSynthesizer"}}

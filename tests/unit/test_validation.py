@@ -8,7 +8,11 @@ from vflsynth.registry import Choice, Map, Number, Optional, Pair, Sizes, check_
 @pytest.mark.parametrize(
     ("rule", "good", "bad"),
     [
-        (Number(0), [0, 1.5, np.float32(2), np.int8(3)], [-1, np.nan, np.inf, "1", None, True]),
+        (
+            Number(0),
+            [0, 1.5, np.float32(2), np.int8(3)],
+            [-1, np.nan, np.inf, "1", None, True, 10**400],
+        ),
         (Number(2, whole=True), [2, np.int64(9)], [1, 2.0, np.float64(2), True]),
         (Number(0, 1, closed=(False, True)), [0.5, 1], [0, 1.1]),
         (Number(0, 1, closed=(True, False)), [0, 0.99], [1, -0.1]),

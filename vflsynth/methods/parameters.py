@@ -243,6 +243,8 @@ def mechanism_of(text: str) -> Mechanism:
     values = (part.partition("=") for part in said)
     try:
         given = {key.strip(): json.loads(value) for key, _, value in values}
+        if len(given) < len(said):
+            raise ValueError("one is said twice")
     except ValueError:
         raise ParameterError(
             f"privacy={text!r} cannot be read. Fix: a mechanism and its parameters, such as "

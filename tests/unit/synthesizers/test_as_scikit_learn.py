@@ -81,6 +81,8 @@ def test_privacy_may_be_named_as_on_the_command_line(tables):
         MixtureSynthesizer(privacy="pairwise").method()
     with pytest.raises(ParameterError, match="cannot be read"):
         MixtureSynthesizer(privacy="pairwise_tables, epsilon=").method()
+    with pytest.raises(ParameterError, match="cannot be read"):
+        MixtureSynthesizer(privacy="pairwise_tables, epsilon=1, epsilon=9").method()
 
 
 def test_parameters_of_a_named_mechanism_can_be_set():
