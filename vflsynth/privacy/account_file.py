@@ -158,7 +158,7 @@ class AccountFile:
                 "for without it what was spent is unknown; for records of which nothing was ever "
                 f"released make one with 'vflsynth account {self.path} --create'"
             ) from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except Exception as error:  # whoever wrote it, it can be anything
             raise unreadable(self.path, error) from error
         if status.st_nlink > 1:
             raise ArtefactError(

@@ -22,6 +22,7 @@ import numpy as np
 
 from vflsynth._artefacts import refusing
 from vflsynth.exceptions import PrivacyParameterError
+from vflsynth.registry import Number
 
 RECORD_ACROSS_PARTIES = "one record across all parties"
 """Unit of privacy: everything that all parties together hold about one individual."""
@@ -31,7 +32,16 @@ ONE_LABEL = "one label"
 """Unit of label privacy: the columns of a record are not protected."""
 
 
-class NeighbouringRelation(StrEnum):
+class _Words(StrEnum):
+    """Base of a few words, of which others are refused."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        noun = "relation" if cls is NeighbouringRelation else "sampler"
+        raise PrivacyParameterError(noun, value, " or ".join(repr(str(one)) for one in cls))
+
+
+class NeighbouringRelation(_Words):
     """Which two tables must be hard to tell apart."""
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
@@ -39,12 +49,8 @@ class NeighbouringRelation(StrEnum):
     REPLACE_ONE = "replace_one"
     """One record differs. The number of records is public."""
 
-    @classmethod
-    def _missing_(cls, value: object) -> None:
-        raise PrivacyParameterError("relation", value, " or ".join(repr(str(one)) for one in cls))
 
-
-class Sampler(StrEnum):
+class Sampler(_Words):
     """How the records of one batch are drawn."""
 
     NONE = "none"
@@ -171,7 +177,7 @@ class SampledRelease:
             raise PrivacyParameterError("sample_rate", self.sample_rate, "1 without sampling")
         if not 0.0 < self.sample_rate <= 1.0:
             raise PrivacyParameterError("sample_rate", self.sample_rate, "a number in (0, 1]")
-        if self.steps != int(self.steps) or self.steps < 0:
+        if not Number(0, whole=True).accepts(self.steps):
             raise PrivacyParameterError("steps", self.steps, "a whole number of at least 0")
 
     @property

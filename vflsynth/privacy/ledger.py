@@ -240,6 +240,8 @@ class PrivacyLedger:
                 for entry in data["entries"]
             )
             told = {own.name: data[own.name] for own in fields(cls)}
+            if not isinstance(told["covers_synthetic_data"], bool):
+                raise ValueError("covers_synthetic_data is neither true nor false")
             return cls(**told | {"entries": entries})
 
     def _repr_html_(self) -> str:

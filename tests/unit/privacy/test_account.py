@@ -185,7 +185,8 @@ def test_a_missing_file_is_not_an_empty_account(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"format": "vflsynth privacy account", "version": 2}', "[]", "{"]
+    "text",
+    ["", "{}", '{"format": "vflsynth privacy account", "version": 2}', "[]", "{", "[" * 100_000],
 )
 def test_what_is_no_account_is_refused(account, text):
     account.path.write_text(text)

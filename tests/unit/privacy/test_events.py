@@ -123,7 +123,14 @@ def test_numbers_out_of_range(changes):
 
 @pytest.mark.parametrize(
     ("sampler", "rate", "steps"),
-    [("none", 0.5, 1), ("poisson", 0.0, 1), ("poisson", 1.1, 1), ("poisson", 0.5, -1)],
+    [
+        ("none", 0.5, 1),
+        ("poisson", 0.0, 1),
+        ("poisson", 1.1, 1),
+        ("poisson", 0.5, -1),
+        ("poisson", 0.5, math.inf),
+        ("poison", 0.5, 1),
+    ],
 )
 def test_sampling_out_of_range(sampler, rate, steps):
     with pytest.raises(PrivacyParameterError):

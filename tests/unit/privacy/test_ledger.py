@@ -90,6 +90,8 @@ def test_foreign_and_later_ledgers_are_refused(ledger):
         PrivacyLedger.from_dict(data | {"version": 99})
     with pytest.raises(ArtefactError):
         PrivacyLedger.from_dict(data | {"delta": 2.0})
+    with pytest.raises(ArtefactError, match="neither true nor false"):
+        PrivacyLedger.from_dict(data | {"covers_synthetic_data": "no"})
 
 
 def test_joint_total_and_each_party(ledger):
