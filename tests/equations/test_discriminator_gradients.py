@@ -96,7 +96,7 @@ def test_local_discriminator(streams, plain, squared_slope_excess, penalty, bias
     cut_gradients = gaussian(REPLICAS, 2 * BATCH, 5)
     with torch.no_grad():
         trace = local.first_part.trace(records)
-        wasserstein, penalties = local.write_gradient(trace, cut_gradients, WEIGHT)
+        wasserstein, penalties = local.settle(local.judge(trace, cut_gradients, WEIGHT))
 
     for r in range(REPLICAS):
         first = plain(local.first_part.linears, r, True)
@@ -296,7 +296,7 @@ def test_a_party_without_encoded_columns_can_be_judged(streams):
     )
     with torch.no_grad():
         trace = local.first_part.trace(torch.zeros(2, 3 * BATCH, 0))
-        wasserstein, penalty = local.write_gradient(trace, gaussian(2, 2 * BATCH, 2), WEIGHT)
+        wasserstein, penalty = local.settle(local.judge(trace, gaussian(2, 2 * BATCH, 2), WEIGHT))
     assert torch.isfinite(torch.stack([wasserstein, penalty])).all()
     for parameter in local.parameters():
         assert torch.isfinite(parameter.grad).all()
@@ -317,6 +317,6 @@ def test_a_critic_that_takes_fakes_for_real_can_turn(streams):
             for step in range(400):
                 mixed = torch.lerp(real, fake, (step % 10) / 9)
                 trace = local.first_part.trace(torch.cat([real, fake, mixed], 1))
-                wasserstein, _ = local.write_gradient(trace, nothing, 10.0)
+                wasserstein, _ = local.settle(local.judge(trace, nothing, 10.0))
                 optimizer.step()
             assert wasserstein.item() == pytest.approx(2.0, abs=0.5)

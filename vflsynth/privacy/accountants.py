@@ -34,7 +34,6 @@ from vflsynth.privacy.events import (
     PrivacyEvent,
     SampledRelease,
     Sampler,
-    failure_probability,
     label_releases,
     sampled_releases,
 )
@@ -96,7 +95,7 @@ class Accountant(ABC):
             return 0.0
         if any(part.joint_noise_multiplier == 0.0 for part in parts):
             return math.inf
-        failing = failure_probability(event)
+        failing = sum(p.steps * each.failure_probability for p in parts for each in p.releases)
         if failing >= delta:
             return math.inf
         nameless = tuple(  # parties that release alike have one bound
@@ -128,16 +127,19 @@ class Accountant(ABC):
                 "of a ledger or an account, which add its epsilons up"
             )
         for part in sampled_releases(event):
-            self._require_supported(part)
-
-    def _require_supported(self, part: SampledRelease) -> None:
-        if (part.sampler, part.relation) not in self.supported:
-            valid = [a.name for a in ACCOUNTANTS if (part.sampler, part.relation) in a.supported]
-            instead = " or ".join(valid) or "another sampler; no accountant covers the pair"
-            raise UnsupportedEventError(
-                f"{self.name} is not valid for the sampler {part.sampler.value!r} under the "
-                f"neighbouring relation {part.relation.value!r}. Fix: use {instead}."
-            )
+            pair = part.sampler, part.relation
+            if pair not in self.supported:
+                valid = [a.name for a in ACCOUNTANTS if pair in a.supported]
+                instead = " or ".join(valid) or "another sampler; no accountant covers the pair"
+                raise UnsupportedEventError(
+                    f"{self.name} is not valid for the sampler {part.sampler.value!r} under the "
+                    f"neighbouring relation {part.relation.value!r}. Fix: use {instead}."
+                )
+            if pair == (Sampler.POISSON, REPLACE) and part.joint_record_noise_multiplier is None:
+                raise UnsupportedEventError(
+                    f"{self.name} covers Poisson sampling under 'replace_one' only for sums over "
+                    "records. Fix: state the record_norm of every release, if it is such a sum."
+                )
 
 
 @lru_cache(maxsize=1024)
@@ -332,16 +334,6 @@ class PLDAccountant(Accountant):
     def cheap_bound(self, event: PrivacyEvent) -> Accountant | None:
         """Return the Rényi accountant unless it does not cover the event."""
         return rdp if (rdp := RDPAccountant()).supports(event) else None
-
-    def _require_supported(self, part: SampledRelease) -> None:
-        super()._require_supported(part)
-        if (part.sampler, part.relation) != (Sampler.POISSON, REPLACE):
-            return
-        if part.joint_record_noise_multiplier is None:
-            raise UnsupportedEventError(
-                f"{self.name} covers Poisson sampling under 'replace_one' only for sums over "
-                "records. Fix: state the record_norm of every release, if it is such a sum."
-            )
 
     def _epsilon(self, parts: Sequence[SampledRelease], delta: float) -> float:
         relation = parts[0].relation

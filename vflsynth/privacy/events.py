@@ -275,15 +275,6 @@ def label_releases(event: PrivacyEvent) -> tuple[LabelRelease, ...]:
     return tuple(part for part in releases_in(event) if isinstance(part, LabelRelease))
 
 
-def failure_probability(event: PrivacyEvent) -> float:
-    """Bound the probability that any release of an event reveals what its noise does not cover."""
-    return sum(
-        part.steps * release.failure_probability
-        for part in sampled_releases(event)
-        for release in part.releases
-    )
-
-
 def released_by(event: PrivacyEvent, party: str) -> Composition:
     """Return the part of an event that one party releases."""
     parts: list[SampledRelease | LabelRelease] = []

@@ -204,10 +204,6 @@ class TrainedContextServer(ContextServer):
         self.optimizer.select(improved)
         return improved
 
-    def choose(self) -> None:
-        """Take the weights that were kept."""
-        self.optimizer.flat.copy_(self.optimizer.selected)
-
     def training_state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs: optimiser, features and what was best so far."""
         state = {"best": self.best, "waited": self.waited, **labelled("features", self.features)}

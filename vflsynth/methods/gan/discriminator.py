@@ -159,19 +159,6 @@ class LocalDiscriminator(nn.Module):
             else None
         )
 
-    def write_gradient(
-        self,
-        trace: list[Tensor],
-        cut_gradients: Tensor,
-        penalty_weight: float,
-        upstream: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Set the gradients of L_{D_i} + L_{D_s}, with no penalty on the slope at joint records.
-
-        Parameters are as of `judge`, what is returned as of `settle`.
-        """
-        return self.settle(self.judge(trace, cut_gradients, penalty_weight, upstream))
-
     def judge(
         self,
         trace: list[Tensor],
@@ -217,8 +204,13 @@ class LocalDiscriminator(nn.Module):
             wasserstein = wasserstein_estimate(weight, weight.grad)
             cut_gradients = torch.baddbmm(cut_gradients, upstream, weight.mT)
         # One sweep for all: at this size the number of operations is the time.
-        sweep = [cut_gradients]
-        if (own := self._own_upstream(mixed)) is not None:
+        sweep, own = [cut_gradients], None
+        whole = self.penalty != "layerwise"  # the slope of all of D_i, not that of each part
+        if not whole:
+            own = torch.ones_like(mixed)
+        elif head is not None:
+            own = head.weight.mT.expand_as(mixed)
+        if own is not None:
             sweep.append(own)
         if shared is not None:
             sweep.append(shared)
@@ -238,7 +230,7 @@ class LocalDiscriminator(nn.Module):
         changes = first.push(trace, change) if len(sweep) > 1 else []
         if head is not None:
             assert weight.grad is not None
-            if self.judges_whole:  # the head is one more layer of D_i
+            if whole:  # the head is one more layer of D_i
                 weight.grad.add_(changes[-1][:, :n_own].sum(1).unsqueeze(-1))
             else:
                 of_head, pulled = slope_penalty(weight.mT, penalty_weight)
@@ -264,18 +256,6 @@ class LocalDiscriminator(nn.Module):
                 cotangents[:, -pull.shape[1] :].mul_(pull)
         self.first_part.write_gradient(judged.trace, judged.cotangents, judged.changes)
         return judged.losses
-
-    @property
-    def judges_whole(self) -> bool:
-        """Whether the slope of the whole D_i is penalised, not that of each part."""
-        return self.penalty != "layerwise"
-
-    def _own_upstream(self, features: Tensor) -> Tensor | None:
-        """Make the upstream of the slope of D_i that is penalised at features, if one is."""
-        if not self.judges_whole:
-            return torch.ones_like(features)
-        head = self.second_part
-        return None if head is None else head.weight.mT.expand_as(features)
 
     def fake_gradient(self, trace: Sequence[Tensor], cut_gradients: Tensor) -> Tensor:
         """dL_G/dx~ for a batch of fakes (Eq. 17), shape (replica, batch, encoded)."""

@@ -122,7 +122,15 @@ class GANAlgorithm(Algorithm):
             self.select(epoch, nothing_selected)
         if n_blocks := self.settings.n_feature_blocks:
             blocks = [self.channel.gather(RowFeatures, block) for block in range(n_blocks)]
-            self.channel.scatter(self.learn_to_tell(blocks))
+            received = {
+                name: (
+                    torch.cat([block[name].real for block in blocks], 1),
+                    torch.cat([block[name].fake for block in blocks], 1),
+                )
+                for name in self.channel.names
+            }
+            weights = learn_to_tell(received, self.streams.child("resampling"))
+            self.tell(lambda name: RowScorer(SERVER, name, 0, *weights[name]))
 
     def select(self, epoch: int, keep: Tensor) -> None:
         """Tell the parties which replicas' generators to keep, a bool of shape (replica,)."""
@@ -140,18 +148,6 @@ class GANAlgorithm(Algorithm):
         if not bool(torch.isfinite(covariance).all()):
             raise TrainingDivergedError("training diverged: generated records are not finite")
         return frechet_distance_of_moments(*self.real_moments, mean, covariance)
-
-    def learn_to_tell(self, blocks: Sequence[Mapping[str, RowFeatures]]) -> dict[str, RowScorer]:
-        """Train a classifier of drawn rows, of which nothing is kept, on all blocks of features."""
-        received = {
-            name: (
-                torch.cat([block[name].real for block in blocks], 1),
-                torch.cat([block[name].fake for block in blocks], 1),
-            )
-            for name in blocks[0]
-        }
-        found = learn_to_tell(received, self.streams.child("resampling"))
-        return {name: RowScorer(SERVER, name, 0, *weights) for name, weights in found.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Return the best distance so far."""

@@ -47,12 +47,9 @@ class DPSGDCut(DPSGDDescent, Cut):
         """Set the gradients, where `NoisyDescent` adds what depends on real records."""
         trace = party.answered(message, party.pending_rows.shape[1] - party.schedule.batch_size)
         rows, nothing = message.gradients.shape[1], message.gradients[:, :0]
-        _, penalty = party.discriminator.write_gradient(
-            [outputs[:, rows:] for outputs in trace],
-            nothing,
-            party.settings.gradient_penalty_weight,
-            upstream=nothing[..., :1],
-        )
+        mixed, weight = [o[:, rows:] for o in trace], party.settings.gradient_penalty_weight
+        judged = party.discriminator.judge(mixed, nothing, weight, upstream=nothing[..., :1])
+        _, penalty = party.discriminator.settle(judged)
         return self._add_records(party, [outputs[:, :rows] for outputs in trace], message), penalty
 
     def _add_records(

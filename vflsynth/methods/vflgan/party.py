@@ -290,9 +290,8 @@ class Cut:
         self, party: VFLGANParty, trace: list[Tensor], cut_gradients: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Do so at a trace of the same rows."""
-        return party.discriminator.write_gradient(
-            trace, cut_gradients, party.settings.gradient_penalty_weight
-        )
+        discriminator, weight = party.discriminator, party.settings.gradient_penalty_weight
+        return discriminator.settle(discriminator.judge(trace, cut_gradients, weight))
 
 
 class FirstLayerCut(FirstLayerNoise, Cut):

@@ -73,24 +73,21 @@ class VFLGANServer:
             score, penalty, gradients = self.descend(number, received)
             self._take_step()
             self.losses.add(score, penalty)
-            replies.append(gradients)
-        del replies[1:]
-        replies[0] = _times(replies[0], self.settings.shared_weights[0])
+            if number == step:
+                replies.append(_times(gradients, self.settings.shared_weights[0]))
         if self.settings.replies_for_generators(window):
-            features = self.join(received, self.settings.sent_blocks * self.settings.batch_size)
-            replies.append(self._for_generators(features))
+            batch = self.settings.batch_size
+            features = self.join(received, self.settings.sent_blocks * batch)
+            replies.append(self._fake_gradient(features[:, batch : 2 * batch]))
         return self._split(DiscriminatorGradients, step, torch.cat(replies, 1))
 
     def _take_step(self) -> None:
-        _times(self.optimizer.gradient, self.settings.shared_weights[0], in_place=True)
+        if (weight := self.settings.shared_weights[0]) != 1.0:
+            self.optimizer.gradient.mul_(weight)
         self.optimizer.step()
 
-    def _for_generators(self, features: Tensor) -> Tensor:
-        """Compute d(-λ_2 E[D_s])/df~_i of the fakes of a discriminator step."""
-        batch = self.settings.batch_size
-        return self._fake_gradient(features[:, batch : 2 * batch])
-
     def _fake_gradient(self, fakes: Tensor) -> Tensor:
+        """Compute d(-λ_2 E[D_s])/df~_i."""
         return _times(self.discriminator.fake_gradient(fakes), self.settings.shared_weights[1])
 
     def descend(
@@ -149,11 +146,9 @@ class VFLGANServer:
         }
 
 
-def _times(values: Tensor, weight: float, *, in_place: bool = False) -> Tensor:
+def _times(values: Tensor, weight: float) -> Tensor:
     """Multiply, unless that changes nothing."""
-    if weight == 1.0:
-        return values
-    return values.mul_(weight) if in_place else values * weight
+    return values if weight == 1.0 else values * weight
 
 
 class EndToEndServer(VFLGANServer):
@@ -196,7 +191,8 @@ class EndToEndServer(VFLGANServer):
             self._take_step()
         replies = None
         if self.settings.replies_for_generators(window):
-            replies = self._split(GeneratorGradients, step, self._for_generators(features))
+            fakes = features[:, batch : 2 * batch]
+            replies = self._split(GeneratorGradients, step, self._fake_gradient(fakes))
         return {
             name: JointSlopes(
                 SERVER,
