@@ -29,7 +29,7 @@ from vflsynth.privacy.account import OpenAccount
 from vflsynth.protocol.channel import SERVER, Transcript, tell
 from vflsynth.protocol.messages import AccountHeads, AllAccountHeads, Hello
 from vflsynth.reporting import duration_text
-from vflsynth.run.server_run import ServerRun, accounts_of, facts, shown_accounts
+from vflsynth.run.server_run import ServerRun, accounts_of, epochs_of, shown_accounts
 
 logger = logging.getLogger("vflsynth")
 
@@ -130,7 +130,7 @@ class ServerNode(ServerRun):
         """
         if done := super().first_epoch(hellos):
             return done
-        available = facts(hellos, "checkpoints", list) | {SERVER: self.checkpoints.epochs()}
+        available = epochs_of(hellos) | {SERVER: {*self.checkpoints.epochs()}}
         latest = max((epoch for epochs in available.values() for epoch in epochs), default=0)
         if latest > self.job.checkpoint_every:  # the first may have been interrupted half-way
             having = {name: sorted(epochs) for name, epochs in available.items()}

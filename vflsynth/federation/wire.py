@@ -17,6 +17,7 @@ import errno
 import hashlib
 import hmac
 import json
+import math
 import re
 import struct
 from collections.abc import Mapping
@@ -171,7 +172,9 @@ def decode(data: bytes, max_bytes: int) -> Frame:
     if length > MAX_HEADER or end > len(data):
         raise _rejected(f"a header of {length:,} bytes")
     try:
-        header = json.loads(data[_PREFIX.size : end], parse_constant=_no_constant)
+        header = json.loads(
+            data[_PREFIX.size : end], parse_constant=_no_constant, parse_float=_finite
+        )
     except (ValueError, RecursionError) as error:
         raise _rejected("a header that is not JSON") from error
     try:
@@ -236,6 +239,11 @@ def _text(said: Any) -> str:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_constant(text)
 
 
 class _Said(BaseModel):

@@ -53,6 +53,7 @@ from vflsynth.protocol.schedule import Schedule
 from vflsynth.run.server_run import Agreed, Checkpoints, Saved
 
 _ROTATING = "key of rotations"
+_MOST_WIDE = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,11 @@ class PartyRun(Participant):
     def build(self, message: EncodedSizes) -> None:
         """Make the networks, at the start or as a checkpoint has them; refuse a misstated width."""
         method, n_records, has_columns = self.method, self.n_records, self.seat.has_columns
-        self._widths = {name: int(width) for name, width in message.widths.items()}
+        if not all(isinstance(n, int) and 0 <= n <= _MOST_WIDE for n in message.widths.values()):
+            raise ProtocolError(
+                f"the server says that parties have {message.widths!r:.200} columns"
+            )
+        self._widths = dict(message.widths)
         own = self.party.transformer.width_ if has_columns else None
         if self._widths.get(self.name, own) != own:
             raise ProtocolError(f"the server's terms misstate the width of party {self.name!r}")
@@ -357,13 +362,14 @@ class PartyRun(Participant):
 
     def take(self, message: Message) -> None:
         """Act on a message from the server; refuse what nothing takes, or not yet."""
-        if type(message) in self._by_message:
-            super().take(message)
-        elif self.settings is None:
+        is_own = type(message) in self._by_message
+        if self.settings is None and (not is_own or isinstance(message, CheckpointNotice)):
             raise ProtocolError(
                 f"the server sent {type(message).__name__} before party {self.name!r} was told to "
                 "build its networks"
             )
+        if is_own:
+            super().take(message)
         else:
             self._learner_or_party("_by_message", type(message)).take(message)
 

@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import index
 from typing import Any, Protocol, Self
 
 import pandas as pd
@@ -92,7 +93,7 @@ class Agreed:
             unlisted=facts(hellos, "unlisted", int),
             nonces=facts(hellos, "nonce", str),
             epoch=epoch,
-            key_offset=choose_offset([*map(int, facts(hellos, "key_offset", str).values())]),
+            key_offset=choose_offset([*facts(hellos, "key_offset", str, int).values()]),
             accounts=accounts_of(hellos),
             contracts=facts(agreeing, "contract", dict),
         )
@@ -160,21 +161,34 @@ def _shown(account: Mapping[str, Any]) -> dict[str, Any]:
     return {"account": str(account["account"]), "heads": heads}
 
 
-def facts(hellos: Mapping[str, Hello], name: str, kind: type) -> dict[str, Any]:
+def facts(
+    hellos: Mapping[str, Hello], name: str, kind: type, read: Callable[[Any], Any] | None = None
+) -> dict[str, Any]:
     """Return one fact of all hellos; see `fact`."""
-    return {party: fact(hello, name, kind) for party, hello in hellos.items()}
+    return {party: fact(hello, name, kind, read) for party, hello in hellos.items()}
 
 
-def fact(hello: Hello, name: str, kind: type) -> Any:
-    """Return one fact of a hello; PayloadRejectedError if it is of another type than this."""
+def fact(hello: Hello, name: str, kind: type, read: Callable[[Any], Any] | None = None) -> Any:
+    """Return one fact of a hello, as it is or as `read` reads it.
+
+    Raises PayloadRejectedError if it is of another type than this, or cannot be read.
+    """
     value = hello.facts.get(name)
-    if type(value) is not kind:
+    try:
+        if type(value) is not kind:
+            raise TypeError
+        return value if read is None else read(value)
+    except (TypeError, ValueError) as error:
         raise PayloadRejectedError(
             f"its hello says {name} = {str(value)[:80]!r}",
             fix="install the same version of vflsynth at every site",
             party=hello.sender,
-        )
-    return value
+        ) from error
+
+
+def epochs_of(hellos: Mapping[str, Hello]) -> dict[str, set[int]]:
+    """Return after which epochs each party has a checkpoint."""
+    return facts(hellos, "checkpoints", list, lambda epochs: {*map(index, epochs)})
 
 
 class ServerRun(ABC):
@@ -230,7 +244,7 @@ class ServerRun(ABC):
 
     def first_epoch(self, hellos: Mapping[str, Hello]) -> int:
         """Return the epoch to go on from, 0 to start: the newest that all nodes have."""
-        available = facts(hellos, "checkpoints", list).values()
+        available = epochs_of(hellos).values()
         return max(set(self.checkpoints.epochs()).intersection(*available), default=0)
 
     @property

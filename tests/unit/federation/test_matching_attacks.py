@@ -31,6 +31,7 @@ from vflsynth.methods.vflgan.messages import DiscriminatorGradients, Shape
 from vflsynth.protocol.channel import SERVER
 from vflsynth.protocol.messages import (
     BlindedKeys,
+    CheckpointNotice,
     CommonPositions,
     EncodedSize,
     EncodedSizes,
@@ -581,19 +582,50 @@ def test_what_comes_once_is_taken_once(make_trial):
     refused(make_trial().run(Repeating), "the server sent Terms twice", ProtocolError)
 
 
-def test_gradients_before_there_are_networks_are_refused_by_name(make_trial):
-    gradients = DiscriminatorGradients(SERVER, VICTIM, 0, torch.zeros(1, 4, 2))
-
+@pytest.mark.parametrize(
+    "early",
+    [
+        DiscriminatorGradients(SERVER, VICTIM, 0, torch.zeros(1, 4, 2)),
+        CheckpointNotice(SERVER, VICTIM, 1),
+    ],
+)
+def test_what_is_of_training_is_refused_by_name_before_there_are_networks(make_trial, early):
     class Early(Opened):
         def arrives(self, frame):
             told = self._name == VICTIM and any(isinstance(m, Terms) for m in frame.messages)
-            return replace(frame, messages=(*frame.messages, *[gradients][:told]))
+            return replace(frame, messages=(*frame.messages, *[early][:told]))
 
-    words = "DiscriminatorGradients before party 'party_1' was told to build its networks"
+    words = f"{type(early).__name__} before party 'party_1' was told to build its networks"
     refused(make_trial().run(Early), words, ProtocolError)
 
 
+@pytest.mark.parametrize("width", ["x", None, 1.5, -4, 10**30])
+def test_a_number_of_encoded_columns_is_one(make_trial, width):
+    def other(message):
+        return replace(message, widths=message.widths | {"party_2": width})
+
+    error = make_trial().run(relaying(only(EncodedSizes, other))).outcome[VICTIM]
+    assert isinstance(error, ProtocolError)
+    assert "the server says that parties have {'party_1': " in str(error)
+
+
 # -- a party that has the secret, and deviates ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("key_offset", "abc"), ("key_offset", ""), ("checkpoints", ["x"]), ("checkpoints", [[1]])],
+)
+def test_a_hello_that_cannot_be_read_is_refused_by_name(make_trial, name, value):
+    class Odd(Opened):
+        def leaves(self, frame):
+            said = [replace(m, facts=m.facts | {name: value}) for m in frame.messages[:1]]
+            is_hello = self._name == VICTIM and frame.number == 0 and said
+            return replace(frame, messages=tuple(said)) if is_hello else frame
+
+    error = make_trial().run(Odd).outcome["server"]
+    assert isinstance(error, PayloadRejectedError)
+    assert f"party 'party_1': its hello says {name} = " in str(error)
 
 
 def test_a_party_that_brings_more_keys_than_it_declared(make_trial):

@@ -270,6 +270,13 @@ def test_a_message_of_any_json(changes):
     never_crashes(assembled(header, body))
 
 
+def test_a_number_that_no_float_holds_is_refused():
+    data = encode(Frame("r", 0, (Hello("a", "server", 0, {"of": 1.5}),)))
+    header = data[9:].replace(b"1.5", b"1e999")
+    with pytest.raises(PayloadRejectedError, match="not JSON"):
+        decode(struct.pack("<4sBI", b"VFLS", PROTOCOL, len(header)) + header, LIMIT)
+
+
 def test_deep_nesting_is_refused():
     text = b"[" * 100_000
     with pytest.raises(PayloadRejectedError):
