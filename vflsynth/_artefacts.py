@@ -250,6 +250,13 @@ def _replace(target: Path, side: Path) -> None:
     shutil.rmtree(attic)
 
 
+def numbered(folder: Path, name: str) -> dict[int, Path]:
+    """Return what a folder has of a name with a star in place of a number, by that, in order."""
+    before, after = name.split("*")
+    found = {path.name.removeprefix(before).removesuffix(after): path for path in folder.glob(name)}
+    return {int(n): found[n] for n in sorted(filter(str.isdecimal, found), key=int)}
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write JSON that any reader accepts: no NaN literals."""
     path.parent.mkdir(parents=True, exist_ok=True)

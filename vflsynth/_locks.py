@@ -47,10 +47,12 @@ def lock(path: Path, problem: str, patience: float = _PATIENCE) -> TextIO:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody has a lock at this moment."""
-    with path.open("a") as file:
+    """Whether somebody has a lock at this moment; its folder may be one to read only."""
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
     return False

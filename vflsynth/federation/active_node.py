@@ -10,7 +10,7 @@ from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.federation import account
 from vflsynth.federation.checkpoints import NodeCheckpoints
 from vflsynth.federation.job import Job
-from vflsynth.federation.party_node import HOLDER, BlindedRun, records_of
+from vflsynth.federation.party_node import HOLDER, BlindedRun, check_half, records_of
 from vflsynth.federation.server_node import ServerNode
 from vflsynth.federation.site import Site
 from vflsynth.frames import MatchOn
@@ -43,6 +43,7 @@ class ActiveNode(ServerNode):
             raise ParameterError(
                 f"site {site.party!r}: the active party's site file must name table and labels"
             )
+        check_half(site.folder / job.name / "half")
         key = job.key_of(site)
         if key is None or job.parameters.get("active") is not None:
             raise ParameterError(

@@ -42,19 +42,22 @@ class NodeCheckpoints:
     def epochs(self) -> list[int]:
         """Return the epochs after which there is a complete checkpoint, in order."""
         found = []
-        for path in self._folder.glob("epoch-*"):
+        for epoch, path in artefacts.numbered(self._folder, "epoch-*").items():
             try:
                 artefacts.open_directory(path, KIND)
-                found.append(int(path.name.removeprefix("epoch-")))
-            except (ArtefactError, ValueError) as error:
+                found.append(epoch)
+            except ArtefactError as error:
                 if str(path) not in self.damaged:
                     logger.warning("%s is damaged and not used: %s", path, error)
                 self.damaged[str(path)] = str(error)
-        return sorted(found)
+        return found
 
     def write(self, node: str, saved: Saved) -> None:
         """Write aside and rename; then drop what is older than the last two."""
-        CheckpointDirectory(self._path(saved.epoch), None, _OWN).write(_OWN, saved)
+        path = self._path(saved.epoch)
+        if str(path) in self.damaged and path.exists():  # what is no checkpoint is not written over
+            path.rename(path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
+        CheckpointDirectory(path, None, _OWN).write(_OWN, saved)
         for old in self.epochs()[:-_KEPT]:
             shutil.rmtree(self._path(old))
         if time.monotonic() - self._collected > _PAUSE:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vflsynth import _artefacts as artefacts
 from vflsynth._locks import lock
@@ -61,21 +61,23 @@ def approve(job: Job, site: Site) -> None:
 
     Raises ArtefactError if earlier approvals cannot be read, or this one cannot be written.
     """
-    found = _read(site)
-    found[job.digest] = {
+    approved = {
         "job": job.to_dict(),
         "approved": time.strftime("%Y-%m-%dT%H:%M:%S"),
         "bound to": bound_to(site),
     }
-    trail.append(site.folder, "approved", {"job": job.name, "digest": job.digest})
-    artefacts.replace_json(site.folder / FILE, found, mode=0o600)
+    with _changing(site):
+        found = _read(site) | {job.digest: approved}
+        trail.append(site.folder, "approved", {"job": job.name, "digest": job.digest})
+        artefacts.replace_json(site.folder / FILE, found, mode=0o600)
 
 
 def withdraw(job: Job, site: Site) -> bool:
     """Take an approval back, for attempts that are still to come; return whether there was one."""
-    found = _read(site)
-    there = found.pop(job.digest, None) is not None
-    artefacts.replace_json(site.folder / FILE, found, mode=0o600)
+    with _changing(site):
+        found = _read(site)
+        there = found.pop(job.digest, None) is not None
+        artefacts.replace_json(site.folder / FILE, found, mode=0o600)
     trail.append(site.folder, "withdrawn", {"job": job.name, "digest": job.digest})
     return there
 
@@ -210,6 +212,11 @@ def _check_use(site: Site, content: Mapping[str, Any]) -> None:
 
 def _signed(content: Mapping[str, Any]) -> bytes:
     return f"vflsynth job\n{json.dumps(content, sort_keys=True)}".encode()
+
+
+def _changing(site: Site) -> TextIO:
+    """Let nobody else change the list of approvals, who would write an older one."""
+    return lock(site.folder / f".{FILE}.lock", "its approvals are being changed", 60.0)
 
 
 def _read(site: Site) -> dict[str, Any]:

@@ -60,7 +60,9 @@ class SiteState:
     @classmethod
     def of(cls, site: Site) -> SiteState:
         """Read the folder."""
-        reports = sorted(site.folder.glob("*/report-*.json"), key=lambda path: path.stat().st_mtime)
+        reports = sorted(
+            site.folder.glob(f"*/{trail.REPORTS}"), key=lambda path: path.stat().st_mtime
+        )
         names = list(dict.fromkeys(path.parent.name for path in reversed(reports)))
         try:
             n_lines: int | None = trail.verify(site.folder)[0]

@@ -49,7 +49,7 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
         [name for name, part in parts.items() if what in part.attrs] for what in (RULES, CHOICE)
     )
     some_only = {len(ruled), len(choosing)} - {0, len(parts)}
-    if None in marks.values() or len(set(marks.values())) != 1 or some_only:
+    if None in marks.values() or len(set(map(repr, marks.values()))) != 1 or some_only:
         raise MisalignedError(
             f"these are not parts of one sample: {', '.join(map(repr, parts))}",
             fix="have every party draw with the same job, number of rows, request and secret, into "
@@ -84,7 +84,7 @@ def join_parts(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, Cost | 
         if not part.index.equals(found[first].index):
             raise _damaged(name)
     table = pd.concat(list(found.values()), axis=1)
-    wanted = parts[first].attrs.get(PARTIES, len(parts))
+    wanted = _read(first, int, parts[first].attrs.get(PARTIES, len(parts)))
     if len(parts) < wanted:
         text = f"{len(parts)} of {wanted} parties' parts: the columns of the others are not there"
         warnings.warn(text, PublishingWarning, stacklevel=2)
@@ -156,6 +156,9 @@ def _with_keys(table: pd.DataFrame, parts: Mapping[str, pd.DataFrame]) -> pd.Dat
     from vflsynth.frames.keys import KeyMinter
     from vflsynth.models.party_model import with_keys
 
-    said = parts[having[0]].attrs[KEYS]
-    on, minter = scalar_from_json(said["on"]), KeyMinter.from_dict(said["keys"])
+    on, minter = _read(
+        having[0],
+        lambda said: (scalar_from_json(said["on"]), KeyMinter.from_dict(said["keys"])),
+        parts[having[0]].attrs[KEYS],
+    )
     return with_keys(table, minter, on)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,7 @@ class PartyNode(BlindedRun):
         self.table = check_table(job, site, method)
         self._told = contracts.facts(job, site, self.table)
         self.folder = site.folder / job.name
+        check_half(self.folder / "half")
         self.transcript = Transcript()
         self.progress = Progress(self.folder, site.party, lambda: self.duration, self.transcript)
         self.rules = Rules({Hello: 1, MatchProof: 1})
@@ -428,6 +430,12 @@ class PartyNode(BlindedRun):
         """Say from which step on: what was answered before the checkpoint was paid for then."""
         steps = {When.STEP: self.duration.steps_per_epoch, When.EPOCH: 1}
         return self.agreed.epoch * steps.get(kind.declared.when, 0)
+
+
+def check_half(path: Path) -> None:
+    """Refuse a half that could not be replaced, before long work (ArtefactError)."""
+    if path.exists():
+        artefacts.check_target(path, artefacts.kind_of(path))
 
 
 def template_of(job: Job, site: Site, columns: Collection[Hashable]) -> TableTransformer:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vflsynth import _artefacts as artefacts
 from vflsynth._locks import is_locked
 from vflsynth.exceptions import ArtefactError
+from vflsynth.federation.trail import REPORTS
 from vflsynth.reporting import duration_text
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class JobState:
 def job_state(folder: Path, job: str) -> JobState:
     """Say by a site's folder how a job is going at a node, or how its last attempt ended."""
     own = folder / job
-    reports = sorted(own.glob("report-*.json"))
+    reports = [*artefacts.numbered(own, REPORTS).values()]
     if not reports:
         return JobState(job, 0, "", "no attempt yet", {})
     last = report_of(reports[-1])

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from vflsynth import _artefacts as artefacts
 from vflsynth._locks import lock
 from vflsynth._random import derive, secret_from
 from vflsynth.exceptions import ProtocolError
@@ -196,8 +197,7 @@ class Watch:
 
 def _next_attempt(folder: Path) -> Path:
     """Make room for another attempt; those of long ago go, with their certificates."""
-    before = sorted(folder.glob("attempt-[0-9][0-9][0-9]"))
-    for old in before[: max(0, len(before) + 1 - _ATTEMPTS)]:
-        shutil.rmtree(old)
-    number = 1 + (int(before[-1].name.removeprefix("attempt-")) if before else 0)
-    return folder / f"attempt-{number:03d}"
+    before = artefacts.numbered(folder, "attempt-*")
+    for number in [*before][: max(0, len(before) + 1 - _ATTEMPTS)]:
+        shutil.rmtree(before[number])
+    return folder / f"attempt-{1 + max(before, default=0):03d}"

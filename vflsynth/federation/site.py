@@ -324,7 +324,10 @@ def kept_secret(path: Path, *, anew: bool = False) -> bytes:
     """
     if anew or not path.exists():
         artefacts.replace_text(path, os.urandom(_SECRET_BYTES).hex(), mode=0o600)
-    secret = bytes.fromhex(path.read_text())
+    try:
+        secret = bytes.fromhex(path.read_text(encoding="utf-8"))
+    except ValueError:  # no hexadecimal digits
+        secret = b""
     if len(secret) != _SECRET_BYTES:  # a guess would be as good
         raise ArtefactError(
             f"{path} holds {len(secret)} bytes instead of {_SECRET_BYTES}. Delete it, and give the "

@@ -110,6 +110,9 @@ KILLED = "did not end: its process was killed, or its machine stopped"
 """What the next attempt writes into it."""
 
 
+REPORTS = "report-*.json"
+
+
 class Report:
     """The report of one attempt, beside those of earlier ones.
 
@@ -122,9 +125,8 @@ class Report:
     """
 
     def __init__(self, folder: Path, node: str, job: Job, *, alone: bool = True) -> None:
-        before = sorted(folder.glob("report-*.json"))
-        numbers = (path.stem.removeprefix("report-") for path in before)
-        number = 1 + max((int(n) for n in numbers if n.isdecimal()), default=0)
+        before = artefacts.numbered(folder, REPORTS)
+        number = 1 + max(before, default=0)
         self._path, self._node = folder / f"report-{number:03d}.json", node
         self._content: dict[str, Any] = {
             "node": node,
@@ -134,7 +136,7 @@ class Report:
         }
         artefacts.replace_json(self._path, self._content | {"outcome": None, "note": UNENDED})
         if before and alone:
-            self._settle(before[-1])
+            self._settle(before[number - 1])
         self._trace("began", {"job": job.name, "digest": job.digest})
 
     def _settle(self, path: Path) -> None:

@@ -46,6 +46,18 @@ def test_a_job_is_approved_by_hand_and_only_as_it_was_read(folder, cli):
     refused(job, site)
 
 
+def test_what_is_withdrawn_meanwhile_is_not_approved_again(folder, monkeypatch):
+    job, site = Job.read(folder / "job.toml"), Site.read(folder / "lab.toml")
+    other = replace(job, name="other")
+    consent.approve(job, site)
+    bound_to = consent.bound_to
+    monkeypatch.setattr(consent, "bound_to", lambda of: consent.withdraw(job, of) and bound_to(of))
+    consent.approve(other, site)  # reads the table, which takes a while
+    monkeypatch.undo()
+    refused(job, site)
+    consent.check_consent(other, site)
+
+
 @pytest.mark.parametrize("name", [consent.FILE, trail.FILE, "privacy-account.json"])
 def test_no_job_has_its_folder_where_a_site_has_a_file(folder, name):
     with pytest.raises(ParameterError, match="name must not end in"):

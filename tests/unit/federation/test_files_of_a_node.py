@@ -21,6 +21,7 @@ from vflsynth.exceptions import (
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.kit import prepare
 from vflsynth.federation.limits import MAX_BYTES, Limits
+from vflsynth.federation.party_node import PartyNode
 from vflsynth.federation.site import Site
 from vflsynth.federation.wire import Frame, encode
 from vflsynth.protocol.messages import Hello, KeysToReblind
@@ -121,6 +122,25 @@ def test_a_damaged_checkpoint_is_reported(make_trial, caplog):
     assert trial.outcome["server"] is None  # it went on from the one before
     assert list(trial.report("party_2", 2)["damaged_checkpoints"]) == [str(damaged)]
     assert trial.report("party_1", 2)["damaged_checkpoints"] == {}
+
+
+def test_a_checkpoint_without_its_list_of_files_is_moved_away_and_keeps_nobody(make_trial):
+    trial = make_trial(checkpoint_every=1, parameters={"epochs": 2}).run()
+    folder = trial.kept("party_2") / "checkpoints"
+    (folder / "epoch-000002" / "manifest.json").unlink()
+    trial.finish()
+    (aside,) = folder.glob("damaged-*-epoch-000002")
+    assert (aside / "state.safetensors").is_file()
+    trial.finish()
+    assert trial.report("party_2", 3)["damaged_checkpoints"] == {}
+
+
+def test_a_half_that_cannot_be_replaced_is_found_before_training(make_trial):
+    trial = make_trial()
+    (trial.kept("party_1") / "half").mkdir(parents=True)
+    (trial.kept("party_1") / "half" / "of somebody").touch()
+    with pytest.raises(ArtefactError, match="was not saved by vflsynth"):
+        PartyNode(trial.job, trial.sites["party_1"])
 
 
 # -- reports --------------------------------------------------------------------------------------

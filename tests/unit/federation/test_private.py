@@ -758,6 +758,7 @@ def test_own_secrets_are_kept_whole_or_refused(tmp_path):
     assert len(secret) == 32
     assert kept_secret(path) == secret
     assert path.stat().st_mode & 0o077 == 0
-    path.write_text("")
-    with pytest.raises(ArtefactError, match="holds 0 bytes instead of 32"):
-        kept_secret(path)
+    for damaged in ("", "zz" * 32):
+        path.write_text(damaged)
+        with pytest.raises(ArtefactError, match="holds 0 bytes instead of 32"):
+            kept_secret(path)

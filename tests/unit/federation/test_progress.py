@@ -231,6 +231,14 @@ def test_whoever_waits_is_told_what_is_new(make_trial, caplog, monkeypatch):
     assert phases[-1].startswith("training")
 
 
+def test_asking_leaves_nothing_where_it_is_asked(make_trial):
+    trial = make_trial(parameters={"epochs": 1}).run()
+    lock = trial.kept("party_1") / progress.LOCK
+    lock.unlink()
+    assert state(trial, "party_1").endswith("finished")
+    assert not lock.exists()
+
+
 def test_asking_does_not_keep_a_node_from_starting(make_trial):
     """A question takes the lock for a moment."""
     trial = make_trial(parameters={"epochs": 1})

@@ -17,7 +17,7 @@ from vflsynth.exceptions import (
     SharedColumnError,
     TableFileError,
 )
-from vflsynth.federation.joining import join_parts
+from vflsynth.federation.joining import KEYS, MARK, PARTIES, join_parts
 from vflsynth.federation.sampling import draw_part
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -106,6 +106,16 @@ def test_a_part_with_other_rows_than_were_drawn_is_refused(trained):
     for changed in (parts["party_2"].iloc[:4], parts["party_2"].iloc[::-1]):
         with pytest.raises(MisalignedError, match="leave the file as it is"):
             join_parts(parts | {"party_2": changed})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [(MARK, ["x"]), (PARTIES, "two"), (KEYS, {"on": None}), (KEYS, [])]
+)
+def test_a_part_that_says_what_nobody_can_read_is_refused(trained, name, said):
+    parts = trained.parts(5)
+    parts["party_1"].attrs[name] = said
+    with pytest.raises(MisalignedError, match=r"draw .* anew|same job"):
+        join_parts(parts)
 
 
 AUTOREGRESSIVE = {

@@ -10,6 +10,7 @@ import pytest
 from vflsynth.exceptions import ArtefactError
 from vflsynth.federation import consent, trail
 from vflsynth.federation.job import Job
+from vflsynth.federation.progress import job_state
 from vflsynth.federation.sampling import draw_part
 from vflsynth.privacy import account_file
 
@@ -124,6 +125,17 @@ def test_no_report_is_written_over_when_earlier_ones_are_cleared_away(tmp_path):
         trail.Report(tmp_path / "j", "a", job).end(None)
     assert sorted(path.name[7:10] for path in (tmp_path / "j").iterdir()) == ["003", "004", "005"]
     assert (tmp_path / "j" / "report-003.json").read_bytes() == last
+
+
+def test_a_copy_is_no_attempt_and_a_thousandth_is_the_last(tmp_path):
+    job, own = Job.from_dict({"name": "j", "parties": ["a"]}), tmp_path / "j"
+    own.mkdir()
+    for number in ("999", "copy"):
+        (own / f"report-{number}.json").write_text('{"outcome": null}')
+    trail.Report(own, "a", job).end(None)
+    assert (own / "report-copy.json").read_text() == '{"outcome": null}'
+    assert json.loads((own / "report-999.json").read_text())["outcome"] == trail.KILLED
+    assert job_state(tmp_path, "j").outcome == "finished"
 
 
 def events(folder):
