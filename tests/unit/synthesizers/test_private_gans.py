@@ -347,7 +347,7 @@ def test_first_layer_learns_with_noise_to_infinity_with_vertigan(sign):
 def test_only_declared_messages_cross_and_no_masked_record_does(frames, monkeypatch, gan, kinds):
     kept = Transcript(keep_messages=True)
     monkeypatch.setattr(local, "Transcript", lambda: kept)
-    synthesizer(gan, model_selection="best").fit(frames, transcript=True)
+    synthesizer(gan).fit(frames, transcript=True)
     also = {*kinds.split(), "SelectionNotice", "TrainingReport"}
     assert {type(message).__name__ for message in kept.messages} == EVERY_RUN | also
     for message in kept.messages:  # the generators' step sends features of fakes only
@@ -371,7 +371,7 @@ def test_parties_draw_the_same_records_from_what_nobody_can_repeat(frames):
 
 @pytest.mark.parametrize(("gan", "name"), PROTECTING)
 def test_nobody_looks_at_records_to_choose_a_model(frames, session_of, gan, name):
-    session = session_of(gan, frames, PRIVACY[name], model_selection="best")
+    session = session_of(gan, frames, PRIVACY[name])
     assert not session.algorithm.selects
     for party in session.nodes.values():
         for kind in (MaskedReal, MaskedFake):
