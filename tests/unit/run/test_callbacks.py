@@ -28,7 +28,6 @@ def test_early_stopping_is_refused_where_nothing_is_evaluated(make_gan):
     frames = make_party_frames(60, 2, random_state=0)
     with pytest.raises(ParameterError, match=r'EarlyStopping.*model_selection="best"'):
         make_gan(model_selection="last").fit(frames, "record_id", callbacks=[EarlyStopping(1)])
-    fitted = make_gan(learning_rate=1e-9, generator_average=0.0).fit(
-        frames, "record_id", callbacks=[Watch(), EarlyStopping(1)]
-    )
+    still = {"model_selection": "best", "learning_rate": 1e-9, "generator_average": 0.0}
+    fitted = make_gan(**still).fit(frames, "record_id", callbacks=[Watch(), EarlyStopping(1)])
     assert len(fitted.history_) < 6
