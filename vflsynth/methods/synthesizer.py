@@ -72,6 +72,15 @@ KIND = "vflsynth model"
 """What the manifest of a saved model says."""
 
 
+def _plain(value: Any) -> Any:
+    """Make Python's numbers of NumPy's; all else stays as it is."""
+    if isinstance(value, np.number):
+        return value.item()
+    if isinstance(value, list | tuple) and any(isinstance(own, np.number) for own in value):
+        return tuple(map(_plain, value))
+    return value
+
+
 def refuse_drawn(method: Method) -> None:
     """Refuse records that `read_records` drew where a ledger counts (ParameterError)."""
     if method.privacy is not None:
@@ -147,10 +156,15 @@ class BaseSynthesizer(_Fitted):
         document(cls)
 
     def _stated(self) -> Self:
-        """Return this estimator with the mechanism that `privacy` names, if it is a text."""
-        if not isinstance(self.privacy, str):
-            return self
-        stated: Self = clone(self).set_params(privacy=mechanism_of(self.privacy))
+        """Return this estimator with the mechanism that `privacy` names, if it is a text.
+
+        And with Python's numbers: those of NumPy's small types wrap around.
+        """
+        given = self.get_params(deep=False)
+        said = {name: own for name, value in given.items() if (own := _plain(value)) is not value}
+        if isinstance(self.privacy, str):
+            said["privacy"] = mechanism_of(self.privacy)
+        stated: Self = clone(self).set_params(**said) if said else self
         return stated
 
     # -- fitting ---------------------------------------------------------------------------------
@@ -412,6 +426,7 @@ class BaseSynthesizer(_Fitted):
         """
         check_is_fitted(self, "parties_")
         check_parameters("sample", {"n": n}, {"n": Number(0, whole=True)})
+        n = int(n)  # small types of NumPy wrap around
         self._check_memory(n)
         secret = self._next_secret(random_state)
         if conditions is None:
@@ -477,7 +492,7 @@ class BaseSynthesizer(_Fitted):
         check_is_fitted(self, "parties_")
         rules = {"n": Number(0, whole=True), "part_rows": Number(1, whole=True), "n_jobs": Jobs()}
         check_parameters("sample_to", {"n": n, "part_rows": part_rows, "n_jobs": n_jobs}, rules)
-        path, call = Path(folder), None
+        n, part_rows, path, call = int(n), int(part_rows), Path(folder), None
         if random_state is not None:
             secret = secret_from(random_state)
         elif (call := call_of(path)) is not None:  # the sample that was begun
@@ -537,7 +552,7 @@ class BaseSynthesizer(_Fitted):
         check_parameters("complete", {"n_draws": n_draws}, {"n_draws": Number(1, whole=True)})
         secret = self._next_secret(random_state)
         frame = as_frame(frame)
-        parts, self._cost = complete_rows(self.parties_, frame, n_draws, secret)
+        parts, self._cost = complete_rows(self.parties_, frame, int(n_draws), secret)
         return pd.concat(list(parts.values()), axis=1).set_index(frame.index)
 
     def _check_memory(self, n: int) -> None:
@@ -592,7 +607,8 @@ class BaseSynthesizer(_Fitted):
         """
         check_is_fitted(self, "parties_")
         check_parameters("sample_before_rules", {"n": n}, {"n": Number(0, whole=True)})
-        parts = sample_parties(self.parties_, n, derive(self._secret, "call 0"), repairs=False)
+        secret = derive(self._secret, "call 0")
+        parts = sample_parties(self.parties_, int(n), secret, repairs=False)
         return pd.concat(list(parts.values()), axis=1)
 
     def rule_cost(self) -> Cost | None:

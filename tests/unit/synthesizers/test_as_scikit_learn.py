@@ -15,7 +15,9 @@ from vflsynth import (
     MixtureSynthesizer,
     PartyContract,
     TableTransformer,
+    VFLGANSynthesizer,
 )
+from vflsynth.datasets import make_party_frames
 from vflsynth.exceptions import ParameterError
 
 TABLE = pd.DataFrame({"age": [31.5, None, 48.25, 20.0], "smoker": [True, False, True, True]})
@@ -97,3 +99,16 @@ def test_parameters_of_a_named_mechanism_can_be_set():
 def test_judging_and_releasing_are_top_level_names():
     names = ("evaluate", "audit_synthetic_data", "release_gate", "write_release", "publish")
     assert all(callable(getattr(vflsynth, name)) for name in names)
+
+
+def test_small_numbers_of_numpy_count_as_python_s():
+    """Four times 60 states were minus 16, and columns unrelated; networks overflowed."""
+    privacy = "pairwise_tables, epsilon=3, delta=1e-6"
+    mixture = MixtureSynthesizer(privacy=privacy, n_states=np.int8(60)).method()
+    assert (mixture.n_fine, mixture.width) == (240, 241)
+    sizes = {"latent_dim": np.uint8(200), "generator_hidden": (np.uint8(200), np.int8(9))}
+    synth = VFLGANSynthesizer(**sizes, epochs=1, verbose=0, random_state=0)
+    synth.fit(make_party_frames(60, 2, random_state=0), on="record_id")
+    assert synth.settings_["generator_hidden"] == (200, 9)
+    assert synth.latent_dim.dtype == np.uint8
+    assert len(synth.sample(np.int8(100), conditions={"flag_1": True})) == 100

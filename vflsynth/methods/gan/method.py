@@ -270,7 +270,6 @@ class GANMethod(Method):
         """Fill in the defaults that depend on the data, without privacy."""
         parameters = self.parameters
         batch_size = parameters.batch_size or power_of_two(n_records / 16, 8, self.largest_batch)
-        batch_size = int(batch_size)  # small whole numbers of NumPy wrap around
         if check and n_records < batch_size:
             raise TooFewRecordsError(
                 f"{n_records} matched records are fewer than one batch of {batch_size}",
