@@ -8,6 +8,7 @@ from torch import nn
 from vflsynth._random import RandomStreams
 from vflsynth.columns import OutputSpan
 from vflsynth.methods.gan.generator import Generator, SpanActivation
+from vflsynth.methods.gan.sampler import GeneratorSpec
 from vflsynth.methods.gan.sequential import SequentialGenerator, turns_of
 from vflsynth.networks.layers import BatchNorm, FlatAdam
 
@@ -287,7 +288,9 @@ def test_gradients_of_a_drawn_row_equal_automatic_differentiation(float64, strea
 
 
 def test_a_row_without_columns_can_be_drawn(streams):
-    assert sequential((), streams(2))(torch.randn(2, BATCH, 4), None).shape == (2, BATCH, 0)
+    spec = GeneratorSpec(4, (5,), bias=True, temperature=0.2, batch_norm_eps=None, head=3)
+    made = spec.build((), streams(2))
+    assert made(torch.randn(2, BATCH, 4), None).shape == (2, BATCH, 0)
 
 
 def test_a_choice_passes_its_gradient_on_to_the_columns_after_it(streams):

@@ -44,6 +44,7 @@ from vflsynth.frames.keys import (
 )
 from vflsynth.frames.party_frames import party_keys, without_labels_of_others
 from vflsynth.mechanisms import Asked, Discriminators, Mechanism, Plan
+from vflsynth.mechanisms.base import in_full_precision
 from vflsynth.models import PartyModel, RowSampler
 from vflsynth.networks.layers import FlatAdam
 from vflsynth.privacy.discovery import ColumnCounts, PublicEncoding
@@ -640,7 +641,7 @@ class Method(ABC):
         noise: torch.Generator | None = None,
     ) -> None:
         self.parameters, self.noise = parameters, noise
-        self.privacy = None if privacy is None else privacy.in_full_precision()
+        self.privacy = None if privacy is None else in_full_precision(privacy)
         self.plan: Plan | None = None
         self.columns: Mapping[str, ColumnCounts] = {}
         self.n_records = 0

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -24,6 +24,8 @@ from vflsynth.privacy.ledger import LedgerEntry, PrivacyLedger
 from vflsynth.privacy.padding import Padding
 from vflsynth.protocol.schedule import Length, default_epochs
 from vflsynth.registry import Choice, Number, Optional, Rule, check_parameters
+
+E = TypeVar("E", bound=BaseEstimator)
 
 Reports = Literal["nothing", "fake scores", "fake scores and penalties", "losses"]
 
@@ -242,12 +244,6 @@ class Mechanism(BaseEstimator, ABC):  # type: ignore[misc]
                 "not accounted for under any other relation",
             )
 
-    def in_full_precision(self) -> Self:
-        """Return this mechanism with Python's numbers: those of NumPy's small types overflow."""
-        given = self.get_params(deep=False).items()
-        plain = {name: value.item() for name, value in given if isinstance(value, np.number)}
-        return clone(self).set_params(**plain) if plain else self
-
     def padding(self, n_parties: int) -> Padding | None:
         """Return how many dummies hide what parties have in common; None if they do not."""
         if self.intersection_epsilon is None or self.delta is None or n_parties < 2:
@@ -353,3 +349,19 @@ class SecureSums(HistogramMechanism):
     one_release = True
     secure_sums = True
     rules = HistogramMechanism.rules | {"preprocessing_share": Number(0, 1, closed=(False, False))}
+
+
+def in_full_precision(of: E) -> E:
+    """Return a mechanism or estimator with Python's numbers: NumPy's small types wrap around."""
+    given = of.get_params(deep=False).items()
+    plain = {name: own for name, value in given if (own := _plain(value)) is not value}
+    made: E = clone(of).set_params(**plain) if plain else of
+    return made
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.number):
+        return value.item()
+    if isinstance(value, list | tuple) and any(isinstance(own, np.number) for own in value):
+        return tuple(map(_plain, value))
+    return value

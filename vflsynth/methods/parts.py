@@ -7,7 +7,7 @@ import json
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
 import joblib
 import pandas as pd
@@ -18,7 +18,6 @@ from vflsynth._device import few_threads
 from vflsynth._random import derive
 from vflsynth.exceptions import ArtefactError
 from vflsynth.frames import write_table
-from vflsynth.models import PartyModel
 
 PART_ROWS = 1 << 16
 """Rows of a part, unless somebody wants others."""
@@ -27,24 +26,8 @@ _MANIFEST = "_sample.json"
 """What the folder says of itself; readers of data sets pass over names that begin so."""
 
 
-class Model(Protocol):
-    """What a sample is drawn from: a fitted synthesizer."""
-
-    parties_: dict[str, PartyModel]
-
-    def draw_rows(self, n: int, secret: bytes) -> dict[str, pd.DataFrame]:
-        """Draw all parties' rows."""
-
-    def save(self, path: Path) -> None:
-        """Save it for workers."""
-
-    @classmethod
-    def load(cls, path: Path, device: str) -> Self:
-        """Load it in a worker."""
-
-
 def sample_parts(
-    model: Model,
+    model: Any,
     folder: Path,
     n: int,
     secret: bytes,
@@ -56,8 +39,8 @@ def sample_parts(
 ) -> list[Path]:
     """Write a sample; `BaseSynthesizer.sample_to` documents it. Return its parts, in order.
 
-    Every part has a secret that is derived of the sample's; `call` says which of the model's own
-    samples it is, if it is one.
+    `model` is a fitted synthesizer. Every part has a secret that is derived of the sample's; `call`
+    says which of the model's own samples it is, if it is one.
     """
     # Of the secret, what tells nothing of it.
     print_ = derive(secret, "fingerprint of parts").hex()[:32]
@@ -113,7 +96,7 @@ def call_of(folder: Path) -> int | None:
     return call if isinstance(call, int) else None
 
 
-def _fingerprint(model: Model) -> str:
+def _fingerprint(model: Any) -> str:
     """Return a digest of a model: of one seed there may be several."""
     found = hashlib.sha256()
     for half in model.parties_.values():
@@ -124,17 +107,17 @@ def _fingerprint(model: Model) -> str:
     return found.hexdigest()
 
 
-def _write_saved(kind: type[Model], saved: Path, *task: Any) -> None:
+def _write_saved(kind: Any, saved: Path, *task: Any) -> None:
     _write(_loaded(kind, saved), *task)
 
 
 @cache
-def _loaded(kind: type[Model], saved: Path) -> Model:
+def _loaded(kind: Any, saved: Path) -> Any:
     """Load a model once in every worker."""
     return kind.load(saved, device="cpu")
 
 
-def _write(model: Model, path: Path, secret: bytes, start: int, rows: int, keys: bool) -> None:
+def _write(model: Any, path: Path, secret: bytes, start: int, rows: int, keys: bool) -> None:
     """Draw a part on one thread, as the order of sums would depend on how many there are."""
     with few_threads(0.0, torch.device("cpu")):
         parts = model.draw_rows(rows, secret)

@@ -42,6 +42,7 @@ from vflsynth.frames.party_frames import (
 )
 from vflsynth.learning import Method
 from vflsynth.mechanisms import HistogramMechanism, Mechanism
+from vflsynth.mechanisms.base import in_full_precision
 from vflsynth.methods.parameters import (
     WithParts,
     check_combination,
@@ -70,15 +71,6 @@ Conditions = Mapping[Any, Any] | pd.DataFrame
 
 KIND = "vflsynth model"
 """What the manifest of a saved model says."""
-
-
-def _plain(value: Any) -> Any:
-    """Make Python's numbers of NumPy's; all else stays as it is."""
-    if isinstance(value, np.number):
-        return value.item()
-    if isinstance(value, list | tuple) and any(isinstance(own, np.number) for own in value):
-        return tuple(map(_plain, value))
-    return value
 
 
 def refuse_drawn(method: Method) -> None:
@@ -156,15 +148,10 @@ class BaseSynthesizer(_Fitted):
         document(cls)
 
     def _stated(self) -> Self:
-        """Return this estimator with the mechanism that `privacy` names, if it is a text.
-
-        And with Python's numbers: those of NumPy's small types wrap around.
-        """
-        given = self.get_params(deep=False)
-        said = {name: own for name, value in given.items() if (own := _plain(value)) is not value}
+        """Return this estimator in full precision, with the mechanism that a text names."""
+        stated: Self = in_full_precision(self)
         if isinstance(self.privacy, str):
-            said["privacy"] = mechanism_of(self.privacy)
-        stated: Self = clone(self).set_params(**said) if said else self
+            stated = clone(stated).set_params(privacy=mechanism_of(self.privacy))
         return stated
 
     # -- fitting ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables, VertiGANSynthesizer
 from vflsynth.exceptions import ParameterError
 from vflsynth.mechanisms import DPSGD, FirstLayer
+from vflsynth.mechanisms.base import in_full_precision
 from vflsynth.privacy import NeighbouringRelation, PublicSchema, Sampler
 
 SCHEMA = PublicSchema(dtypes="given", bounds={"x": (0, 1)})
@@ -162,7 +163,7 @@ def test_the_public_number_of_records_is_compared_with_delta():
 def test_noise_is_planned_with_numbers_in_full_precision(kind):
     """Half of one as float16 has noise on a grid of steps that overflow."""
     given = DPSGD(epsilon=kind(2.0), delta=1e-4, max_grad_norm=kind(0.5), n_records=60)
-    used = given.in_full_precision()
+    used = in_full_precision(given)
     assert [type(used.epsilon), type(used.max_grad_norm)] == [float, float]
     assert (used.epsilon, used.max_grad_norm, used.n_records) == (2.0, 0.5, 60)
     assert type(given.epsilon) is kind

@@ -11,6 +11,7 @@ from tests.later import later
 from vflsynth import DPSGDGAN, GSWGAN, LatentTree, PairwiseTables
 from vflsynth.exceptions import ParameterError, PrivacyBudgetError, TooFewRecordsError
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, FirstLayer
+from vflsynth.mechanisms.base import in_full_precision
 from vflsynth.privacy import PLDAccountant, PublicSchema, RDPAccountant, WangAccountant
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.privacy.dpsgd import joint_sensitivity
@@ -45,7 +46,7 @@ ASKED = {
 
 def made(mechanism, **changes):
     values = {"epsilon": 10.0, "delta": 5e-4, "public_schema": SCHEMA} | OWN[mechanism] | changes
-    return mechanism(**{k: v for k, v in values.items() if v is not None}).in_full_precision()
+    return in_full_precision(mechanism(**{k: v for k, v in values.items() if v is not None}))
 
 
 def asked(mechanism, **changes):

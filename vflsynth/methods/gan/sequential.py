@@ -269,8 +269,6 @@ class SequentialGenerator(Generator):
         """Map (replica, batch, latent) to encoded rows (replica, batch, width)."""
         hidden = self._hidden(latent)
         plain = self.output.forward(hidden)
-        if not self._turns:
-            return plain
         heads, weights = self.heads.forward(hidden), self.added.weight
         if plain.requires_grad and adjust is None:
             rows: Tensor = _DrawWithGradient.apply(  # type: ignore[no-untyped-call]

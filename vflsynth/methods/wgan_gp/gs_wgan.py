@@ -241,10 +241,7 @@ class GSWGANCritic(Critic):
         n_records, size = schedule.n_records, schedule.n_records // n_shards
         (order,) = self._sampling(party).subset("shards", 0, n_records, n_records)
         dealt = order[: n_shards * size].reshape(n_shards, size)
-        rows = torch.tensor(dealt).to(party.streams.device)
-        if schedule.replica_rows is not None:
-            rows = schedule.replica_rows[0][rows]
-        self.shards = rows
+        self.shards = torch.tensor(dealt).to(party.streams.device)
 
     def done(self, party: CriticParty) -> int:
         """Return how many steps were taken, by all discriminators together."""
