@@ -158,11 +158,8 @@ class GANAlgorithm(Algorithm):
         self.best_distance = state["best_distance"].cpu()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Schedule and selection."""
-        return {
-            "discriminator_steps": self.settings.discriminator_steps,
-            "model_selection": "best" if self.selects else "last",
-        }
+        """Return how generators are selected, which the settings do not say."""
+        return {"model_selection": "best" if self.selects else "last"}
 
 
 class GANMethod(Method):
