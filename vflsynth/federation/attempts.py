@@ -104,9 +104,9 @@ class ServerAttempts:
 
     def stop(self, error: Exception) -> None:
         """Stop the job for good."""
-        self._left = 0
-        self.node.remote.heals = False
-        self.node.remote.abort(error)
+        self._left, remote = 0, self.node.remote
+        remote.heals, remote.stopped = False, error  # also where another attempt is being made
+        remote.abort(error)
 
 
 def server_node(job: Job, site: Site) -> ServerNode:

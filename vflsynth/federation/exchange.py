@@ -54,7 +54,8 @@ class RemoteChannel:
     what is asked of the parties. `attempt` is new in every attempt; `heals` tells parties that a
     run in which one was lost may begin again; `measures` has them say hello as often as it takes to
     know the way to them. `gone` has digests of hellos of former attempts: a network may bring them
-    late. `stopped` is what a party said after the run was interrupted: it will not begin again.
+    late. `failure` is why the run was stopped, if it was; `stopped` what was said after it was
+    interrupted: it will not begin again.
 
     `gather` and `scatter` are called by one thread, the algorithm's; `exchange` by those of the
     transport, with a sender whose identity the transport has verified. Every wait ends: after
@@ -77,12 +78,12 @@ class RemoteChannel:
         self._changed = threading.Condition()
         self._request, self._opened = Request(Hello, 0), False
         self._asked = time.monotonic()
-        self._failure: VFLSynthError | None = None
+        self.failure: VFLSynthError | None = None
         self._done = False
         self.attempt = os.urandom(8).hex()
         self.heals = self.interrupted = self.measures = False
         self.gone: frozenset[bytes] = frozenset()
-        self.stopped: PartyStoppedError | None = None
+        self.stopped: Exception | None = None
 
     @property
     def greeted(self) -> frozenset[bytes]:
@@ -93,12 +94,6 @@ class RemoteChannel:
     def names(self) -> tuple[str, ...]:
         """Names of the parties it reaches, sorted."""
         return tuple(self._seats)
-
-    @property
-    def failure(self) -> VFLSynthError | None:
-        """Why the run was stopped, if it was."""
-        with self._changed:
-            return self._failure
 
     @property
     def all_told(self) -> bool:
@@ -114,8 +109,7 @@ class RemoteChannel:
     @property
     def step(self) -> int:
         """The step of what the parties were asked for last."""
-        with self._changed:
-            return self._request.step
+        return self._request.step
 
     # -- the algorithm's side --------------------------------------------------------------------
 
@@ -133,8 +127,8 @@ class RemoteChannel:
             self._opened = True  # every party begins with its hello, unasked
             deadline = self._asked + self.limits.of(kind)
             while any(seat.answer is None for seat in self._seats.values()):
-                if self._failure is not None:
-                    raise self._failure
+                if self.failure is not None:
+                    raise self.failure
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise self._lost(kind, step)
@@ -174,12 +168,12 @@ class RemoteChannel:
         with self._changed:
             if self.interrupted and isinstance(error, PartyStoppedError):
                 self.stopped = error
-            if self._failure is None and not self._done:
+            if self.failure is None and not self._done:
                 why = fault_of(error)
                 if isinstance(error, VFLSynthError) and not why:
-                    self._failure = error
+                    self.failure = error
                 else:
-                    self._failure = RunAbortedError(
+                    self.failure = RunAbortedError(
                         f"the server stopped with {type(error).__name__}"
                         + (f": {why}" if why else ""),
                         fix="look at the server's log",
@@ -307,8 +301,8 @@ class RemoteChannel:
             over = seat.since + self.limits.of(self._request.kind) + GRACE
             enough = min(over, now + self.limits.patience)
             while seat.reply is None and seat.number == number:
-                if self._failure is not None:
-                    return self._tell(sender, self._failure)
+                if self.failure is not None:
+                    return self._tell(sender, self.failure)
                 left = enough - time.monotonic()
                 if left <= 0:
                     break
@@ -335,7 +329,7 @@ class RemoteChannel:
         party, step = getattr(error, "party", None), getattr(error, "step", None)
         reason = Reason(type(error).__name__, str(error)[:2000], party, step)
         again = isinstance(error, RunInterruptedError) or (
-            self.interrupted and error is self._failure
+            self.interrupted and error is self.failure
         )
         status = Status.AGAIN if again else Status.ABORT
         return encode(Frame(self._run, 0, status=status, reason=reason, attempt=self.attempt))

@@ -10,9 +10,14 @@ import pytest
 from tests.later import later
 from tests.unit.federation.conftest import KEY
 from tests.unit.federation.trial import Direct, assert_same
-from vflsynth.exceptions import PartyLostError, PartyStoppedError, RunInterruptedError
+from vflsynth.exceptions import (
+    PartyLostError,
+    PartyStoppedError,
+    RunAbortedError,
+    RunInterruptedError,
+)
 from vflsynth.federation import attempts, limits, participant
-from vflsynth.federation.attempts import ServerAttempts, attend
+from vflsynth.federation.attempts import ServerAttempts, attend, server_node
 from vflsynth.federation.exchange import RemoteChannel
 from vflsynth.federation.limits import Limits
 from vflsynth.federation.party_node import PartyNode
@@ -304,4 +309,18 @@ def test_what_a_party_says_while_a_run_is_interrupted_is_heard(make_trial):
     reason = Reason("ArtefactError", "its disk is full", "party_1", 0)
     server.exchange("party_1", encode(Frame("trial", 0, status=Status.ABORT, reason=reason)))
     with pytest.raises(PartyStoppedError, match="its disk is full"):
+        server.run()
+
+
+def test_a_job_that_is_stopped_between_two_attempts_has_no_other(make_trial, monkeypatch):
+    trial = make_trial(restarts=1, setup_timeout=5.0)
+    server = ServerAttempts(trial.job, trial.server_site)
+    server.node.remote.abort(PartyLostError("is gone", fix="x", party="party_2"))
+
+    def made_while_stopped(job, site):
+        server.stop(RunAbortedError("FLARE aborted the job", fix="x"))
+        return server_node(job, site)
+
+    monkeypatch.setattr(attempts, "server_node", made_while_stopped)
+    with pytest.raises(RunAbortedError, match="FLARE aborted the job"):
         server.run()

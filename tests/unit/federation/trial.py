@@ -63,7 +63,7 @@ class Direct:
             assert remote._changed.wait_for(lambda: all(seat.answer for seat in others), 600)
             exchange.time.ahead += remote.limits.exchange
             remote._changed.notify_all()
-            assert remote._changed.wait_for(lambda: remote._failure, 600)
+            assert remote._changed.wait_for(lambda: remote.failure, 600)
 
 
 class Opened(Direct):
