@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from vflsynth.audit import AuditReport, Criteria
     from vflsynth.methods.synthesizer import BaseSynthesizer
 
-Findings = dict[str, Measured | NotMeasured]
-
 
 def release_gate(
     real: pd.DataFrame,
@@ -135,9 +133,22 @@ def release_gate(
                 f"the evaluation is of other tables: column {column!r} differs. Fix: evaluate the "
                 "tables that are to be judged, or leave evaluation= out"
             )
-    found = {
-        **_traces(tables, contract, promised_rules(model, contract, real)),
-        **_likeness(tables, evaluation),
+    rules = promised_rules(model, contract, real)
+    found: dict[str, Measured | NotMeasured] = {
+        "mass_at_extremes": measuring.mass_at_extremes(tables),
+        "real_extremes": measuring.real_extremes(tables, contract, rules),
+        "copied_values": measuring.copied_values(tables, contract),
+        "rare_categories": measuring.rare_categories(tables, contract),
+        "unique_combinations": measuring.unique_combinations(tables, contract),
+        "identifiers": measuring.identifiers(tables.real, tables.synthetic, contract),
+        "rule_violations": measuring.rule_violations(tables.synthetic, rules),
+        "worst_column": _worst(evaluation["marginal_distance"], "column"),
+        "worst_pair": _worst(evaluation["association_error"], "columns"),
+        "copied_rows": _copied_rows(evaluation, tables),
+        "incoherent_rows": _incoherent_rows(evaluation["incoherent_rows"]),
+        "exact_structure": _exact_structure(evaluation["exact_structure"]),
+        "detection": _detection(evaluation["detection_auc"]),
+        "utility": _utility(evaluation["train_synthetic_test_real"]),
         **measuring.from_audit(audit),
         "epsilon": _epsilon(ledger, account, settings.get("account")),
     }
@@ -163,34 +174,6 @@ def _published(tables: Tables, contract: Contract) -> Tables:
     if parties is not None:
         parties = {name: [c for c in own if c in compared] for name, own in parties.items()}
     return replace(tables, parties=parties, columns=compared)
-
-
-def _traces(tables: Tables, contract: Contract, rules: list[Rule]) -> Findings:
-    """Return what single records, and rules, leave in the published rows."""
-    return {
-        "mass_at_extremes": measuring.mass_at_extremes(tables),
-        "real_extremes": measuring.real_extremes(tables, contract, rules),
-        "copied_values": measuring.copied_values(tables, contract),
-        "rare_categories": measuring.rare_categories(tables, contract),
-        "unique_combinations": measuring.unique_combinations(tables, contract),
-        "identifiers": measuring.identifiers(tables.real, tables.synthetic, contract),
-        "rule_violations": measuring.rule_violations(tables.synthetic, rules),
-    }
-
-
-def _likeness(tables: Tables, evaluation: MetricResults) -> Findings:
-    """Return what the evaluation says."""
-    return {
-        "worst_column": _worst(evaluation["marginal_distance"], "column"),
-        "worst_pair": _worst(evaluation["association_error"], "columns"),
-        "copied_rows": _copied_rows(
-            evaluation["exact_copies"], evaluation["new_row_share"], tables
-        ),
-        "incoherent_rows": _incoherent_rows(evaluation["incoherent_rows"]),
-        "exact_structure": _exact_structure(evaluation["exact_structure"]),
-        "detection": _detection(evaluation["detection_auc"]),
-        "utility": _utility(evaluation["train_synthetic_test_real"]),
-    }
 
 
 def promised_rules(
@@ -219,8 +202,9 @@ def _worst(result: MetricResult, noun: str) -> Measured | NotMeasured:
     )
 
 
-def _copied_rows(exact: MetricResult, new: MetricResult, tables: Tables) -> Measured | NotMeasured:
+def _copied_rows(evaluation: MetricResults, tables: Tables) -> Measured | NotMeasured:
     """Take the worse of exact copies and of those that noise, or another float type, hides."""
+    exact, new = evaluation["exact_copies"], evaluation["new_row_share"]
     if exact.value is None or new.value is None:
         return NotMeasured(str(exact.not_applicable or new.not_applicable))
     others = "real rows among themselves" if tables.holdout is None else "real rows not used"

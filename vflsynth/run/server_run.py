@@ -93,7 +93,7 @@ class Agreed:
             unlisted=facts(hellos, "unlisted", int),
             nonces=facts(hellos, "nonce", str),
             epoch=epoch,
-            key_offset=choose_offset([*facts(hellos, "key_offset", str, int).values()]),
+            key_offset=choose_offset([fact(h, "key_offset", str, int) for h in hellos.values()]),
             accounts=accounts_of(hellos),
             contracts=facts(agreeing, "contract", dict),
         )
@@ -161,11 +161,9 @@ def _shown(account: Mapping[str, Any]) -> dict[str, Any]:
     return {"account": str(account["account"]), "heads": heads}
 
 
-def facts(
-    hellos: Mapping[str, Hello], name: str, kind: type, read: Callable[[Any], Any] | None = None
-) -> dict[str, Any]:
+def facts(hellos: Mapping[str, Hello], name: str, kind: type) -> dict[str, Any]:
     """Return one fact of all hellos; see `fact`."""
-    return {party: fact(hello, name, kind, read) for party, hello in hellos.items()}
+    return {party: fact(hello, name, kind) for party, hello in hellos.items()}
 
 
 def fact(hello: Hello, name: str, kind: type, read: Callable[[Any], Any] | None = None) -> Any:
@@ -188,7 +186,10 @@ def fact(hello: Hello, name: str, kind: type, read: Callable[[Any], Any] | None 
 
 def epochs_of(hellos: Mapping[str, Hello]) -> dict[str, set[int]]:
     """Return after which epochs each party has a checkpoint."""
-    return facts(hellos, "checkpoints", list, lambda epochs: {*map(index, epochs)})
+    return {
+        name: fact(hello, "checkpoints", list, lambda epochs: {*map(index, epochs)})
+        for name, hello in hellos.items()
+    }
 
 
 class ServerRun(ABC):
