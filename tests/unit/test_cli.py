@@ -29,8 +29,11 @@ from vflsynth.cli.methods import modes
 from vflsynth.cli.parties import ACTIONS
 from vflsynth.cli.records import open_model
 from vflsynth.cli.release import _publishable
+from vflsynth.cli.sample import condition_of
 from vflsynth.cli.tables import PartyFile
-from vflsynth.exceptions import ColumnMismatchError
+from vflsynth.columns import Range
+from vflsynth.columns.wanted import Domain
+from vflsynth.exceptions import ColumnMismatchError, ParameterError
 from vflsynth.federation.job import Job
 from vflsynth.frames import read_table, write_table
 from vflsynth.registry import Members
@@ -862,6 +865,26 @@ def test_inspect_tables_names_what_cannot_be_used(folder, tmp_path, cli):
     assert "600 of 600 values are different" in told["text"]
     assert "100%" in told["empty"]
     assert any(line.startswith("  Fix of 'empty': ") for line in lines)
+
+
+def test_lists_are_named_and_left_out_of_what_is_proposed(tmp_path, cli):
+    lists = tmp_path / "lists.parquet"
+    table = pd.DataFrame({"id": range(4), "x": [[1], [2], [3], [4]], "y": [0.5, 1.5, 2.5, 3.5]})
+    table.to_parquet(lists)
+    contract = tmp_path / "contract.toml"
+    out = cli(["inspect", str(lists), "--on", "id", "--write-contract", str(contract)]).out
+    assert "holds values of type ndarray" in out
+    assert "column 'x': holds values of type ndarray, and is left out" in contract.read_text()
+    assert '[parties.lists.columns.x]\nrole = "free text"' in contract.read_text()
+
+
+def test_a_condition_is_about_a_column_whatever_its_name():
+    columns = {"h=1": Domain(np.dtype(float)), "x": Domain(np.dtype(float))}
+    assert condition_of("h=1 = 2..3", columns) == ("h=1", Range(2.0, 3.0))
+    assert condition_of("x=2", columns) == ("x", 2.0)
+    for text in ("h=1", "h=2", "x", "="):
+        with pytest.raises(ParameterError, match="must be COLUMN=VALUE"):
+            condition_of(text, columns)
 
 
 def test_a_corrected_contract_is_not_proposed_over(folder, tmp_path, cli):

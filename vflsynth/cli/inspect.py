@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -241,16 +242,18 @@ def _table_lines(party: str, frame: pd.DataFrame, key: Any) -> list[str]:
 def _described(frame: pd.DataFrame, label: Any, key: Any) -> dict[str, Any]:
     column = frame[label]
     missing = int(column.isna().sum()) / max(1, len(frame))
-    described = {
+    described: dict[str, Any] = {
         "column": str(label),
         "dtype": str(column.dtype),
         "kind": "key",
         "encoded": None,
-        "distinct": int(column.nunique()),
+        "distinct": None,
         "missing": f"{100 * missing:.3g}%" if missing else "",
         "problem": None,
         "fix": None,
     }
+    with suppress(TypeError):  # lists, and other cells that cannot be counted
+        described["distinct"] = int(column.nunique())
     if label == key:
         return described
     try:

@@ -115,14 +115,15 @@ def condition_of(text: str, columns: Mapping[Any, Domain]) -> tuple[Any, Any]:
 
     Raises ParameterError if it names no column, or a value that is not of the column's type.
     """
-    name, sign, asked = text.partition("=")
-    label = next((column for column in columns if str(column) == name.strip()), None)
-    if not sign or label is None:
+    said = {column: text.split("=", 1 + str(column).count("=")) for column in columns}
+    named = (c for c, (*name, _) in said.items() if name and "=".join(name).strip() == str(c))
+    label = next(named, None)
+    if label is None:
         raise ParameterError(
             f"--where {text!r} must be COLUMN=VALUE, COLUMN=VALUE,VALUE or COLUMN=LOW..HIGH, "
             f"with a column of {', '.join(map(str, columns))}"
         )
-    column, asked = columns[label], asked.strip()
+    column, asked = columns[label], said[label][-1].strip()
     try:
         with suppress(ValueError):  # also where it has a comma or two dots
             return label, value_from_text(column, asked)

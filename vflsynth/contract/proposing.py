@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vflsynth.codec import as_frame
+from vflsynth.codec import as_frame, check_can_be_written
 from vflsynth.columns import infer_kind
 from vflsynth.columns.kinds import is_index, is_known_to_others, recognise
 from vflsynth.contract.contract import ColumnContract, Contract, PartyContract
 from vflsynth.contract.discovering import codes_among, compatible, discover
 from vflsynth.contract.findings import LEAST_SURPRISE, Finding
-from vflsynth.exceptions import PartyDataError
+from vflsynth.exceptions import ColumnKindError, PartyDataError
 from vflsynth.frames import key_of
 from vflsynth.frames.written import doubts
 
@@ -86,6 +86,10 @@ def propose_column(column: pd.Series[Any]) -> tuple[ColumnContract, str]:
     """Return what a column's part may be, and a reason if it is not its inferred kind."""
     if not column.notna().any():
         return ColumnContract(role="free text"), "has no value"
+    try:
+        check_can_be_written(column)
+    except ColumnKindError as error:
+        return ColumnContract(role="free text"), f"{error.problem}, and is left out as it stands"
     found = recognise(column)
     if is_index(column):
         return ColumnContract(role="identifier"), "the row number that a csv file kept"
