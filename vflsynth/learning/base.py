@@ -654,8 +654,8 @@ class Method(ABC):
         return self.privacy is not None and self.privacy.protects_synthetic_data
 
     @property
-    def evaluates(self) -> bool:
-        """Whether epochs may end with a measure of the model, which early stopping looks at."""
+    def selects(self) -> bool:
+        """Whether the weights of the best epoch are kept; early stopping looks at their measure."""
         return False
 
     @property

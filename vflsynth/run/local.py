@@ -122,7 +122,7 @@ class LocalRun(ServerRun):
         least_records: int = 1,
     ) -> None:
         options = self.options = options or Options()
-        if not method.evaluates and any(isinstance(c, EarlyStopping) for c in options.callbacks):
+        if not method.selects and any(isinstance(c, EarlyStopping) for c in options.callbacks):
             raise ParameterError(
                 "EarlyStopping (--patience) looks at evaluations, and with these parameters there "
                 'are none. Fix: leave it out, or set model_selection="best", which GANs without a '

@@ -18,6 +18,7 @@ from vflsynth.exceptions import ParameterError, PartyNameError
 from vflsynth.frames.keys import KeyMinter
 from vflsynth.learning.base import Duration, Known, Method, SharedDraws, TrainedLearning
 from vflsynth.mechanisms import DPSGD, Asked, Discriminators, DPSGDPlan, Mechanism
+from vflsynth.mechanisms.base import in_full_precision
 from vflsynth.models import RowSampler
 from vflsynth.privacy.discovery import ColumnCounts
 from vflsynth.protocol.channel import Channel, Message
@@ -84,7 +85,8 @@ class SplitMethod(Method):
     target: Classes
 
     def __init__(self, classifiers: Sequence[Any]) -> None:
-        super().__init__(classifiers[0], getattr(classifiers[0], "privacy", None))
+        asked = in_full_precision(classifiers[0])
+        super().__init__(asked, getattr(asked, "privacy", None))
         self.classifiers = classifiers
         self._descent: Any = None
         if self.is_private:

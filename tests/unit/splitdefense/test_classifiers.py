@@ -107,6 +107,20 @@ def test_rows_of_other_parties_are_matched_by_key(tables):
     assert np.allclose(classifier.predict_proba(frames | {"bank": some}), expected)
 
 
+def test_small_numbers_of_numpy_count_as_python_s(tables):
+    """Products of sizes and of epochs overflowed."""
+    frames, labels = tables
+    sizes = {"bottom_hidden": (200, 9), "intermediate_dim": 100, "batch_size": 200, "epochs": 3}
+    small = {"bottom_hidden": (np.uint8(200), np.int8(9)), "intermediate_dim": np.int8(100)}
+    small |= {"batch_size": np.uint8(200), "epochs": np.int8(3)}
+    own, other = (
+        SplitNNClassifier(active="bank", random_state=0, **asked).fit(frames, labels, on="id")
+        for asked in (sizes, small)
+    )
+    np.testing.assert_array_equal(own.predict_proba(frames), other.predict_proba(frames))
+    assert other.intermediate_dim.dtype == np.int8
+
+
 def test_labels_only(tables):
     """The active party has no columns; its labels are found by their keys."""
     frames, y = tables

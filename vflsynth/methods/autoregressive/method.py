@@ -266,8 +266,8 @@ class AutoregressiveMethod(Method):
     """What the coordinator does, what the server is, and what it asks for besides features."""
 
     @property
-    def evaluates(self) -> bool:
-        """As of `Method`: of records that are held out."""
+    def selects(self) -> bool:
+        """As of `Method`: the best of records that are held out."""
         return True
 
     @property

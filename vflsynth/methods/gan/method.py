@@ -219,11 +219,6 @@ class GANMethod(Method):
         return not self.is_private and self.parameters.model_selection == "best"
 
     @property
-    def evaluates(self) -> bool:
-        """As of `Method`: what is selected by is what is measured."""
-        return self.selects
-
-    @property
     def reports(self) -> Reports:
         """What parties may report."""
         if not self.is_private:
